@@ -1,0 +1,51 @@
+"""The `mybert` command: each subcommand reads its settings, calls one function and says where the result is."""
+
+import importlib
+import os
+import sys
+
+from mybert.common.errors import UserError
+
+# name -> (module, function taking the words after the name, one line of help); imported only when asked for
+COMMANDS = {
+    "tokenizer": ("mybert.corpus.vocabulary", "documents → WordPiece vocabulary"),
+    "corpus": ("mybert.corpus.build", "documents → MLM + NSP examples"),
+    "pretrain": ("mybert.pretraining.run", "examples → pretrained checkpoint"),
+    "quickstart": ("mybert.quickstart", "the whole life of a small BERT on the documentation inside Python"),
+}
+
+
+def usage() -> str:
+    lines = [f"  mybert {name:<12} {help}" for name, (_, help) in COMMANDS.items()]
+    return "\n".join(["usage: mybert COMMAND [--help] …", "", *lines])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one subcommand.
+
+    Returns:
+        The exit status: 0 when done, 2 for a mistake of the user's, 130 when interrupted.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        print(f"mybert: error: unknown command {name!r}\n\n{usage()}", file=sys.stderr)
+        return 2
+    try:
+        importlib.import_module(COMMANDS[name][0]).main(rest, prog=f"mybert {name}")
+    except UserError as error:
+        if os.environ.get("MYBERT_TRACEBACK"):
+            raise
+        print(f"mybert {name}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"mybert {name}: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

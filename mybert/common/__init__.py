@@ -1,0 +1,1 @@
+"""Leaves that every stage may use: settings, manifests, tables, devices."""

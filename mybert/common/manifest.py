@@ -1,0 +1,142 @@
+"""What a stage leaves on disk: a folder that is complete or absent, with a manifest that says how it was made."""
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mybert.common.errors import UserError
+
+MANIFEST = "manifest.json"
+_PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
+
+
+@contextlib.contextmanager
+def staged_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yields a new folder beside `path` that takes its name when the block ends well, and vanishes when it does not.
+
+    Raises:
+        UserError: `path` exists and `overwrite` is off, or the disk is full.
+    """
+    path = Path(path)
+    refuse_existing(path, overwrite=overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stage = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    stage.chmod(0o755)
+    try:
+        with explain_full_disk(path):
+            yield stage
+        replace_folder(stage, path)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
+    """Raises UserError when `path` exists, unless it is an empty folder or `overwrite` is on (for folders alone)."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"output {path} is a file; name a folder")
+    if not overwrite and path.is_dir() and any(path.iterdir()):
+        raise UserError(f"output {path} exists; add --overwrite to replace it or name another folder")
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Gives the folder `new` the name `path`; an old folder of that name is gone only after the new one stands."""
+    if path.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+        path.rename(old / path.name)
+        new.rename(path)
+        shutil.rmtree(old)
+    else:
+        new.rename(path)
+
+
+@contextlib.contextmanager
+def explain_full_disk(path: str | Path) -> Iterator[None]:
+    """Turns the operating system's "no space left" and "file too large" into a UserError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        free = shutil.disk_usage(Path(path).absolute().parent).free / 2**30
+        raise UserError(
+            f"no room to write {path} ({os.strerror(error.errno)}; {free:.1f} GiB free on that disk): "
+            "free some space or choose an --output elsewhere; nothing half-written was kept"
+        ) from error
+
+
+def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dict, counts: dict, **facts) -> None:
+    """Writes `folder/manifest.json`.
+
+    Args:
+        stage: the command that made the folder, for example `corpus`.
+        settings: the settings dataclass (or a dictionary) it was called with.
+        inputs: for each input its path and fingerprint.
+        counts: what was made, in numbers.
+        facts: anything else worth keeping, such as statistics or wall time.
+    """
+    manifest = {
+        "stage": stage,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": dataclasses.asdict(settings) if dataclasses.is_dataclass(settings) else settings,
+        "inputs": inputs,
+        "counts": counts,
+        **facts,
+        "versions": versions(),
+    }
+    write_json(Path(folder) / MANIFEST, manifest)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Writes `value` as indented JSON, aside first and renamed when complete."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.partial")
+    aside.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    aside.replace(path)
+
+
+def read_manifest(folder: str | Path) -> dict:
+    """The manifest of `folder`, or an empty dictionary when there is none.
+
+    Raises:
+        UserError: the file is there but is not JSON.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); rebuild {folder}") from error
+
+
+def fingerprint(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, or of a folder's sorted (relative name, content hash) pairs; manifests left out."""
+    path = Path(path)
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST):
+        digest.update(f"{file.relative_to(path).as_posix()}\0{fingerprint(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

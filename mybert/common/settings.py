@@ -1,0 +1,117 @@
+"""Settings: declared once in a dataclass, read from the command line and from a YAML file."""
+
+import argparse
+import copy
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import HfArgumentParser
+
+from mybert.common.errors import UserError
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    default_factory: Any = dataclasses.MISSING,
+    positional: bool = False,
+    negation: str | None = None,
+) -> Any:
+    """A dataclass field that is also a command-line option.
+
+    Args:
+        default, default_factory: as in `dataclasses.field`; with neither, the option is required.
+        help: what it is, its unit and range; the default is added by the parser.
+        positional: the option is given without a flag (one or more values, kept as a list).
+        negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
+    """
+    metadata = {"help": help, "positional": positional, "negation": negation}
+    return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+
+
+class _SettingsParser(HfArgumentParser):
+    """HfArgumentParser with positionals, with switches that never swallow the next word, and with short errors."""
+
+    @staticmethod
+    def _parse_dataclass_field(parser: argparse.ArgumentParser, field: dataclasses.Field) -> None:
+        if "positional" not in field.metadata:  # a foreign dataclass: TrainingArguments
+            return HfArgumentParser._parse_dataclass_field(parser, field)
+        help, negation = field.metadata["help"], field.metadata["negation"]
+        if field.metadata["positional"]:
+            parser.add_argument(field.name, nargs="+", metavar=field.name.upper().removesuffix("S"), help=help)
+        elif field.type is bool:
+            flags = dict.fromkeys([f"--{field.name}", f"--{field.name.replace('_', '-')}"])
+            parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=field.default, help=help)
+            if negation:
+                parser.add_argument(f"--{negation}", action="store_false", dest=field.name, help=argparse.SUPPRESS)
+        else:
+            plain = copy.copy(field)
+            plain.metadata = {"help": help}
+            HfArgumentParser._parse_dataclass_field(parser, plain)
+
+    def error(self, message: str):
+        raise UserError(f"{message} (see `{self.prog} --help`)")
+
+
+def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, description: str = "") -> tuple:
+    """Reads dataclasses from `argv`, with `--config FILE.yaml` underneath.
+
+    What stands on the command line wins over the file, the file over the defaults. Flags may be spelt with `_` or `-`.
+
+    Returns:
+        One instance for each of `types`, in order.
+
+    Raises:
+        UserError: an unknown flag or key (with its nearest match), a missing or badly typed value, an unreadable file.
+    """
+    parser = _SettingsParser(types, prog=prog, description=description, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE.yaml", help="settings from a file; the command line wins over it")
+    _use_file_as_defaults(parser, argv)
+    try:
+        *settings, rest = parser.parse_args_into_dataclasses(
+            list(argv), return_remaining_strings=True, look_for_args_file=False
+        )
+    except UserError:
+        raise
+    except (ValueError, ImportError) as error:  # TrainingArguments found a value it cannot use
+        raise UserError(str(error)) from error
+    if rest:
+        known = [flag for action in parser._actions for flag in action.option_strings]
+        raise UserError(_unknown("argument", next((r for r in rest if r.startswith("-")), rest[0]), known))
+    return tuple(settings[: len(types)])
+
+
+def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    path = finder.parse_known_args(list(argv))[0].config
+    if path is None:
+        return
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"--config {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"--config {path}: expected `name: value` lines, found {type(values).__name__}")
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in actions:
+            raise UserError(f"{path}: {_unknown('setting', name, list(actions))}")
+        action = actions[name]
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and action.type is not None:
+            value = str(value)  # argparse then converts and checks it like a word of the command line
+        parser.set_defaults(**{name: value})
+        action.required = False
+        if not action.option_strings:
+            action.nargs = "*"
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(name.split("=")[0], known, n=1, cutoff=0.5)
+    return f"unknown {what} {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")

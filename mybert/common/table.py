@@ -1,0 +1,31 @@
+"""Readable closing tables."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | None = None) -> None:
+    """Prints `rows` under `title`; numbers are right-aligned, integers grouped, floats given to four digits.
+
+    Args:
+        title: printed above the table.
+        rows: each as long as `columns`, or pairs (name, value) when there are none.
+        columns: the heads; without them the table has none.
+    """
+    rows = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None)
+    for index in range(len(columns) if columns else max(map(len, rows), default=2)):
+        numeric = any(isinstance(row[index], (int, float)) for row in rows if index < len(row))
+        table.add_column(columns[index] if columns else "", justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(format_cell, row))
+    Console(width=None if Console().is_terminal else 100, highlight=False).print(table, markup=False)
+
+
+def format_cell(value) -> str:
+    """One cell as text: `1,234`, `0.1234`, `12.35`, or the value itself."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "–" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
