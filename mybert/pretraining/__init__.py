@@ -1,0 +1,1 @@
+"""Examples → pretrained checkpoint: masking, batching, training, evaluation."""

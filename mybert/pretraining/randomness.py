@@ -1,0 +1,50 @@
+"""Random words that are a pure function of what they are for, never of what was drawn before.
+
+Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") is indexed by a key and a counter, so worker
+count, process count and resuming cannot change a draw. Only its raw words are used: numpy promises the bit stream of a
+bit generator for ever, but not what the methods of `numpy.random.Generator` make of it.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+MASKS, ORDER = 1, 2
+"""What words are drawn for; part of the key, so that two uses never share a stream."""
+
+
+class RandomWords:
+    """The streams of one seed and purpose.
+
+    Args:
+        seed: any integer in [0, 2**64).
+        purpose: `MASKS` or `ORDER`.
+    """
+
+    def __init__(self, seed: int, purpose: int):
+        self._bits = np.random.Philox(key=np.array([seed, purpose], dtype=np.uint64))
+        self._state = self._bits.state
+
+    def fill(self, out: np.ndarray, epoch: int, index: int = 0) -> None:
+        """Fills `out` (n,), uint64, with the first n words of the stream (epoch, index)."""
+        self._state["state"]["counter"][:] = (0, 0, epoch, index)
+        self._state["buffer_pos"] = 4  # nothing left over from an earlier stream
+        self._bits.state = self._state
+        out[:] = self._bits.random_raw(len(out))
+
+    def ragged(self, lengths: Iterable[int], epochs: Iterable[int], indices: Iterable[int]) -> np.ndarray:
+        """Streams of the given lengths end to end, (sum of lengths,), uint64."""
+        lengths = [int(length) for length in lengths]
+        words = np.empty(sum(lengths), dtype=np.uint64)
+        start = 0
+        for length, epoch, index in zip(lengths, epochs, indices, strict=True):
+            self.fill(words[start : start + length], int(epoch), int(index))
+            start += length
+        return words
+
+
+def permutation(length: int, seed: int, epoch: int) -> np.ndarray:
+    """An order of `length` examples, (length,) int64: the ranks of one random word each."""
+    words = np.empty(length, dtype=np.uint64)
+    RandomWords(seed, ORDER).fill(words, epoch)
+    return np.argsort(words, kind="stable")

@@ -1,0 +1,75 @@
+import string
+
+import datasets
+import numpy as np
+import pytest
+from transformers import BertTokenizer
+
+FEATURES = datasets.Features(
+    {
+        "input_ids": datasets.List(datasets.Value("int32")),
+        "token_type_ids": datasets.List(datasets.Value("int8")),
+        "next_sentence_label": datasets.Value("int8"),
+    }
+)
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [
+    "well",
+    "known",
+    "hello",
+    "token",
+    "##ize",
+    "##r",
+    "##s",
+    "我",
+    "们",
+    "学",
+    "习",
+    *[f"w{i}" for i in range(120)],
+]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    pieces = [*SPECIAL, *[f"[unused{i}]" for i in range(3)], *string.ascii_lowercase, *"-,.!", *WORDS]
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, do_lower_case=True)
+
+
+def make_pairs(tokenizer, n: int, seed: int = 0, longest: int = 24) -> dict:
+    """Pairs that can be learned: the words of A and of a true B are of one kind, those of a random B of another."""
+    rng = np.random.default_rng(seed)
+    first = tokenizer.convert_tokens_to_ids("w0")
+    columns = {"input_ids": [], "token_type_ids": [], "next_sentence_label": []}
+    for _ in range(n):
+        kind, random_next = rng.integers(0, 2, 2)
+        a, b = rng.integers(3, (longest - 3) // 2 + 1, 2)
+        words_a = first + kind * 8 + rng.integers(0, 4, a)
+        words_b = first + (kind ^ random_next) * 8 + rng.integers(0, 4, b)
+        ids = [tokenizer.cls_token_id, *words_a, tokenizer.sep_token_id, *words_b, tokenizer.sep_token_id]
+        columns["input_ids"].append([int(i) for i in ids])
+        columns["token_type_ids"].append([0] * (a + 2) + [1] * (b + 1))
+        columns["next_sentence_label"].append(int(random_next))
+    return columns
+
+
+@pytest.fixture(scope="session")
+def pairs(tokenizer):
+    """A function (n, seed) -> a corpus in memory."""
+
+    def build(n: int, seed: int = 0, longest: int = 24) -> datasets.Dataset:
+        return datasets.Dataset.from_dict(make_pairs(tokenizer, n, seed, longest), features=FEATURES)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def corpus_folder(tmp_path_factory, pairs, tokenizer):
+    """A corpus as `mybert corpus` leaves it: 200 training pairs, 40 held out, the tokenizer."""
+    folder = tmp_path_factory.mktemp("corpus")
+    pairs(200, seed=1).save_to_disk(folder)
+    pairs(40, seed=2).save_to_disk(folder / "validation")
+    tokenizer.save_pretrained(folder / "tokenizer")
+    return folder
