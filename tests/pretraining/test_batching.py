@@ -1,0 +1,131 @@
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from mybert.pretraining.batching import (
+    EVALUATION,
+    FILLER,
+    EpochSampler,
+    EvaluationSampler,
+    ExampleDataset,
+    PretrainingCollator,
+)
+from mybert.pretraining.masking import Masker
+
+
+@pytest.fixture(scope="module")
+def dataset(pairs):
+    return ExampleDataset(pairs(101))
+
+
+@pytest.fixture(scope="module")
+def masker(tokenizer):
+    return Masker.from_tokenizer(tokenizer, seed=3)
+
+
+def load(dataset, masker, epoch, batch_size, workers=0, padding_free=True):
+    sampler = EpochSampler(len(dataset), seed=5)
+    sampler.set_epoch(epoch)
+    collator = PretrainingCollator(masker, padding_free)
+    return list(DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, num_workers=workers))
+
+
+def end_to_end(batches, name):
+    return torch.cat([batch[name].flatten() for batch in batches])
+
+
+def test_examples_come_back_as_they_were_stored(dataset, pairs):
+    stored = pairs(101)
+    keys = [(0, 7), (0, 100), (0, 7), (0, 0)]
+    examples = dataset.__getitems__(keys)
+    rows = stored[[7, 100, 7, 0]]
+    assert examples.input_ids.tolist() == sum(rows["input_ids"], [])
+    assert examples.token_type_ids.tolist() == sum(rows["token_type_ids"], [])
+    assert examples.lengths.tolist() == [len(row) for row in rows["input_ids"]]
+    assert examples.next_sentence_label.tolist() == rows["next_sentence_label"]
+
+
+def test_every_epoch_reads_every_example_once_in_an_order_of_its_own():
+    sampler = EpochSampler(50, seed=1)
+    orders = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        keys = list(sampler)
+        assert {e for e, _ in keys} == {epoch}
+        orders.append([index for _, index in keys])
+        assert sorted(orders[-1]) == list(range(50))
+        assert list(sampler) == keys
+    assert orders[0] != orders[1] != orders[2]
+    assert orders[0] != [index for _, index in EpochSampler(50, seed=2)]
+
+
+@pytest.mark.parametrize("switch", [0, 13, 20, 47, 60])
+def test_a_second_corpus_takes_over_at_the_given_place_and_is_walked_without_gaps(switch):
+    sampler = EpochSampler(20, seed=1, second_length=7)
+    sampler.switch = switch
+    keys = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        part = list(sampler)
+        assert len(part) == len(sampler) == 20
+        keys += part
+    assert all(index < 20 for _, index in keys[:switch])
+    second = keys[switch:]
+    assert all(index >= 20 for _, index in second)
+    for start in range(0, len(second) - 6, 7):
+        assert sorted(index for _, index in second[start : start + 7]) == list(range(20, 27))
+        assert {epoch for epoch, _ in second[start : start + 7]} == {start // 7}
+    plain = EpochSampler(20, seed=1)
+    assert keys[: min(switch, 20)] == list(plain)[: min(switch, 20)]
+
+
+def test_masks_and_order_do_not_depend_on_workers_or_batch_size(dataset, masker):
+    reference = load(dataset, masker, epoch=2, batch_size=8)
+    for batch_size, workers in [(8, 1), (8, 2), (5, 0), (101, 0)]:
+        batches = load(dataset, masker, epoch=2, batch_size=batch_size, workers=workers)
+        for name in ("input_ids", "labels", "token_type_ids", "position_ids", "next_sentence_label"):
+            assert torch.equal(end_to_end(batches, name), end_to_end(reference, name)), name
+    other = load(dataset, masker, epoch=3, batch_size=8)
+    assert not torch.equal(end_to_end(other, "labels"), end_to_end(reference, "labels"))
+
+
+def test_packed_and_padded_batches_hold_the_same_tokens(dataset, masker):
+    packed = load(dataset, masker, epoch=1, batch_size=8)
+    padded = load(dataset, masker, epoch=1, batch_size=8, padding_free=False)
+    for flat, grid in zip(packed, padded, strict=True):
+        real = grid["attention_mask"].bool()
+        lengths = grid["attention_mask"].sum(1)
+        for name in ("input_ids", "token_type_ids", "labels"):
+            assert torch.equal(flat[name][0], grid[name][real])
+        assert (grid["input_ids"][~real] == 0).all()
+        assert (grid["labels"][~real] == -100).all()
+        assert torch.equal(flat["next_sentence_label"], grid["next_sentence_label"])
+        assert torch.equal(flat["cu_seq_lens_q"].diff(), lengths.int())
+        assert flat["max_length_q"] == flat["max_length_k"] == lengths.max() == real.shape[1]
+        assert torch.equal(flat["position_ids"][0], torch.arange(real.shape[1]).expand_as(real)[real])
+        assert torch.equal(flat["label_positions"], (flat["labels"][0] != -100).nonzero()[:, 0])
+
+
+def test_a_corpus_without_pairs_gives_batches_without_their_label(pairs, masker):
+    dataset = ExampleDataset(pairs(9).remove_columns("next_sentence_label"))
+    assert all("next_sentence_label" not in batch for batch in load(dataset, masker, epoch=0, batch_size=4))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_evaluation_keys_are_fixed_and_shared_out_evenly_with_unlabelled_fillers(dataset, masker, processes):
+    keys = list(EvaluationSampler(len(dataset), 4 * processes if processes > 1 else 1))
+    assert keys[:101] == [(EVALUATION, i) for i in range(101)]
+    batches = list(BatchSampler(keys, 4, drop_last=False))
+    if processes > 1:
+        assert len(batches) % processes == 0
+        assert {len(batch) for batch in batches} == {4}
+    collator = PretrainingCollator(masker)
+    labels = torch.cat([collator(dataset.__getitems__(b))["next_sentence_label"] for b in batches])
+    assert (labels != -100).sum() == 101
+    filler = collator(dataset.__getitems__([(FILLER, 0)]))
+    assert (filler["labels"] == -100).all()
+    assert not len(filler["label_positions"])
+
+
+def test_order_is_pinned_so_that_old_checkpoints_resume_alike():
+    assert [index for _, index in EpochSampler(8, seed=0)] == [6, 7, 2, 1, 3, 5, 0, 4]
