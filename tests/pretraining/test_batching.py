@@ -1,3 +1,5 @@
+from itertools import chain
+
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader
@@ -39,8 +41,8 @@ def test_examples_come_back_as_they_were_stored(dataset, pairs):
     keys = [(0, 7), (0, 100), (0, 7), (0, 0)]
     examples = dataset.__getitems__(keys)
     rows = stored[[7, 100, 7, 0]]
-    assert examples.input_ids.tolist() == sum(rows["input_ids"], [])
-    assert examples.token_type_ids.tolist() == sum(rows["token_type_ids"], [])
+    assert examples.input_ids.tolist() == list(chain.from_iterable(rows["input_ids"]))
+    assert examples.token_type_ids.tolist() == list(chain.from_iterable(rows["token_type_ids"]))
     assert examples.lengths.tolist() == [len(row) for row in rows["input_ids"]]
     assert examples.next_sentence_label.tolist() == rows["next_sentence_label"]
 

@@ -1,0 +1,93 @@
+"""Evaluation by sums: a batch leaves six numbers behind, never its logits."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import EvalPrediction
+
+from mybert.pretraining.batching import EVALUATION, ExampleDataset
+from mybert.pretraining.masking import IGNORED, Masker
+
+
+def batch_sums(
+    prediction_logits: Tensor, labels: Tensor, seq_relationship_logits: Tensor, next_sentence_label: Tensor | None
+) -> Tensor:
+    """
+    Args:
+        prediction_logits: (n, V) at the labelled positions, in the order of the batch.
+        labels: of any shape, `IGNORED` at all other positions.
+        seq_relationship_logits: (N, 2).
+        next_sentence_label: (N,), `IGNORED` for pairs that do not count; None without pairs.
+
+    Returns:
+        (1, 6) float32: number of labelled tokens, their summed loss, how many are right; the same of the pairs.
+    """
+    tokens = _sums(prediction_logits, labels[labels != IGNORED])
+    if next_sentence_label is None:
+        pairs = torch.zeros_like(tokens)
+    else:
+        counted = next_sentence_label != IGNORED
+        pairs = _sums(seq_relationship_logits[counted], next_sentence_label[counted])
+    return torch.cat([tokens, pairs])[None]
+
+
+def _sums(logits: Tensor, labels: Tensor) -> Tensor:
+    loss = cross_entropy(logits.float(), labels, reduction="sum")
+    right = (logits.argmax(-1) == labels).sum()
+    return torch.stack([torch.full_like(loss, labels.numel()), loss, right.to(loss.dtype)])
+
+
+def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
+    """The metrics of a whole evaluation from the sums of its batches, (batches, 6); no losses of what was not there.
+
+    Returns:
+        loss (the sum of both), mlm_loss, mlm_accuracy, perplexity, mlm_tokens, nsp_loss, nsp_accuracy, nsp_pairs.
+    """
+    tokens, mlm_loss, mlm_right, pairs, nsp_loss, nsp_right = np.sum(prediction.predictions, 0, dtype=np.float64)
+    metrics = {"loss": 0.0}
+    if tokens:
+        metrics["mlm_loss"] = mlm_loss / tokens
+        metrics["mlm_accuracy"] = mlm_right / tokens
+        metrics["perplexity"] = float(np.exp(mlm_loss / tokens))
+        metrics["mlm_tokens"] = int(tokens)
+        metrics["loss"] += mlm_loss / tokens
+    if pairs:
+        metrics["nsp_loss"] = nsp_loss / pairs
+        metrics["nsp_accuracy"] = nsp_right / pairs
+        metrics["nsp_pairs"] = int(pairs)
+        metrics["loss"] += nsp_loss / pairs
+    return metrics
+
+
+def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int = 1024) -> dict[str, float]:
+    """What always giving the one best answer would score on the very tokens and pairs that an evaluation asks for.
+
+    Returns:
+        mlm_accuracy of the most frequent token, nsp_accuracy of the more frequent kind of pair (without pairs: none).
+    """
+    tokens = np.zeros(len(masker.maskable), dtype=np.int64)
+    pairs = np.zeros(2, dtype=np.int64)
+    for start in range(0, len(dataset), batch_size):
+        keys = [(EVALUATION, index) for index in range(start, min(start + batch_size, len(dataset)))]
+        examples = dataset.__getitems__(keys)
+        _, labels = masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
+        tokens += np.bincount(labels[labels != IGNORED], minlength=len(tokens))
+        if examples.next_sentence_label is not None:
+            pairs += np.bincount(examples.next_sentence_label, minlength=2)
+    baselines = {"mlm_accuracy": float(tokens.max() / max(tokens.sum(), 1))}
+    if pairs.any():
+        baselines["nsp_accuracy"] = float(pairs.max() / pairs.sum())
+    return baselines
+
+
+def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """The interval (95 % by default) of a share measured on `n` draws (Wilson 1927).
+
+    Unlike the normal one it stays within [0, 1] and is right for few draws and for shares near the ends.
+    """
+    centre = share + z * z / (2 * n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return tuple(bound / (1 + z * z / n) for bound in (centre - half, centre + half))

@@ -1,0 +1,93 @@
+"""What `mybert pretrain` can be told, with the defaults of the BERT paper."""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+from modeling_mybert.configuration_mybert import NAMED_SIZES
+from mybert.common.errors import UserError
+from mybert.common.settings import setting
+
+
+@dataclass
+class PretrainSettings:
+    """What is trained, on what, and how tokens are masked; how it is trained is in `PretrainingArguments`.
+
+    Raises:
+        UserError: a value is out of range, or two settings contradict each other.
+    """
+
+    corpus: str = setting(help="Folder of examples made by `mybert corpus`.")
+    output: str = setting(help="Folder of the finished model; training checkpoints stand in its checkpoint-N.")
+    size: str | None = setting(None, f"Size of a new model: {', '.join(NAMED_SIZES)}; small when nothing is said.")
+    init_from: str | None = setting(
+        None, "Go on from the weights of this BERT or MyBERT checkpoint (folder or Hub name) with the same vocabulary."
+    )
+    mlm_probability: float = setting(0.15, "Share of a sequence's tokens to be guessed, in (0, 1).")
+    max_predictions_per_seq: int | None = setting(None, "Most tokens to be guessed in a sequence, at least 1.")
+    whole_word_masking: bool = setting(False, "Mask all pieces of a word together.")
+    masking_seed: int | None = setting(None, "Seed of the masks; --seed when nothing is said.")
+    padding_free: bool = setting(True, "Lay sequences end to end instead of padding them to the longest.")
+    phase2_corpus: str | None = setting(
+        None, "Second folder of examples with the same tokenizer, usually of 512 tokens, for the end of the training."
+    )
+    phase2_share: float = setting(0.1, "Share of the steps that read the second corpus, in (0, 1).")
+    dry_run: bool = setting(False, "Print the plan, measure a few steps, and leave nothing behind.")
+    resume: bool = setting(False, "Go on from the last checkpoint in the output folder.")
+    overwrite: bool = setting(False, "Replace the run in the output folder.")
+
+    def __post_init__(self):
+        if self.size is not None and self.init_from is not None:
+            raise UserError("--size and --init-from exclude each other: a checkpoint has its size already")
+        if self.size is None and self.init_from is None:
+            self.size = "small"
+        if self.size is not None and self.size not in NAMED_SIZES:
+            raise UserError(f"size must be one of {', '.join(NAMED_SIZES)}, got {self.size!r}")
+        for name in ("mlm_probability", "phase2_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise UserError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if self.max_predictions_per_seq is not None and self.max_predictions_per_seq < 1:
+            raise UserError(f"max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}")
+        if self.masking_seed is not None and not 0 <= self.masking_seed < 2**64:
+            raise UserError(f"masking_seed must lie in [0, 2**64), got {self.masking_seed}")
+        if self.resume and self.overwrite:
+            raise UserError("--resume and --overwrite exclude each other: one keeps the run, one replaces it")
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    """transformers' TrainingArguments with the defaults of Devlin et al. 2019, appendix A.2.
+
+    The paper trains 1,000,000 steps of 256 sequences; length and batch are the user's choice here.
+    """
+
+    learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate of AdamW (paper: 1e-4)."})
+    weight_decay: float = field(
+        default=0.01, metadata={"help": "Weight decay, on everything but biases and norms (paper: 0.01)."}
+    )
+    adam_epsilon: float = field(default=1e-6, metadata={"help": "Adam's epsilon (the paper's code: 1e-6)."})
+    warmup_steps: float = field(
+        default=0.01,
+        metadata={"help": "Steps of linear warm-up, or their share if below 1 (paper: 10,000 of 1,000,000)."},
+    )
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per device and forward pass."})
+    per_device_eval_batch_size: int = field(default=32, metadata={"help": "The same in evaluation."})
+    logging_steps: float = field(default=50, metadata={"help": "Steps between logs, or their share if below 1."})
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation a step."}
+    )
+    eval_strategy: str = field(
+        default="steps", metadata={"help": "When to evaluate on the held-out documents: no, steps or epoch."}
+    )
+    eval_steps: float | None = field(
+        default=0.1, metadata={"help": "Steps between evaluations, or their share if below 1."}
+    )
+    save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints to keep."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "Has no effect: examples are read whole."})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.remove_unused_columns:
+            raise UserError("remove_unused_columns has no effect on pretraining examples; leave it out")
+        if self.train_sampling_strategy != "random":
+            raise UserError("train_sampling_strategy has no effect: examples are read in a random order of their own")

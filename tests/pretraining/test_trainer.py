@@ -1,0 +1,207 @@
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import BertConfig, BertForPreTraining, set_seed
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.pretraining.batching import EVALUATION, PretrainingCollator
+from mybert.pretraining.masking import Masker
+from mybert.pretraining.metrics import constant_baselines, wilson_interval
+from mybert.pretraining.settings import PretrainingArguments
+from mybert.pretraining.trainer import MyBertTrainer
+
+TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+@pytest.fixture
+def make_trainer(tokenizer, pairs, tmp_path):
+    def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, phase2=None, **arguments):
+        set_seed(0)
+        if model is None:
+            config = MyBertConfig(
+                vocab_size=len(tokenizer),
+                hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout,
+                max_position_embeddings=64,
+                **SMALL,
+            )
+            model = MyBertForPreTraining(config)
+        defaults = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "no"}
+        args = PretrainingArguments(output_dir=str(tmp_path / output), **(defaults | arguments))
+        return MyBertTrainer(
+            model=model,
+            args=args,
+            data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer), padding_free),
+            train_dataset=train or pairs(96),
+            eval_dataset=pairs(37, seed=9),
+            phase2_dataset=phase2,
+            processing_class=tokenizer,
+        )
+
+    return make
+
+
+def weights(trainer):
+    return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+
+
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_accumulating_gradients_changes_neither_loss_nor_gradients(make_trainer, padding_free):
+    results = []
+    for accumulation in (1, 4, 8):
+        trainer = make_trainer(
+            dropout=0.0,
+            padding_free=padding_free,
+            per_device_train_batch_size=32 // accumulation,
+            gradient_accumulation_steps=accumulation,
+            max_steps=1,
+            logging_steps=1,
+            max_grad_norm=0,
+        )
+        gradients = {}
+        for name, parameter in trainer.model.named_parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda p, name=name, into=gradients: into.__setitem__(name, p.grad.detach().clone())
+            )
+        trainer.train()
+        results.append((trainer.state.log_history[0], gradients))
+    (reference, reference_gradients), *others = results
+    assert reference["loss"] == pytest.approx(reference["mlm_loss"] + reference["nsp_loss"], abs=1e-6)
+    for log, gradients in others:
+        for name in ("loss", "mlm_loss", "nsp_loss", "num_input_tokens_seen"):
+            assert log[name] == pytest.approx(reference[name], abs=1e-6), name
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, reference_gradients[name], atol=1e-6, rtol=0)
+
+
+def test_packed_and_padded_batches_train_to_the_same_weights(make_trainer):
+    runs = []
+    for padding_free in (True, False):
+        trainer = make_trainer(dropout=0.0, padding_free=padding_free, max_steps=3, per_device_train_batch_size=16)
+        trainer.train()
+        runs.append(weights(trainer))
+    for name, value in runs[0].items():
+        torch.testing.assert_close(value, runs[1][name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [4, 7, 9])
+def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_trainer, workers, at):
+    """96 examples, 32 a step: an epoch has 3 steps, so that steps 4 and 7 lie within one and step 9 between two."""
+    arguments = {
+        "max_steps": 11,
+        "per_device_train_batch_size": 16,
+        "gradient_accumulation_steps": 2,
+        "dataloader_num_workers": workers,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+    }
+    whole = make_trainer(output="whole", save_strategy="steps", save_steps=at, save_total_limit=None, **arguments)
+    whole.train()
+    resumed = make_trainer(output="resumed", **arguments)
+    torch.manual_seed(12345)  # nothing may depend on where the generators happen to stand
+    resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{at}")
+    expected = weights(whole)
+    for name, value in weights(resumed).items():
+        assert torch.equal(value, expected[name]), name
+    assert resumed.state.num_input_tokens_seen == whole.state.num_input_tokens_seen
+    losses = [{log["step"]: log["loss"] for log in run.state.log_history if "loss" in log} for run in (whole, resumed)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 11
+
+
+def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, tokenizer, pairs):
+    trainer = make_trainer(per_device_eval_batch_size=8)
+    metrics = trainer.evaluate()
+
+    bert = BertForPreTraining(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **SMALL)).eval()
+    missing = bert.load_state_dict(trainer.model.state_dict(), strict=False)
+    assert not missing.unexpected_keys and not missing.missing_keys
+    batch = PretrainingCollator(trainer.data_collator.masker, padding_free=False)(
+        trainer.eval_dataset.__getitems__([(EVALUATION, i) for i in range(37)])
+    )
+    labels, pair_labels = batch.pop("labels"), batch.pop("next_sentence_label")
+    with torch.no_grad():
+        out = bert(**batch)
+    chosen = labels != -100
+    mlm_loss = cross_entropy(out.prediction_logits[chosen], labels[chosen]).item()
+    nsp_loss = cross_entropy(out.seq_relationship_logits, pair_labels).item()
+    expected = {
+        "eval_mlm_loss": mlm_loss,
+        "eval_mlm_accuracy": (out.prediction_logits.argmax(-1) == labels)[chosen].float().mean().item(),
+        "eval_perplexity": torch.tensor(mlm_loss).exp().item(),
+        "eval_mlm_tokens": chosen.sum().item(),
+        "eval_nsp_loss": nsp_loss,
+        "eval_nsp_accuracy": (out.seq_relationship_logits.argmax(-1) == pair_labels).float().mean().item(),
+        "eval_nsp_pairs": 37,
+        "eval_loss": mlm_loss + nsp_loss,
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+    most = labels[chosen].bincount().max().item() / chosen.sum().item()
+    baselines = constant_baselines(trainer.eval_dataset, trainer.data_collator.masker, batch_size=10)
+    share = pair_labels.float().mean().item()
+    assert baselines == pytest.approx({"mlm_accuracy": most, "nsp_accuracy": max(share, 1 - share)})
+
+
+def test_evaluation_masks_never_change(make_trainer):
+    trainer = make_trainer(max_steps=4, eval_strategy="steps", eval_steps=2)
+    assert trainer.evaluate() | TIMES == trainer.evaluate() | TIMES
+    before = trainer.evaluate()["eval_mlm_tokens"]
+    trainer.train()
+    logged = [log for log in trainer.state.log_history if "eval_mlm_loss" in log]
+    assert [log["step"] for log in logged[-2:]] == [2, 4]
+    assert logged[-1]["eval_mlm_loss"] == trainer.evaluate()["eval_mlm_loss"] < logged[0]["eval_mlm_loss"]
+    assert {log["eval_mlm_tokens"] for log in logged} == {before}
+
+
+def test_a_corpus_without_pairs_trains_and_evaluates_on_tokens_alone(make_trainer, pairs):
+    trainer = make_trainer(train=pairs(64).remove_columns("next_sentence_label"), max_steps=2, logging_steps=1)
+    trainer.eval_dataset.has_pairs = False
+    trainer.eval_dataset.corpus = trainer.eval_dataset.corpus.remove_columns("next_sentence_label")
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert log["loss"] == pytest.approx(log["mlm_loss"])
+    assert "nsp_loss" not in log
+    assert not [name for name in trainer.evaluate() if "nsp" in name]
+
+
+def test_biases_and_norms_do_not_decay(make_trainer):
+    trainer = make_trainer()
+    decayed, spared = trainer.create_optimizer().param_groups
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.01, 0.0)
+    names = {id(p): name for name, p in trainer.model.named_parameters()}
+    assert all(names[id(p)].endswith("weight") and "LayerNorm" not in names[id(p)] for p in decayed["params"])
+    assert all("bias" in names[id(p)] or "LayerNorm" in names[id(p)] for p in spared["params"])
+    assert len(decayed["params"]) + len(spared["params"]) == len(names)
+
+
+def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(make_trainer, pairs):
+    arguments = {
+        "phase2": pairs(30, seed=4, longest=60),
+        "max_steps": 10,
+        "per_device_train_batch_size": 8,
+        "logging_steps": 1,
+    }
+    whole = make_trainer(output="whole", save_strategy="steps", save_steps=1, save_total_limit=None, **arguments)
+    whole.phase2_share = 0.3
+    longest = []
+    forward = whole.model.forward
+    whole.model.forward = lambda **batch: longest.append(batch["max_length_q"]) or forward(**batch)
+    whole.train()
+    assert max(longest[:7]) <= 24 < min(longest[7:])
+    for at in (3, 8):
+        resumed = make_trainer(output="resumed", **arguments)
+        resumed.phase2_share = 0.3
+        resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{at}")
+        for name, value in weights(resumed).items():
+            assert torch.equal(value, weights(whole)[name]), name
+
+
+def test_a_wilson_interval_covers_its_share_as_often_as_promised():
+    torch.manual_seed(0)
+    draws = torch.binomial(torch.full((4000,), 60.0), torch.tensor(0.9)).tolist()
+    covered = [low <= 0.9 <= high for low, high in (wilson_interval(d / 60, 60) for d in draws)]
+    assert sum(covered) / 4000 == pytest.approx(0.95, abs=0.02)
+    assert wilson_interval(1.0, 10)[1] == pytest.approx(1.0)
