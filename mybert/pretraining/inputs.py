@@ -1,0 +1,133 @@
+"""What a run starts from, checked before anything is spent: corpus, tokenizer, model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import numpy as np
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.errors import UserError
+from mybert.common.manifest import MANIFEST, fingerprint
+from mybert.pretraining.batching import ExampleDataset
+from mybert.pretraining.plan import CorpusShape
+from mybert.pretraining.settings import PretrainSettings
+
+COLUMNS = ("input_ids", "token_type_ids")
+_SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A folder made by `mybert corpus`.
+
+    Attributes:
+        folder: where it is.
+        train, validation: its examples; no validation if nothing was held out.
+        tokenizer: that its ids are of.
+        shape: of the training examples.
+    """
+
+    folder: Path
+    train: datasets.Dataset
+    validation: datasets.Dataset | None
+    tokenizer: PreTrainedTokenizerBase
+    shape: CorpusShape
+
+    @classmethod
+    def load(cls, folder: str) -> "Corpus":
+        """
+        Raises:
+            UserError: there is no such folder, or it is not a corpus, or its ids are not of its tokenizer.
+        """
+        path = Path(folder)
+        train = _load_examples(path)
+        validation = _load_examples(path / "validation") if (path / "validation").is_dir() else None
+        if not (path / "tokenizer").is_dir():
+            raise UserError(f"{path} has no tokenizer folder; build it with `mybert corpus`")
+        tokenizer = AutoTokenizer.from_pretrained(path / "tokenizer")
+        ids = ExampleDataset(train).__getitems__([(0, index) for index in range(min(len(train), _SAMPLE))]).input_ids
+        if np.max(ids, initial=0) >= len(tokenizer):
+            raise UserError(
+                f"{path} has token id {np.max(ids)} but its tokenizer only {len(tokenizer)} tokens; rebuild the corpus"
+            )
+        return cls(path, train, validation, tokenizer, CorpusShape.of(train))
+
+    @property
+    def has_pairs(self) -> bool:
+        return "next_sentence_label" in self.train.column_names
+
+    def identity(self) -> dict:
+        """Path and fingerprint; that of the manifest, which has those of everything that went in."""
+        manifest = self.folder / MANIFEST
+        return {"path": str(self.folder), "sha256": fingerprint(manifest if manifest.is_file() else self.folder)}
+
+
+def _load_examples(folder: Path) -> datasets.Dataset:
+    if not folder.is_dir():
+        raise UserError(f"corpus {folder} does not exist; build it with `mybert corpus … --output {folder}`")
+    try:
+        examples = datasets.load_from_disk(str(folder))
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} is not a corpus; build one with `mybert corpus`") from error
+    if not isinstance(examples, datasets.Dataset) or missing(examples):
+        found = getattr(examples, "column_names", [])
+        raise UserError(f"{folder} must hold the columns {', '.join(COLUMNS)}; it has {found}")
+    if not len(examples):
+        raise UserError(f"{folder} holds no examples")
+    return examples
+
+
+def missing(examples: datasets.Dataset) -> set[str]:
+    return set(COLUMNS) - set(examples.column_names)
+
+
+def check_second_corpus(first: Corpus, second: Corpus) -> None:
+    """
+    Raises:
+        UserError: the two cannot be read in one run.
+    """
+    if second.tokenizer.get_vocab() != first.tokenizer.get_vocab():
+        raise UserError(f"{second.folder} has another vocabulary than {first.folder}; build both with one tokenizer")
+    if second.has_pairs != first.has_pairs:
+        raise UserError(f"only one of {first.folder} and {second.folder} has pairs; build both with or without")
+    if second.train.features != first.train.features:
+        raise UserError(f"{second.folder} has columns {second.train.features}, {first.folder} {first.train.features}")
+
+
+def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyBertForPreTraining:
+    """A new model of the size asked for, or the one to go on from.
+
+    Args:
+        longest: tokens of the longest sequence that it will read.
+
+    Raises:
+        UserError: the checkpoint cannot be read, has another vocabulary, or too few positions.
+    """
+    if settings.init_from is None:
+        positions = max(longest, MyBertConfig().max_position_embeddings)
+        config = MyBertConfig.from_size(
+            settings.size,
+            vocab_size=len(corpus.tokenizer),
+            pad_token_id=corpus.tokenizer.pad_token_id,
+            max_position_embeddings=positions,
+        )
+        return MyBertForPreTraining(config)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(settings.init_from)
+        same = tokenizer.get_vocab() == corpus.tokenizer.get_vocab()
+        model = MyBertForPreTraining.from_pretrained(settings.init_from) if same else None
+    except (OSError, ValueError) as error:
+        raise UserError(f"--init-from {settings.init_from}: {error}") from error
+    if model is None:
+        raise UserError(
+            f"--init-from {settings.init_from} has another vocabulary than the corpus; "
+            f"build the corpus with `--tokenizer {settings.init_from}`"
+        )
+    if longest > model.config.max_position_embeddings:
+        raise UserError(
+            f"the corpus has a sequence of {longest} tokens, {settings.init_from} only "
+            f"{model.config.max_position_embeddings} positions; build the corpus with a smaller --max-length"
+        )
+    return model

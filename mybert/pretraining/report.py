@@ -1,0 +1,82 @@
+"""What a finished run leaves beside its model: results.json, curves and the closing table."""
+
+import dataclasses
+from pathlib import Path
+
+from mybert.common.manifest import versions, write_json
+from mybert.common.table import print_table
+from mybert.pretraining.curves import draw_curves
+from mybert.pretraining.metrics import constant_baselines, wilson_interval
+from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.timing import duration
+from mybert.pretraining.trainer import MyBertTrainer
+
+RESULTS = "results.json"
+CURVES = "training_curves.png"
+_METRICS = ("mlm_loss", "mlm_accuracy", "perplexity", "mlm_tokens", "nsp_loss", "nsp_accuracy", "nsp_pairs")
+
+
+def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
+    """The model's held-out metrics, from the log if its last step was evaluated; empty when nothing is held out."""
+    if trainer.eval_dataset is None:
+        return {}
+    logged = [log for log in trainer.state.log_history if "eval_loss" in log]
+    fresh = logged and logged[-1]["step"] == trainer.state.global_step and not trainer.args.load_best_model_at_end
+    metrics = logged[-1] if fresh else trainer.evaluate()
+    return {name: metrics[f"eval_{name}"] for name in _METRICS if f"eval_{name}" in metrics}
+
+
+def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: dict, training: dict) -> dict:
+    """Writes results.json and the curves into the output folder.
+
+    Args:
+        trainer: after training.
+        settings: of the run.
+        metrics: of `final_metrics`.
+        training: wall time, steps and tokens of this session.
+
+    Returns:
+        What results.json holds.
+    """
+    baselines = constant_baselines(trainer.eval_dataset, trainer.data_collator.masker) if metrics else {}
+    results = {
+        "metrics": metrics,
+        "constant_baselines": baselines,
+        "seed": trainer.args.seed,
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+        "tokens_seen": trainer.state.num_input_tokens_seen,
+        "useful_flops": trainer.state.total_flos,
+        **training,
+        "settings": dataclasses.asdict(settings),
+        "training_arguments": trainer.args.to_dict(),
+        "versions": versions(),
+    }
+    if "nsp_accuracy" in metrics:
+        results["nsp_accuracy_interval_95"] = wilson_interval(metrics["nsp_accuracy"], metrics["nsp_pairs"])
+    output = Path(settings.output)
+    draw_curves(trainer.state.log_history, output / CURVES)
+    write_json(output / RESULTS, results)
+    return results
+
+
+def print_report(results: dict) -> None:
+    """The closing table: each held-out metric beside what a constant answer would reach."""
+    metrics, baselines = results["metrics"], results["constant_baselines"]
+    rows = [(name.replace("_", " "), value, baselines.get(name)) for name, value in metrics.items()]
+    if "nsp_accuracy_interval_95" in results:
+        low, high = results["nsp_accuracy_interval_95"]
+        place = next(i for i, row in enumerate(rows) if row[0] == "nsp accuracy") + 1
+        rows.insert(place, ("nsp accuracy, 95 % interval", f"{low:.4f} to {high:.4f}", None))
+    if rows:
+        print_table("Held-out documents", rows, ("metric", "value", "best constant answer"))
+    print_table(
+        "Training",
+        [
+            ("seed", results["seed"]),
+            ("steps", results["steps"]),
+            ("tokens seen", results["tokens_seen"]),
+            ("training time", duration(results["training_seconds"])),
+            ("tokens per second", results["tokens_per_second"]),
+        ],
+    )

@@ -1,0 +1,223 @@
+"""`mybert pretrain`: examples → pretrained checkpoint."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from transformers import TrainerState, TrainingArguments, set_seed
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, get_last_checkpoint
+
+from modeling_mybert import MyBertForPreTraining
+from mybert.common.errors import UserError
+from mybert.common.manifest import explain_full_disk, read_manifest, refuse_existing, write_manifest
+from mybert.common.settings import parse_settings
+from mybert.pretraining.batching import PretrainingCollator
+from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus
+from mybert.pretraining.masking import Masker
+from mybert.pretraining.plan import Plan, print_plan
+from mybert.pretraining.report import final_metrics, print_report, write_report
+from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.timing import TimeToEnd
+from mybert.pretraining.trainer import MyBertTrainer
+
+STAGE = "pretrain"
+_KEPT_ON_RESUME = (
+    *("size", "init_from", "mlm_probability", "max_predictions_per_seq", "whole_word_masking", "masking_seed"),
+    *("phase2_corpus", "phase2_share"),
+)
+
+
+def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = None) -> Path:
+    """Trains a MyBERT on masked tokens and, if the corpus has pairs, on next sentences.
+
+    Args:
+        settings: what is trained, on what, and where it is put.
+        arguments: how; those of `PretrainingArguments` when not given. Their `output_dir` becomes `settings.output`.
+
+    Returns:
+        The folder of the finished model: weights, code and tokenizer as the Auto classes read them, results.json,
+        training_curves.png and manifest.json. With `dry_run` nothing is left there.
+
+    Raises:
+        UserError: input, settings and output do not fit together; nothing was written then.
+    """
+    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else arguments
+    _check_arguments(settings, arguments)
+    checkpoint = _check_output(settings)
+    corpora = [Corpus.load(folder) for folder in (settings.corpus, settings.phase2_corpus) if folder is not None]
+    if len(corpora) > 1:
+        check_second_corpus(*corpora)
+    inputs = {name: corpus.identity() for name, corpus in zip(("corpus", "phase2_corpus"), corpora, strict=False)}
+    if checkpoint:
+        _check_same_run(settings, inputs)
+    set_seed(arguments.seed)
+    model = build_model(settings, corpora[0], max(corpus.shape.longest for corpus in corpora))
+    if settings.dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            arguments.output_dir = folder
+            _run(settings, arguments, corpora, model, None)
+        return Path(settings.output)
+
+    output = Path(settings.output)
+    arguments.output_dir = str(output)
+    with arguments.main_process_first(), explain_full_disk(output):
+        if arguments.should_save and not checkpoint:
+            shutil.rmtree(output, ignore_errors=True)
+            output.mkdir(parents=True)
+            write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, complete=False)
+    with explain_full_disk(output):
+        trainer, training = _run(settings, arguments, corpora, model, checkpoint)
+        _finish(trainer, settings, inputs, training)
+    return output
+
+
+def main(argv: list[str], prog: str) -> None:
+    settings, arguments = parse_settings(
+        (PretrainSettings, PretrainingArguments),
+        argv,
+        prog,
+        "Examples made by `mybert corpus` → pretrained checkpoint.",
+    )
+    output = pretrain(settings, arguments)
+    if not settings.dry_run:
+        print(f"the model is in {output}")
+
+
+def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -> None:
+    if arguments.output_dir not in (None, "trainer_output", settings.output):
+        raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
+    if arguments.n_gpu > 1:
+        raise UserError(
+            f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
+            f"{arguments.n_gpu} -m mybert.cli pretrain …`, or choose one with CUDA_VISIBLE_DEVICES"
+        )
+    arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
+    if settings.dry_run:
+        arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
+        arguments.report_to = []
+
+
+def _check_output(settings: PretrainSettings) -> str | None:
+    """The checkpoint to go on from, if that was asked for."""
+    output = Path(settings.output)
+    if settings.dry_run:
+        return None
+    if settings.resume:
+        checkpoint = get_last_checkpoint(output) if output.is_dir() else None
+        if checkpoint is None:
+            raise UserError(f"--resume: {output} has no checkpoint; start the run without --resume")
+        if not (Path(checkpoint) / TRAINER_STATE_NAME).is_file():
+            raise UserError(f"--resume: {checkpoint} is incomplete (no {TRAINER_STATE_NAME}); remove it and try again")
+        return checkpoint
+    refuse_existing(output, overwrite=settings.overwrite)
+    if output.is_dir() and any(output.iterdir()) and read_manifest(output).get("stage") != STAGE:
+        raise UserError(f"--overwrite: {output} was not made by `mybert pretrain`; remove it yourself or name another")
+    return None
+
+
+def _check_same_run(settings: PretrainSettings, inputs: dict) -> None:
+    before = read_manifest(settings.output)
+    for name in _KEPT_ON_RESUME:
+        old, new = before.get("settings", {}).get(name), getattr(settings, name)
+        if old != new:
+            raise UserError(f"--resume: {name} is {new!r}, the run was started with {old!r}")
+    for name, value in inputs.items():
+        if before.get("inputs", {}).get(name, {}).get("sha256") != value["sha256"]:
+            raise UserError(f"--resume: {value['path']} is not the {name} that the run was started with")
+
+
+def _run(
+    settings: PretrainSettings,
+    arguments: TrainingArguments,
+    corpora: list[Corpus],
+    model: MyBertForPreTraining,
+    checkpoint: str | None,
+) -> tuple[MyBertTrainer, dict]:
+    """Says the plan and trains; returns the trainer and the wall time, tokens and first step of this session."""
+    first = corpora[0]
+    if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
+        print(f"{first.folder} has no held-out documents: the run is not evaluated")
+        arguments.eval_strategy = IntervalStrategy.NO
+    masker = Masker.from_tokenizer(
+        first.tokenizer,
+        probability=settings.mlm_probability,
+        max_predictions=settings.max_predictions_per_seq,
+        whole_words=settings.whole_word_masking,
+        seed=arguments.seed if settings.masking_seed is None else settings.masking_seed,
+    )
+    trainer = MyBertTrainer(
+        model=model,
+        args=arguments,
+        data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
+        train_dataset=first.train,
+        eval_dataset=first.validation,
+        phase2_dataset=corpora[1].train if len(corpora) > 1 else None,
+        phase2_share=settings.phase2_share,
+        processing_class=first.tokenizer,
+    )
+    plans = _plans(trainer, settings, corpora)
+    trainer.flops_per_token = sum(p.steps * p.flops_per_step for p in plans) / sum(
+        p.steps * p.tokens_per_step for p in plans
+    )
+    trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
+    if trainer.is_world_process_zero():
+        parameters = sum(p.numel() for p in model.parameters())
+        embeddings = sum(p.numel() for p in model.bert.embeddings.parameters())
+        print_plan(plans, parameters, embeddings, arguments.bf16 or arguments.fp16)
+    if checkpoint:
+        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+        if state.global_step >= sum(plan.steps for plan in plans):  # Trainer would make one step more
+            trainer.model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
+            trainer.state = state
+            return trainer, {"training_seconds": 0.0, "tokens_per_second": 0, "resumed_from_step": state.global_step}
+    seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+    tokens = trainer.state.num_input_tokens_seen - (state.num_input_tokens_seen if checkpoint else 0)
+    return trainer, {
+        "training_seconds": seconds,
+        "tokens_per_second": round(tokens / seconds),
+        "resumed_from_step": state.global_step if checkpoint else None,
+    }
+
+
+def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Corpus]) -> list[Plan]:
+    *_, steps = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
+    first = round(steps * (1 - settings.phase2_share)) if len(corpora) > 1 else steps
+    return [
+        Plan(
+            corpus=corpus.shape,
+            steps=part,
+            sequences=trainer.get_total_train_batch_size(trainer.args),
+            device_sequences=trainer.args.train_batch_size,
+            mlm_probability=settings.mlm_probability,
+            config=trainer.model.config,
+            has_pairs=corpus.has_pairs,
+        )
+        for corpus, part in zip(corpora, (first, steps - first), strict=False)
+    ]
+
+
+def _finish(trainer: MyBertTrainer, settings: PretrainSettings, inputs: dict, training: dict) -> None:
+    metrics = final_metrics(trainer)
+    trainer.save_model(settings.output)
+    if not trainer.is_world_process_zero():
+        return
+    output = Path(settings.output)
+    (output / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
+    results = write_report(trainer, settings, metrics, training)
+    counts = {
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "steps": results["steps"],
+        "tokens_seen": results["tokens_seen"],
+    }
+    write_manifest(
+        output,
+        STAGE,
+        settings=settings,
+        inputs=inputs,
+        counts=counts,
+        metrics=metrics,
+        seed=results["seed"],
+        complete=True,
+    )
+    print_report(results)

@@ -1,0 +1,72 @@
+"""How long a run is going to take, once a few of its steps are measured."""
+
+import time
+
+import torch
+from tqdm.auto import tqdm
+from transformers import TrainerCallback
+
+from mybert.pretraining.plan import Plan, with_unit
+
+
+def duration(seconds: float) -> str:
+    """90 → `1 min 30 s`; the two largest units."""
+    seconds = round(seconds)
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{n} {unit}" for n, unit in parts[:2])
+
+
+class TimeToEnd(TrainerCallback):
+    """Measures a few steps, evaluation and saving left out, and says how long the run is going to take.
+
+    Args:
+        plans: the phases, in order.
+        warm: steps before measuring.
+        measured: steps measured.
+        stop: stop the run then (`--dry-run`).
+    """
+
+    def __init__(self, plans: list[Plan], warm: int = 3, measured: int = 10, stop: bool = False):
+        self.plans, self.warm, self.measured, self.stop = plans, warm, measured, stop
+        self.seconds, self.mark, self.first = 0.0, 0.0, 0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.first = state.global_step
+        self.warm = min(self.warm, max(0, state.max_steps - self.first - 1))
+        self.measured = min(self.measured, max(1, state.max_steps - self.first - self.warm))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        step = state.global_step - self.first - self.warm
+        if step not in range(self.measured + 1):
+            return
+        if step in (0, self.measured) and torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        if step > 0:
+            self.seconds += time.perf_counter() - self.mark
+        self.mark = time.perf_counter()
+        if step == self.measured:
+            if state.is_world_process_zero:
+                tqdm.write(self._forecast(state.global_step))
+            control.should_training_stop |= self.stop
+
+    def _after_pause(self, args, state, control, **kwargs):
+        self.mark = time.perf_counter()
+
+    on_evaluate = on_save = _after_pause
+
+    def _forecast(self, step: int) -> str:
+        """A step of another phase is taken to be as much longer as it has operations."""
+        seconds = self.seconds / self.measured
+        ends = [sum(plan.steps for plan in self.plans[: i + 1]) for i in range(len(self.plans))]
+        now = self.plans[next((i for i, end in enumerate(ends) if step <= end), -1)]
+        rate = now.flops_per_step / seconds
+        left = sum(
+            min(plan.steps, max(0, end - step)) * plan.flops_per_step / rate
+            for plan, end in zip(self.plans, ends, strict=True)
+        )
+        return (
+            f"measured {self.measured} steps: {seconds:.3g} s a step, {now.tokens_per_step / seconds:,.0f} tokens/s, "
+            f"{with_unit(rate, 'FLOP/s')}; {duration(left)} of training to go"
+        )
