@@ -26,14 +26,14 @@ def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
     return {name: metrics[f"eval_{name}"] for name in _METRICS if f"eval_{name}" in metrics}
 
 
-def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: dict, training: dict) -> dict:
+def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: dict, seconds: float) -> dict:
     """Writes results.json and the curves into the output folder.
 
     Args:
         trainer: after training.
         settings: of the run.
         metrics: of `final_metrics`.
-        training: wall time, steps and tokens of this session.
+        seconds: wall time of training.
 
     Returns:
         What results.json holds.
@@ -47,7 +47,8 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
         "epochs": trainer.state.epoch,
         "tokens_seen": trainer.state.num_input_tokens_seen,
         "useful_flops": trainer.state.total_flos,
-        **training,
+        "training_seconds": round(seconds, 3),
+        "tokens_per_second": round(trainer.state.num_input_tokens_seen / max(seconds, 1e-3)),
         "settings": dataclasses.asdict(settings),
         "training_arguments": trainer.args.to_dict(),
         "versions": versions(),

@@ -67,8 +67,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
             output.mkdir(parents=True)
             write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, complete=False)
     with explain_full_disk(output):
-        trainer, training = _run(settings, arguments, corpora, model, checkpoint)
-        _finish(trainer, settings, inputs, training)
+        _finish(_run(settings, arguments, corpora, model, checkpoint), settings, inputs)
     return output
 
 
@@ -133,30 +132,11 @@ def _run(
     corpora: list[Corpus],
     model: MyBertForPreTraining,
     checkpoint: str | None,
-) -> tuple[MyBertTrainer, dict]:
-    """Says the plan and trains; returns the trainer and the wall time, tokens and first step of this session."""
-    first = corpora[0]
-    if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
-        print(f"{first.folder} has no held-out documents: the run is not evaluated")
-        arguments.eval_strategy = IntervalStrategy.NO
-    masker = Masker.from_tokenizer(
-        first.tokenizer,
-        probability=settings.mlm_probability,
-        max_predictions=settings.max_predictions_per_seq,
-        whole_words=settings.whole_word_masking,
-        seed=arguments.seed if settings.masking_seed is None else settings.masking_seed,
-    )
-    trainer = MyBertTrainer(
-        model=model,
-        args=arguments,
-        data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
-        train_dataset=first.train,
-        eval_dataset=first.validation,
-        phase2_dataset=corpora[1].train if len(corpora) > 1 else None,
-        phase2_share=settings.phase2_share,
-        processing_class=first.tokenizer,
-    )
+) -> MyBertTrainer:
+    """Says the plan and trains."""
+    trainer = _trainer(settings, arguments, corpora, model)
     plans = _plans(trainer, settings, corpora)
+    steps = sum(plan.steps for plan in plans)
     trainer.flops_per_token = sum(p.steps * p.flops_per_step for p in plans) / sum(
         p.steps * p.tokens_per_step for p in plans
     )
@@ -167,17 +147,39 @@ def _run(
         print_plan(plans, parameters, embeddings, arguments.bf16 or arguments.fp16)
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-        if state.global_step >= sum(plan.steps for plan in plans):  # Trainer would make one step more
-            trainer.model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
+        if state.global_step >= steps:  # nothing is left to train, but Trainer would make one step more
+            model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
             trainer.state = state
-            return trainer, {"training_seconds": 0.0, "tokens_per_second": 0, "resumed_from_step": state.global_step}
-    seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
-    tokens = trainer.state.num_input_tokens_seen - (state.num_input_tokens_seen if checkpoint else 0)
-    return trainer, {
-        "training_seconds": seconds,
-        "tokens_per_second": round(tokens / seconds),
-        "resumed_from_step": state.global_step if checkpoint else None,
-    }
+            trainer.start_clock()
+            return trainer
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer
+
+
+def _trainer(
+    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], model: MyBertForPreTraining
+) -> MyBertTrainer:
+    first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
+    if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
+        print(f"{first.folder} has no held-out documents: the run is not evaluated")
+        arguments.eval_strategy = IntervalStrategy.NO
+    masker = Masker.from_tokenizer(
+        first.tokenizer,
+        probability=settings.mlm_probability,
+        max_predictions=settings.max_predictions_per_seq,
+        whole_words=settings.whole_word_masking,
+        seed=arguments.seed if settings.masking_seed is None else settings.masking_seed,
+    )
+    return MyBertTrainer(
+        model=model,
+        args=arguments,
+        data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
+        train_dataset=first.train,
+        eval_dataset=first.validation,
+        phase2_dataset=second and second.train,
+        phase2_share=settings.phase2_share,
+        processing_class=first.tokenizer,
+    )
 
 
 def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Corpus]) -> list[Plan]:
@@ -197,14 +199,15 @@ def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Cor
     ]
 
 
-def _finish(trainer: MyBertTrainer, settings: PretrainSettings, inputs: dict, training: dict) -> None:
+def _finish(trainer: MyBertTrainer, settings: PretrainSettings, inputs: dict) -> None:
+    seconds = trainer.training_seconds
     metrics = final_metrics(trainer)
     trainer.save_model(settings.output)
     if not trainer.is_world_process_zero():
         return
     output = Path(settings.output)
     (output / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
-    results = write_report(trainer, settings, metrics, training)
+    results = write_report(trainer, settings, metrics, seconds)
     counts = {
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "steps": results["steps"],

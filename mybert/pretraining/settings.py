@@ -72,7 +72,7 @@ class PretrainingArguments(TrainingArguments):
     )
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per device and forward pass."})
     per_device_eval_batch_size: int = field(default=32, metadata={"help": "The same in evaluation."})
-    logging_steps: float = field(default=50, metadata={"help": "Steps between logs, or their share if below 1."})
+    logging_steps: float = field(default=20, metadata={"help": "Steps between logs, or their share if below 1."})
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation a step."}
     )

@@ -53,7 +53,7 @@ class MyBertTrainer(Trainer):
         self._pairs_in_step: Tensor | int | None = None
         self._tokens: Tensor | int = 0  # of this process, not yet counted in the state
         self._losses = torch.zeros(2, device=self.args.device)  # mlm, nsp; summed since the last log
-        self._steps, self._logged_at = 0, time.perf_counter()
+        self._steps, self._started, self._logged_at, self._tokens_logged = 0, time.perf_counter(), 0.0, 0
         self.add_callback(_Bookkeeping(self))
 
     # Examples
@@ -113,17 +113,30 @@ class MyBertTrainer(Trainer):
             logs["mlm_loss"] = mlm_loss
             if self._pairs_in_step is not None:
                 logs["nsp_loss"] = nsp_loss
-            now = time.perf_counter()
-            tokens = self.state.num_input_tokens_seen
+            tokens, seconds = self.state.num_input_tokens_seen, self.training_seconds
             logs["num_input_tokens_seen"] = tokens
-            logs["tokens_per_second"] = round((tokens - self._tokens_logged) / (now - self._logged_at))
+            logs["tokens_per_second"] = round((tokens - self._tokens_logged) / (seconds - self._logged_at))
+            logs["training_seconds"] = round(seconds, 3)
             self.start_window()
         super().log(logs, start_time)
+
+    @property
+    def training_seconds(self) -> float:
+        """Wall time of training, evaluation left out, of all sessions up to the last checkpoint and of this one."""
+        return time.perf_counter() - self._started
+
+    def start_clock(self) -> None:
+        before = [log["training_seconds"] for log in self.state.log_history if "training_seconds" in log]
+        self._started = time.perf_counter() - max(before, default=0.0)
+
+    def leave_out(self, seconds: float) -> None:
+        """Time that was not spent on training."""
+        self._started += seconds
 
     def start_window(self) -> None:
         """Means and rates of the next log count from here."""
         self._losses.zero_()
-        self._steps, self._logged_at = 0, time.perf_counter()
+        self._steps, self._logged_at = 0, self.training_seconds
         self._tokens_logged = self.state.num_input_tokens_seen
 
     def count_tokens(self) -> None:
@@ -163,6 +176,7 @@ class _Bookkeeping(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer.start_clock()
         self.trainer.start_window()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
@@ -172,6 +186,9 @@ class _Bookkeeping(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if control.should_log or control.should_save or control.should_training_stop:
             self.trainer.count_tokens()
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        self.trainer.leave_out(sum(value for name, value in metrics.items() if name.endswith("_runtime")))
 
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_log or control.should_save:
