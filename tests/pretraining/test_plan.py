@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.pretraining.plan import CorpusShape, Plan, with_unit
+from mybert.pretraining.timing import duration
+
+
+def make_plan(config, examples, length, probability):
+    shape = CorpusShape(examples, examples * length, length, examples * length**2)
+    return Plan(shape, 1, examples, examples, probability, config, has_pairs=True)
+
+
+def make_batch(config, examples, length, labelled):
+    ids = torch.randint(5, config.vocab_size, (examples, length))
+    labels = torch.full_like(ids, -100)
+    labels[:, 1 : 1 + labelled] = ids[:, 1 : 1 + labelled]
+    return {"input_ids": ids, "labels": labels, "next_sentence_label": torch.zeros(examples, dtype=torch.long)}
+
+
+def test_the_shape_of_a_corpus_is_that_of_its_sequences(pairs):
+    corpus = pairs(50)
+    lengths = [len(row) for row in corpus["input_ids"]]
+    expected = CorpusShape(50, sum(lengths), max(lengths), sum(length**2 for length in lengths))
+    assert CorpusShape.of(corpus) == expected
+    chosen = corpus.select([7, 3])
+    assert CorpusShape.of(chosen).tokens == lengths[7] + lengths[3]
+
+
+def test_counted_operations_are_those_that_a_step_executes():
+    config = MyBertConfig.from_size("tiny", vocab_size=300, attn_implementation="eager")
+    examples, length, labelled = 4, 32, 8
+    model = MyBertForPreTraining(config).train()
+    with FlopCounterMode(display=False) as counter:
+        model(**make_batch(config, examples, length, labelled)).loss.backward()
+    plan = make_plan(config, examples, length, labelled / length)
+    assert plan.flops_per_step == pytest.approx(counter.get_total_flops(), rel=1e-3)
+
+
+@pytest.mark.parametrize("length", [64, 256])
+def test_expected_memory_is_near_what_backward_keeps(length):
+    config = MyBertConfig.from_size("mini", vocab_size=2000)
+    examples, labelled = 1024 // length, length // 8
+    model = MyBertForPreTraining(config).train()
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(**make_batch(config, examples, length, labelled))
+    plan = make_plan(config, examples, length, labelled / length)
+    assert plan.memory(parameters=0, half=False) == pytest.approx(sum(n for n, _ in kept.values()), rel=0.2)
+    assert plan.memory(parameters=1000, half=False) == plan.memory(parameters=0, half=False) + 16_000
+
+
+def test_numbers_are_written_for_people():
+    assert with_unit(9.87e9, "FLOP") == "9.87 GFLOP"
+    assert with_unit(12, "B") == "12 B"
+    assert duration(59.6) == "1 min 0 s"
+    assert duration(3.2) == "3 s"
+    assert duration(93_784) == "1 d 2 h"

@@ -1,0 +1,215 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertTokenizer
+
+from modeling_mybert import MyBertForPreTraining
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
+from mybert.common.settings import parse_settings
+from mybert.pretraining.run import pretrain
+from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+
+QUICK = {"use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 16}
+
+
+@pytest.fixture
+def run(corpus_folder, tmp_path):
+    """A function that calls `pretrain` with quick defaults; settings and training arguments by name."""
+
+    def call(corpus=corpus_folder, output=tmp_path / "out", **values):
+        names = PretrainSettings.__dataclass_fields__
+        chosen = {"size": "tiny"} if "init_from" not in values else {}
+        settings = chosen | {name: value for name, value in values.items() if name in names}
+        arguments = QUICK | {name: value for name, value in values.items() if name not in names}
+        return pretrain(
+            PretrainSettings(corpus=str(corpus), output=str(output), **settings),
+            PretrainingArguments(output_dir=str(output), **arguments),
+        )
+
+    return call
+
+
+def bert_folder(tokenizer, folder, positions=32):
+    """A checkpoint of transformers' BERT with the tokenizer's vocabulary."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=positions, **sizes)
+    BertForPreTraining(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def tensors(folder):
+    return MyBertForPreTraining.from_pretrained(folder).state_dict()
+
+
+def test_a_run_learns_and_leaves_a_complete_model_with_its_results(run, tokenizer):
+    output = run(num_train_epochs=10, learning_rate=2e-3, warmup_steps=0.1, save_strategy="no")
+    results = json.loads((output / "results.json").read_text())
+    assert results["metrics"]["mlm_accuracy"] > 1.3 * results["constant_baselines"]["mlm_accuracy"]
+    assert results["nsp_accuracy_interval_95"][0] > results["constant_baselines"]["nsp_accuracy"]
+    assert results["steps"] == 10 * 13
+    corpus = datasets.load_from_disk(results["settings"]["corpus"])
+    assert results["tokens_seen"] == 10 * sum(map(len, corpus["input_ids"]))
+    assert (output / "training_curves.png").read_bytes().startswith(b"\x89PNG")
+    manifest = read_manifest(output)
+    assert manifest["complete"] and manifest["counts"]["steps"] == 10 * 13
+    assert AutoTokenizer.from_pretrained(output).get_vocab() == tokenizer.get_vocab()
+    assert tensors(output)["bert.embeddings.word_embeddings.weight"].shape == (len(tokenizer), 128)
+    assert not list(output.glob("*.bin")), "no pickles in the finished model"
+
+
+def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
+    arguments = {"max_steps": 16, "save_steps": 14, "save_total_limit": None, "learning_rate": 1e-3}
+    whole = run(output=tmp_path / "whole", **arguments)
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    for path in cut.iterdir():
+        step = path.name.removeprefix("checkpoint-")
+        if path.is_dir() and int(step) > 14:
+            shutil.rmtree(path)
+        elif path.is_file() and path.name != "manifest.json":
+            path.unlink()
+    run(output=cut, resume=True, **arguments)
+    expected = tensors(whole)
+    assert all(torch.equal(value, expected[name]) for name, value in tensors(cut).items())
+    metrics = [json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, cut)]
+    assert metrics[0] == metrics[1]
+
+
+def test_resuming_a_finished_run_trains_no_further(run, tmp_path):
+    output = run(max_steps=4)
+    before = tensors(output)
+    (output / "model.safetensors").unlink()
+    run(max_steps=4, resume=True)
+    assert all(torch.equal(value, before[name]) for name, value in tensors(output).items())
+    assert json.loads((output / "results.json").read_text())["steps"] == 4
+
+
+def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(run, tmp_path, capsys):
+    output = run(dry_run=True, max_steps=1000)
+    printed = capsys.readouterr().out
+    for word in ("parameters", "real tokens a step", "operations a step", "memory", "measured 10 steps", "to go"):
+        assert word in printed
+    assert not output.exists()
+
+
+def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(run, corpus_folder, tmp_path):
+    shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
+    output = run(corpus=tmp_path / "corpus", max_steps=2)
+    assert json.loads((output / "results.json").read_text())["metrics"] == {}
+
+
+def test_two_phases_are_one_run(run, pairs, tokenizer, tmp_path):
+    second = tmp_path / "long"
+    pairs(40, seed=8, longest=60).save_to_disk(second)
+    tokenizer.save_pretrained(second / "tokenizer")
+    output = run(phase2_corpus=str(second), phase2_share=0.5, max_steps=6, save_strategy="no")
+    assert json.loads((output / "results.json").read_text())["steps"] == 6
+
+
+@pytest.mark.parametrize("family", ["bert", "mybert"])
+def test_training_goes_on_from_a_checkpoint_of_the_same_vocabulary(run, tokenizer, tmp_path, family):
+    start = tmp_path / "start"
+    if family == "mybert":
+        run(output=start, max_steps=1)
+    else:
+        bert_folder(tokenizer, start)
+    output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
+    expected = tensors(start)
+    assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_folder, tokenizer, pairs, tmp_path):
+    other = BertTokenizer(
+        vocab={piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"])}
+    )
+    no_columns = tmp_path / "text"
+    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(no_columns)
+    too_high = tmp_path / "too_high"
+    pairs(3).save_to_disk(too_high)
+    other.save_pretrained(too_high / "tokenizer")
+    unpaired = tmp_path / "unpaired"
+    pairs(3).remove_columns("next_sentence_label").save_to_disk(unpaired)
+    tokenizer.save_pretrained(unpaired / "tokenizer")
+    (tmp_path / "filled").mkdir()
+    (tmp_path / "filled" / "mine.txt").write_text("keep me")
+    for message, values in [
+        ("does not exist", {"corpus": tmp_path / "nowhere"}),
+        ("is not a corpus", {"corpus": corpus_folder / "tokenizer"}),
+        ("must hold the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
+        ("rebuild the corpus", {"corpus": too_high}),
+        ("only one of .* has pairs", {"phase2_corpus": str(unpaired)}),
+        ("another vocabulary", {"init_from": bert_folder(other, tmp_path / "other")}),
+        ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
+        ("init-from", {"init_from": str(tmp_path / "nowhere")}),
+        ("no checkpoint", {"resume": True}),
+        ("exists; add --overwrite", {"output": tmp_path / "filled"}),
+        ("was not made by", {"output": tmp_path / "filled", "overwrite": True}),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run(**values)
+        assert not (tmp_path / "out").exists(), message
+    assert (tmp_path / "filled" / "mine.txt").read_text() == "keep me"
+
+
+def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_path):
+    run(max_steps=1)
+    for message, values in [
+        ("mlm_probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
+        ("size is 'mini'", {"size": "mini"}),
+        ("is not the corpus", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run(max_steps=2, resume=True, **values)
+    (tmp_path / "out" / "checkpoint-1" / "trainer_state.json").unlink()
+    with pytest.raises(UserError, match="incomplete"):
+        run(max_steps=2, resume=True)
+
+
+def changed_copy(corpus, folder):
+    shutil.copytree(corpus, folder)
+    (folder / "more.txt").write_text("x")
+    return folder
+
+
+def test_overwriting_replaces_the_whole_run(run, tmp_path):
+    output = run(max_steps=2, save_steps=1)
+    assert (output / "checkpoint-1").is_dir()
+    run(max_steps=1, overwrite=True, save_strategy="no")
+    assert not list(output.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("message", "argv"),
+    [
+        ("did you mean '--learning-rate'", ["--leaning-rate", "1"]),
+        ("size must be one of tiny, mini, small, medium, base, large, got 'huge'", ["--size", "huge"]),
+        ("mlm_probability must lie between 0 and 1, got 2.0", ["--mlm-probability", "2"]),
+        ("max_predictions_per_seq must be at least 1", ["--max-predictions-per-seq", "0"]),
+        ("exclude each other", ["--size", "mini", "--init-from", "x"]),
+        ("exclude each other", ["--resume", "--overwrite"]),
+        ("has no effect", ["--remove-unused-columns", "True"]),
+    ],
+)
+def test_wrong_arguments_are_refused_with_a_remedy(message, argv):
+    with pytest.raises(UserError, match=message):
+        parse_settings((PretrainSettings, PretrainingArguments), ["--corpus", "a", "--output", "b", *argv], "mybert")
+
+
+def test_the_command_trains_and_says_where_the_model_is(corpus_folder, tmp_path):
+    command = [sys.executable, "-m", "mybert.cli", "pretrain", "--corpus", str(corpus_folder), "--size", "tiny"]
+    command += ["--output", str(tmp_path / "out"), "--max-steps", "3", "--use_cpu", "--whole-word-masking"]
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "best constant answer" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"the model is in {tmp_path / 'out'}"
