@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from accelerate import PartialState
 from transformers import TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, get_last_checkpoint
@@ -61,8 +62,10 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
 
     output = Path(settings.output)
     arguments.output_dir = str(output)
-    with arguments.main_process_first(), explain_full_disk(output):
-        if arguments.should_save and not checkpoint:
+    processes = PartialState()
+    processes.wait_for_everyone()  # all have seen the output folder as it was
+    with processes.main_process_first(), explain_full_disk(output):
+        if processes.is_main_process and not checkpoint:
             shutil.rmtree(output, ignore_errors=True)
             output.mkdir(parents=True)
             write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, complete=False)
@@ -79,7 +82,7 @@ def main(argv: list[str], prog: str) -> None:
         "Examples made by `mybert corpus` → pretrained checkpoint.",
     )
     output = pretrain(settings, arguments)
-    if not settings.dry_run:
+    if not settings.dry_run and arguments.process_index == 0:
         print(f"the model is in {output}")
 
 
@@ -161,7 +164,8 @@ def _trainer(
 ) -> MyBertTrainer:
     first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
     if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
-        print(f"{first.folder} has no held-out documents: the run is not evaluated")
+        if arguments.process_index == 0:
+            print(f"{first.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
     masker = Masker.from_tokenizer(
         first.tokenizer,

@@ -37,10 +37,11 @@ def run(corpus_folder, tmp_path):
     return call
 
 
-def bert_folder(tokenizer, folder, positions=32):
+def bert_folder(tokenizer, folder, positions=32, dropout=0.1):
     """A checkpoint of transformers' BERT with the tokenizer's vocabulary."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=positions, **sizes)
+    dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=positions, **sizes, **dropouts)
     BertForPreTraining(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
@@ -204,12 +205,27 @@ def test_wrong_arguments_are_refused_with_a_remedy(message, argv):
         parse_settings((PretrainSettings, PretrainingArguments), ["--corpus", "a", "--output", "b", *argv], "mybert")
 
 
-def test_the_command_trains_and_says_where_the_model_is(corpus_folder, tmp_path):
-    command = [sys.executable, "-m", "mybert.cli", "pretrain", "--corpus", str(corpus_folder), "--size", "tiny"]
-    command += ["--output", str(tmp_path / "out"), "--max-steps", "3", "--use_cpu", "--whole-word-masking"]
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)}
+def test_the_command_on_two_processes_gives_the_model_of_one(run, corpus_folder, tokenizer, tmp_path):
+    start = bert_folder(tokenizer, tmp_path / "start", dropout=0.0)
+    arguments = {"max_steps": 12, "learning_rate": 1e-3, "whole_word_masking": True}  # 10 steps are an epoch
+    alone = run(init_from=start, output=tmp_path / "alone", per_device_train_batch_size=20, **arguments)
+    words = ["--corpus", corpus_folder, "--output", tmp_path / "out", "--init-from", start, "--whole-word-masking"]
+    words += ["--max-steps", 12, "--learning-rate", 1e-3, "--per_device_train_batch_size", 10, "--use_cpu"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "mybert.cli", "pretrain", *map(str, words), "--ddp_backend", "gloo"]
+    environment = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "best constant answer" in done.stdout
+    assert done.stdout.count("best constant answer") == 1
     assert done.stdout.splitlines()[-1] == f"the model is in {tmp_path / 'out'}"
+    expected = tensors(alone)
+    for name, value in tensors(tmp_path / "out").items():
+        torch.testing.assert_close(value, expected[name], atol=2e-5, rtol=0)
+    results = [json.loads((folder / "results.json").read_text()) for folder in (alone, tmp_path / "out")]
+    assert results[0]["tokens_seen"] == results[1]["tokens_seen"]
+    assert results[0]["useful_flops"] == pytest.approx(results[1]["useful_flops"])
+    assert results[0]["metrics"] == pytest.approx(results[1]["metrics"], rel=1e-4)
