@@ -46,7 +46,9 @@ def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
     Returns:
         loss (the sum of both), mlm_loss, mlm_accuracy, perplexity, mlm_tokens, nsp_loss, nsp_accuracy, nsp_pairs.
     """
-    tokens, mlm_loss, mlm_right, pairs, nsp_loss, nsp_right = np.sum(prediction.predictions, 0, dtype=np.float64)
+    tokens, mlm_loss, mlm_right, pairs, nsp_loss, nsp_right = np.reshape(prediction.predictions, (-1, 6)).sum(
+        0, dtype=np.float64
+    )
     metrics = {"loss": 0.0}
     if tokens:
         metrics["mlm_loss"] = mlm_loss / tokens

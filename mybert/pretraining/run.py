@@ -108,9 +108,11 @@ def _check_output(settings: PretrainSettings) -> str | None:
     if settings.resume:
         checkpoint = get_last_checkpoint(output) if output.is_dir() else None
         if checkpoint is None:
-            raise UserError(f"--resume: {output} has no checkpoint; start the run without --resume")
+            raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
         if not (Path(checkpoint) / TRAINER_STATE_NAME).is_file():
             raise UserError(f"--resume: {checkpoint} is incomplete (no {TRAINER_STATE_NAME}); remove it and try again")
+        if not any(Path(checkpoint).glob("optimizer*")):  # Trainer would go on with a new optimizer
+            raise UserError(f"--resume: {checkpoint} has no optimizer state; was it saved with save_only_model?")
         return checkpoint
     refuse_existing(output, overwrite=settings.overwrite)
     if output.is_dir() and any(output.iterdir()) and read_manifest(output).get("stage") != STAGE:

@@ -50,6 +50,8 @@ class PretrainSettings:
             raise UserError(f"max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}")
         if self.masking_seed is not None and not 0 <= self.masking_seed < 2**64:
             raise UserError(f"masking_seed must lie in [0, 2**64), got {self.masking_seed}")
+        if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
+            raise UserError("phase2_share has no effect without phase2_corpus")
         if self.resume and self.overwrite:
             raise UserError("--resume and --overwrite exclude each other: one keeps the run, one replaces it")
 
@@ -83,11 +85,16 @@ class PretrainingArguments(TrainingArguments):
         default=0.1, metadata={"help": "Steps between evaluations, or their share if below 1."}
     )
     save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints to keep."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "Has no effect: examples are read whole."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "Not supported: examples are read whole."})
 
     def __post_init__(self):
         super().__post_init__()
-        if self.remove_unused_columns:
-            raise UserError("remove_unused_columns has no effect on pretraining examples; leave it out")
+        for name, remedy in {
+            "remove_unused_columns": "examples are read whole",
+            "label_smoothing_factor": "BERT is pretrained without it",
+            "resume_from_checkpoint": "use --resume",
+        }.items():
+            if getattr(self, name):
+                raise UserError(f"{name} is not supported: {remedy}")
         if self.train_sampling_strategy != "random":
-            raise UserError("train_sampling_strategy has no effect: examples are read in a random order of their own")
+            raise UserError("train_sampling_strategy is not supported: examples are read in a random order")

@@ -50,6 +50,8 @@ class MyBertTrainer(Trainer):
             **kwargs,
         )
         self.args.remove_unused_columns = False  # examples arrive in one piece; there are no columns to take away
+        self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation at every step
+        self.args.batch_eval_metrics = False  # batches leave sums behind already
         self._pairs_in_step: Tensor | int | None = None
         self._tokens: Tensor | int = 0  # of this process, not yet counted in the state
         self._losses = torch.zeros(2, device=self.args.device)  # mlm, nsp; summed since the last log
@@ -75,8 +77,10 @@ class MyBertTrainer(Trainer):
         return math.ceil(len(loader) / self.args.gradient_accumulation_steps)
 
     def _get_eval_sampler(self, eval_dataset) -> EvaluationSampler:
-        processes = self.args.world_size
-        return EvaluationSampler(len(eval_dataset), processes * self.args.eval_batch_size if processes > 1 else 1)
+        whole_batches = self.args.world_size > 1 or self.args.dataloader_drop_last
+        return EvaluationSampler(
+            len(eval_dataset), self.args.world_size * self.args.eval_batch_size if whole_batches else 1
+        )
 
     # Losses
 

@@ -1,3 +1,4 @@
+import pickle
 from itertools import chain
 
 import pytest
@@ -106,6 +107,13 @@ def test_packed_and_padded_batches_hold_the_same_tokens(dataset, masker):
         assert flat["max_length_q"] == flat["max_length_k"] == lengths.max() == real.shape[1]
         assert torch.equal(flat["position_ids"][0], torch.arange(real.shape[1]).expand_as(real)[real])
         assert torch.equal(flat["label_positions"], (flat["labels"][0] != -100).nonzero()[:, 0])
+
+
+def test_a_collator_can_be_sent_to_another_process(dataset, masker):
+    collator = PretrainingCollator(masker)
+    examples = dataset.__getitems__([(1, 5), (0, 2)])
+    sent = pickle.loads(pickle.dumps(collator))
+    assert torch.equal(sent(examples)["labels"], collator(examples)["labels"])
 
 
 def test_a_corpus_without_pairs_gives_batches_without_their_label(pairs, masker):

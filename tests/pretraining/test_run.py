@@ -170,9 +170,10 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
     ]:
         with pytest.raises(UserError, match=message):
             run(max_steps=2, resume=True, **values)
-    (tmp_path / "out" / "checkpoint-1" / "trainer_state.json").unlink()
-    with pytest.raises(UserError, match="incomplete"):
-        run(max_steps=2, resume=True)
+    for name, message in [("optimizer.pt", "no optimizer state"), ("trainer_state.json", "incomplete")]:
+        (tmp_path / "out" / "checkpoint-1" / name).unlink()
+        with pytest.raises(UserError, match=message):
+            run(max_steps=2, resume=True)
 
 
 def changed_copy(corpus, folder):
@@ -197,7 +198,9 @@ def test_overwriting_replaces_the_whole_run(run, tmp_path):
         ("max_predictions_per_seq must be at least 1", ["--max-predictions-per-seq", "0"]),
         ("exclude each other", ["--size", "mini", "--init-from", "x"]),
         ("exclude each other", ["--resume", "--overwrite"]),
-        ("has no effect", ["--remove-unused-columns", "True"]),
+        ("has no effect without phase2_corpus", ["--phase2-share", "0.2"]),
+        ("label_smoothing_factor is not supported", ["--label-smoothing-factor", "0.1"]),
+        ("use --resume", ["--resume-from-checkpoint", "x"]),
     ],
 )
 def test_wrong_arguments_are_refused_with_a_remedy(message, argv):

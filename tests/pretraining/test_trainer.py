@@ -111,8 +111,9 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
     assert len(losses[0]) == 11
 
 
-def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, tokenizer, pairs):
-    trainer = make_trainer(per_device_eval_batch_size=8)
+@pytest.mark.parametrize("arguments", [{}, {"dataloader_drop_last": True, "eval_do_concat_batches": False}])
+def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, tokenizer, arguments):
+    trainer = make_trainer(per_device_eval_batch_size=8, **arguments)
     metrics = trainer.evaluate()
 
     bert = BertForPreTraining(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **SMALL)).eval()
