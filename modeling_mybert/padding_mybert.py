@@ -1,0 +1,117 @@
+"""Padded (batch, sequence) ↔ ragged (total_tokens): where the real tokens of a batch stand.
+
+The shape letters of this package:
+    B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence of the attention grid,
+    T total real tokens, H hidden size, A heads, D head size, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class RaggedLayout:
+    """The places of `T` real tokens in a grid of `N` sequences by `L` positions.
+
+    Attributes:
+        grid: (N, L).
+        indices: (T,) the place of each token in the flattened grid; None when the grid has no gap, so that T = N·L.
+        mask: what attention may see on the grid: None for everything, bool (N, 1, 1, L) over keys, or a caller's own
+            4-D mask, bool or additive.
+        cu_seq_lens: (N + 1,) int32, where each sequence starts in the ragged order, and T at the end.
+        first: (N,) the row of each sequence's first token in the ragged order.
+    """
+
+    grid: tuple[int, int]
+    indices: Tensor | None
+    mask: Tensor | None
+    cu_seq_lens: Tensor
+    first: Tensor
+
+    def to_grid(self, ragged: Tensor) -> Tensor:
+        """(T, …) → (N, L, …), zeros where there is no token."""
+        if self.indices is None:
+            return ragged.unflatten(0, self.grid)
+        flat = ragged.new_zeros(self.grid[0] * self.grid[1], *ragged.shape[1:])
+        return flat.index_copy(0, self.indices, ragged).unflatten(0, self.grid)
+
+    def from_grid(self, padded: Tensor) -> Tensor:
+        """(N, L, …) → (T, …)."""
+        flat = padded.flatten(0, 1)
+        return flat if self.indices is None else flat.index_select(0, self.indices)
+
+    @property
+    def positions(self) -> Tensor:
+        """(T,) each token's column in the grid, BERT's default `position_ids`."""
+        length = self.grid[1]
+        if self.indices is not None:
+            return self.indices % length
+        return torch.arange(length, device=self.cu_seq_lens.device).repeat(self.grid[0])
+
+
+def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: torch.device) -> RaggedLayout:
+    """The layout of a usual (B, S) batch, its real tokens found by one data-dependent step.
+
+    Args:
+        grid: (B, S).
+        attention_mask: (B, S), nonzero where a token is real, on either side; or None: all are. A 4-D mask is handed
+            to attention as it is and every position is computed, as under tracing and export, where the number of
+            real tokens must not depend on data.
+
+    Raises:
+        ValueError: the mask has another shape, or a row of it has no real token (looked at on the CPU only, since it
+            would cost a synchronisation elsewhere).
+    """
+    if attention_mask is None or attention_mask.dim() == 4:
+        return _dense_layout(grid, attention_mask, None, device)
+    if attention_mask.shape != torch.Size(grid):
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, expected {tuple(grid)}")
+    real = attention_mask.bool()
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        return _dense_layout(grid, real[:, None, None, :], real, device)
+    indices = real.flatten().nonzero().squeeze(1)
+    if indices.numel() == real.numel():
+        return _dense_layout(grid, None, None, device)
+    lengths = real.sum(1)
+    if device.type == "cpu" and not lengths.all():
+        raise ValueError(f"attention_mask has no real token in row {int(lengths.argmin())}; leave empty rows out")
+    cu_seq_lens = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    return RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
+
+
+def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLayout:
+    """The layout of a packed batch: `N` sequences one after the other, each a row of the attention grid.
+
+    Args:
+        cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
+        max_length: the longest of them.
+        total: T, known from the shape of `input_ids`, so that nothing is read back from the device.
+
+    Raises:
+        ValueError: on the CPU, when the boundaries do not run from 0 to `total` in steps of 1 to `max_length`.
+    """
+    cu_seq_lens = cu_seq_lens.to(torch.int32)
+    if cu_seq_lens.device.type == "cpu":
+        lengths = cu_seq_lens.diff()
+        if cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length:
+            raise ValueError(
+                f"cu_seq_lens_q must rise from 0 to the {total} tokens of input_ids in steps of 1 to "
+                f"max_length_q={max_length}, got {cu_seq_lens.tolist()}"
+            )
+    grid = (cu_seq_lens.numel() - 1, max_length)
+    token = torch.arange(total, device=cu_seq_lens.device)
+    sequence = torch.searchsorted(cu_seq_lens, token, right=True, out_int32=True).long() - 1
+    indices = sequence * max_length + token - cu_seq_lens[sequence]
+    mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
+    return RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
+
+
+def _dense_layout(
+    grid: tuple[int, int], mask: Tensor | None, real: Tensor | None, device: torch.device
+) -> RaggedLayout:
+    """Every position of the grid is computed; `real` (N, L) tells where the first token of each row stands."""
+    rows = torch.arange(grid[0] + 1, device=device, dtype=torch.int32) * grid[1]
+    first = rows[:-1] if real is None else rows[:-1] + real.int().argmax(1)
+    return RaggedLayout(grid, None, mask, rows, first)
