@@ -1,32 +1,25 @@
 """`mybert pretrain`: examples → pretrained checkpoint."""
 
-import shutil
 import tempfile
 from pathlib import Path
 
-from accelerate import PartialState
 from transformers import TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy, get_last_checkpoint
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
-from mybert.common.manifest import explain_full_disk, read_manifest, refuse_existing, write_manifest
+from mybert.common.manifest import explain_full_disk
 from mybert.common.settings import parse_settings
 from mybert.pretraining.batching import PretrainingCollator
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus
 from mybert.pretraining.masking import Masker
+from mybert.pretraining.outputs import Identity, check_output, start_output
 from mybert.pretraining.plan import Plan, print_plan
 from mybert.pretraining.report import final_metrics, print_report, write_report
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 from mybert.pretraining.timing import TimeToEnd
 from mybert.pretraining.trainer import MyBertTrainer
-
-STAGE = "pretrain"
-_KEPT_ON_RESUME = (
-    *("size", "init_from", "mlm_probability", "max_predictions_per_seq", "whole_word_masking", "masking_seed"),
-    *("phase2_corpus", "phase2_share"),
-)
 
 
 def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = None) -> Path:
@@ -45,42 +38,32 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     """
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else arguments
     _check_arguments(settings, arguments)
-    checkpoint = _check_output(settings)
+    checkpoint = check_output(settings)
     corpora = [Corpus.load(folder) for folder in (settings.corpus, settings.phase2_corpus) if folder is not None]
     if len(corpora) > 1:
         check_second_corpus(*corpora)
-    inputs = {name: corpus.identity() for name, corpus in zip(("corpus", "phase2_corpus"), corpora, strict=False)}
+    run = Identity.of(settings, arguments, corpora)
     if checkpoint:
-        _check_same_run(settings, inputs)
+        run.check_same(settings.output)
     set_seed(arguments.seed)
     model = build_model(settings, corpora[0], max(corpus.shape.longest for corpus in corpora))
+    output = Path(settings.output)
     if settings.dry_run:
         with tempfile.TemporaryDirectory() as folder:
             arguments.output_dir = folder
-            _run(settings, arguments, corpora, model, None)
-        return Path(settings.output)
-
-    output = Path(settings.output)
+            _train(settings, arguments, corpora, model, None)
+        return output
     arguments.output_dir = str(output)
-    processes = PartialState()
-    processes.wait_for_everyone()  # all have seen the output folder as it was
-    with processes.main_process_first(), explain_full_disk(output):
-        if processes.is_main_process and not checkpoint:
-            shutil.rmtree(output, ignore_errors=True)
-            output.mkdir(parents=True)
-            write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, complete=False)
     with explain_full_disk(output):
-        _finish(_run(settings, arguments, corpora, model, checkpoint), settings, inputs)
+        start_output(settings, run, checkpoint)
+        trainer = _train(settings, arguments, corpora, model, checkpoint)
+        _finish(trainer, settings, run)
     return output
 
 
 def main(argv: list[str], prog: str) -> None:
-    settings, arguments = parse_settings(
-        (PretrainSettings, PretrainingArguments),
-        argv,
-        prog,
-        "Examples made by `mybert corpus` → pretrained checkpoint.",
-    )
+    types = (PretrainSettings, PretrainingArguments)
+    settings, arguments = parse_settings(types, argv, prog, "Examples of `mybert corpus` → pretrained checkpoint.")
     output = pretrain(settings, arguments)
     if not settings.dry_run and arguments.process_index == 0:
         print(f"the model is in {output}")
@@ -100,38 +83,7 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
         arguments.report_to = []
 
 
-def _check_output(settings: PretrainSettings) -> str | None:
-    """The checkpoint to go on from, if that was asked for."""
-    output = Path(settings.output)
-    if settings.dry_run:
-        return None
-    if settings.resume:
-        checkpoint = get_last_checkpoint(output) if output.is_dir() else None
-        if checkpoint is None:
-            raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
-        if not (Path(checkpoint) / TRAINER_STATE_NAME).is_file():
-            raise UserError(f"--resume: {checkpoint} is incomplete (no {TRAINER_STATE_NAME}); remove it and try again")
-        if not any(Path(checkpoint).glob("optimizer*")):  # Trainer would go on with a new optimizer
-            raise UserError(f"--resume: {checkpoint} has no optimizer state; was it saved with save_only_model?")
-        return checkpoint
-    refuse_existing(output, overwrite=settings.overwrite)
-    if output.is_dir() and any(output.iterdir()) and read_manifest(output).get("stage") != STAGE:
-        raise UserError(f"--overwrite: {output} was not made by `mybert pretrain`; remove it yourself or name another")
-    return None
-
-
-def _check_same_run(settings: PretrainSettings, inputs: dict) -> None:
-    before = read_manifest(settings.output)
-    for name in _KEPT_ON_RESUME:
-        old, new = before.get("settings", {}).get(name), getattr(settings, name)
-        if old != new:
-            raise UserError(f"--resume: {name} is {new!r}, the run was started with {old!r}")
-    for name, value in inputs.items():
-        if before.get("inputs", {}).get(name, {}).get("sha256") != value["sha256"]:
-            raise UserError(f"--resume: {value['path']} is not the {name} that the run was started with")
-
-
-def _run(
+def _train(
     settings: PretrainSettings,
     arguments: TrainingArguments,
     corpora: list[Corpus],
@@ -205,28 +157,15 @@ def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Cor
     ]
 
 
-def _finish(trainer: MyBertTrainer, settings: PretrainSettings, inputs: dict) -> None:
+def _finish(trainer: MyBertTrainer, settings: PretrainSettings, run: Identity) -> None:
+    """Evaluates, and leaves the model and what is to be said about it in the output folder."""
     seconds = trainer.training_seconds
     metrics = final_metrics(trainer)
     trainer.save_model(settings.output)
-    if not trainer.is_world_process_zero():
-        return
-    output = Path(settings.output)
-    (output / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
-    results = write_report(trainer, settings, metrics, seconds)
-    counts = {
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "steps": results["steps"],
-        "tokens_seen": results["tokens_seen"],
-    }
-    write_manifest(
-        output,
-        STAGE,
-        settings=settings,
-        inputs=inputs,
-        counts=counts,
-        metrics=metrics,
-        seed=results["seed"],
-        complete=True,
-    )
-    print_report(results)
+    if trainer.is_world_process_zero():
+        (Path(settings.output) / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
+        results = write_report(trainer, settings, metrics, seconds)
+        parameters = sum(p.numel() for p in trainer.model.parameters())
+        counts = {"parameters": parameters, "steps": results["steps"], "tokens_seen": results["tokens_seen"]}
+        run.write(settings, counts=counts, metrics=metrics, complete=True)
+        print_report(results)

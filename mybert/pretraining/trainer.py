@@ -154,6 +154,12 @@ class MyBertTrainer(Trainer):
         """Nothing: useful operations are counted with the tokens, in `count_tokens`."""
         return 0
 
+    def _issue_warnings_after_load(self, load_result) -> None:
+        """Tied weights are saved once; that they miss their second name in a checkpoint is nothing to warn of."""
+        tied = self.model.all_tied_weights_keys
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
     # Evaluation
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):

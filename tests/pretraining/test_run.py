@@ -166,7 +166,8 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
     for message, values in [
         ("mlm_probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
         ("size is 'mini'", {"size": "mini"}),
-        ("is not the corpus", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
+        ("seed is 7", {"seed": 7}),
+        ("corpus is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
     ]:
         with pytest.raises(UserError, match=message):
             run(max_steps=2, resume=True, **values)

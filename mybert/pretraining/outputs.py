@@ -1,0 +1,97 @@
+"""The folder of a run: may it be written, is it the run to go on with, and what says so."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+from transformers import TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import get_last_checkpoint
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest, refuse_existing, write_manifest
+from mybert.pretraining.inputs import Corpus
+from mybert.pretraining.settings import PretrainSettings
+
+STAGE = "pretrain"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What may not change when a run is resumed: else its steps would not be those of one run.
+
+    Attributes:
+        choices: name and value of the settings and seeds that decide what is computed.
+        inputs: name of each corpus, its path and fingerprint.
+    """
+
+    choices: dict
+    inputs: dict
+
+    @classmethod
+    def of(cls, settings: PretrainSettings, arguments: TrainingArguments, corpora: Sequence[Corpus]) -> "Identity":
+        names = ("size", "init_from", "mlm_probability", "max_predictions_per_seq", "whole_word_masking")
+        choices = {name: getattr(settings, name) for name in (*names, "masking_seed", "phase2_share")}
+        choices |= {"seed": arguments.seed, "data_seed": arguments.data_seed}
+        inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
+        return cls(choices, inputs)
+
+    def write(self, settings: PretrainSettings, **facts) -> None:
+        """Writes the manifest of the output folder."""
+        facts = {"counts": {}, "choices": self.choices} | facts
+        write_manifest(settings.output, STAGE, settings=settings, inputs=self.inputs, **facts)
+
+    def check_same(self, output: str) -> None:
+        """
+        Raises:
+            UserError: the run in the folder `output` was started with something else.
+        """
+        manifest = read_manifest(output)
+        before, inputs = manifest.get("choices", {}), manifest.get("inputs", {})
+        for name, value in self.choices.items():
+            if before.get(name) != value:
+                raise UserError(f"--resume: {name} is {value!r}, the run was started with {before.get(name)!r}")
+        for name in inputs.keys() | self.inputs.keys():
+            if inputs.get(name, {}).get("sha256") != self.inputs.get(name, {}).get("sha256"):
+                raise UserError(f"--resume: {name} is not the one that the run was started with")
+
+
+def check_output(settings: PretrainSettings) -> str | None:
+    """
+    Returns:
+        The checkpoint to go on from, if that was asked for.
+
+    Raises:
+        UserError: there is none to go on from, or something is in the way.
+    """
+    output = Path(settings.output)
+    if settings.dry_run:
+        return None
+    if settings.resume:
+        checkpoint = get_last_checkpoint(output) if output.is_dir() else None
+        if checkpoint is None:
+            raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
+        if not (Path(checkpoint) / TRAINER_STATE_NAME).is_file():
+            raise UserError(f"--resume: {checkpoint} is incomplete (no {TRAINER_STATE_NAME}); remove it and try again")
+        if not any(Path(checkpoint).glob("optimizer*")):  # Trainer would go on with a new optimizer
+            raise UserError(f"--resume: {checkpoint} has no optimizer state; was it saved with save_only_model?")
+        return checkpoint
+    refuse_existing(output, overwrite=settings.overwrite)
+    if output.is_dir() and any(output.iterdir()) and read_manifest(output).get("stage") != STAGE:
+        raise UserError(f"--overwrite: {output} was not made by `mybert pretrain`; remove it yourself or name another")
+    return None
+
+
+def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | None) -> None:
+    """Empties the folder of a new run and writes down what it is; a resumed one stays as it is."""
+    output = Path(settings.output)
+    processes = PartialState()
+    processes.wait_for_everyone()  # all have seen the folder as it was
+    if processes.is_main_process and not checkpoint:
+        if output.exists():
+            shutil.rmtree(output)
+        output.mkdir(parents=True)
+        run.write(settings, complete=False)
+    processes.wait_for_everyone()
