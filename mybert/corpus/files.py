@@ -1,0 +1,89 @@
+"""Bytes of a file, compressed or not, as lines of text with their numbers."""
+
+import contextlib
+import gzip
+import io
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import zstandard
+
+from mybert.common.errors import UserError
+
+COMPRESSIONS = (".gz", ".zst")
+STDIN = "-"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CHUNK = 1 << 20
+
+
+def is_unicode(text: str) -> bool:
+    """Whether `text` can be written as UTF-8: it holds no half of a surrogate pair."""
+    return text.isascii() or not _SURROGATE.search(text)
+
+
+class _ZstdStream(io.RawIOBase):
+    """Decompressed bytes of Zstandard frames; unlike the library's own reader it notices that the end is missing."""
+
+    def __init__(self, file: BinaryIO):
+        self._chunks = self._decompressed(file)
+        self._ready = memoryview(b"")
+
+    @staticmethod
+    def _decompressed(file: BinaryIO) -> Iterator[bytes]:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        frame = None
+        while chunk := file.read(_CHUNK):
+            while chunk:
+                frame = frame or decompressor.decompressobj()
+                yield frame.decompress(chunk)
+                chunk, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+        if frame:
+            raise EOFError("the file ends within a compressed frame")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        while not self._ready:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._ready = memoryview(chunk)
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+
+@contextlib.contextmanager
+def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
+    """Opens a file, or standard input for `-`, as UTF-8 text.
+
+    A byte order mark is left out; LF, CRLF and CR end a line. A byte that is not UTF-8 becomes a lone surrogate, for
+    the reader to find with `is_unicode` and to report with its line.
+
+    Args:
+        newline: as for `open`; None turns every line end into LF.
+
+    Raises:
+        UserError: the file cannot be opened, or its compressed bytes are damaged.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            file = sys.stdin.buffer if name == STDIN else stack.enter_context(open(name, "rb"))
+            if name.endswith(".gz"):
+                file = gzip.GzipFile(fileobj=file)
+            elif name.endswith(".zst"):
+                file = io.BufferedReader(_ZstdStream(file), _CHUNK)
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+            try:
+                yield text
+            finally:
+                text.detach()
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise UserError(f"{name} is damaged ({error}); compress it again or leave it out") from error
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise UserError(f"{name}: {error.strerror}") from error

@@ -1,0 +1,145 @@
+"""Inputs as a user names them → a stream of documents."""
+
+import glob
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mybert.common.errors import UserError
+from mybert.corpus.embedded import PYTHON_DOCS, python_documents
+from mybert.corpus.files import COMPRESSIONS, STDIN
+from mybert.corpus.formats import FORMATS, Problems, read_dataset
+
+logger = logging.getLogger(__name__)
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
+
+
+class Document(NamedTuple):
+    """One document.
+
+    Attributes:
+        text: as it stands in the source, line ends as LF.
+        source: the file or data set it comes from.
+        line: where it begins there, from 1: a line, or a row where there are no lines.
+    """
+
+    text: str
+    source: str
+    line: int
+
+
+class Source(NamedTuple):
+    """One input, found: `kind` is a file format, `dataset` (a saved folder), `hub` or `python-docs`."""
+
+    name: str
+    kind: str
+
+
+def read_documents(
+    inputs: Sequence[str],
+    *,
+    text_column: str = "text",
+    errors: str = "strict",
+    document_per_file: bool = False,
+    skipped: Counter | None = None,
+) -> Iterator[Document]:
+    """Streams the documents of `inputs`, in an order that depends on nothing but the inputs' names and contents.
+
+    Args:
+        inputs: files, folders, glob patterns, saved `datasets` folders, Hub data sets (`owner/name[:config[:split]]`),
+            `-` for standard input (plain text), `python-docs` for the documentation inside Python.
+        text_column: where the text is in JSON, CSV, TSV, Parquet and data sets.
+        errors: `strict` raises at the first bad line; `skip` leaves it out and counts it.
+        document_per_file: a `.txt` file is one document; otherwise blank lines stand between documents.
+        skipped: counts what was left out, by reason; files without a document as `empty files`.
+
+    Raises:
+        UserError: an input is missing or of an unknown kind; with `strict`, a line is not what it should be.
+    """
+    problems = Problems(errors, Counter() if skipped is None else skipped)
+    for source in find_sources(inputs):
+        empty = True
+        for text, line in _read(source, text_column, document_per_file, problems):
+            empty = False
+            yield Document(text, source.name, line)
+        problems.skipped["empty files"] += empty
+    if not +problems.skipped:
+        problems.skipped.clear()
+
+
+def find_sources(inputs: Sequence[str]) -> list[Source]:
+    """The files and data sets that `inputs` name: in the order given, sorted within a folder or pattern, each once.
+
+    Raises:
+        UserError: nothing is there, or its kind is unknown.
+    """
+    found = [source for name in inputs for source in _find(name)]
+    return list(dict.fromkeys(found))
+
+
+def _read(source: Source, text_column: str, document_per_file: bool, problems: Problems):
+    if source.kind == PYTHON_DOCS:
+        return python_documents()
+    if source.kind in ("dataset", "hub"):
+        return read_dataset(source.name, source.kind == "hub", text_column, problems)
+    option = document_per_file if source.kind == ".txt" else text_column
+    return FORMATS[source.kind](source.name, option, problems)
+
+
+def _find(name: str) -> list[Source]:
+    if name == PYTHON_DOCS:
+        return [Source(name, PYTHON_DOCS)]
+    if name == STDIN:
+        return [Source(name, ".txt")]
+    path = Path(name)
+    if path.is_dir():
+        return _find_in_folder(path)
+    if path.exists():
+        kind = file_format(path)
+        if kind is None:
+            raise UserError(f"{name}: unknown kind of file; expected one of {_known()}")
+        return [Source(name, kind)]
+    if glob.has_magic(name):
+        matches = sorted(glob.glob(name, recursive=True))
+        if not matches:
+            raise UserError(f"no file matches {name!r}")
+        return _keep_readable([Path(match) for match in matches if Path(match).is_file()], name)
+    if file_format(path) is None and _HUB_NAME.fullmatch(name):
+        return [Source(name, "hub")]
+    raise UserError(f"input {name} does not exist (expected a file, a folder, a pattern, or a data set of the Hub)")
+
+
+def _find_in_folder(folder: Path) -> list[Source]:
+    if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
+        return [Source(str(folder), "dataset")]
+    inside = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    visible = sorted(path for path in inside if not any(part.startswith(".") for part in path.parts))
+    return _keep_readable([folder / path for path in visible], str(folder))
+
+
+def _keep_readable(paths: Sequence[Path], name: str) -> list[Source]:
+    readable = [Source(str(path), kind) for path in paths if (kind := file_format(path))]
+    if not readable:
+        raise UserError(f"{name} holds no file of a known kind ({_known()})")
+    if len(readable) < len(paths):
+        others = sorted({path.suffix or path.name for path in paths if not file_format(path)})
+        logger.warning(
+            "%s: %d files of other kinds left out (%s)", name, len(paths) - len(readable), ", ".join(others)
+        )
+    return readable
+
+
+def file_format(path: Path) -> str | None:
+    """The key of FORMATS for a file name, with or without `.gz` or `.zst`; None if there is none."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compressed = bool(suffixes) and suffixes[-1] in COMPRESSIONS
+    kind = suffixes[-1 - compressed] if len(suffixes) > compressed else None
+    return kind if kind in FORMATS and not (compressed and kind == ".parquet") else None
+
+
+def _known() -> str:
+    return f"{', '.join(FORMATS)}, all but .parquet also with {' or '.join(COMPRESSIONS)}"
