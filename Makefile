@@ -1,0 +1,30 @@
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test lint format clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+quickstart: .venv/installed ## the whole life of a small BERT, in a few minutes on two CPU cores
+	$(BIN)/mybert quickstart --output quickstart --overwrite
+
+test: .venv/installed ## install what is needed and run the whole suite
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+
+lint: .venv/installed ## style and obvious mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/installed ## apply the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the other targets made
+	rm -rf .venv quickstart *.egg-info .pytest_cache .ruff_cache
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

