@@ -158,10 +158,10 @@ def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Cor
 
 
 def _finish(trainer: MyBertTrainer, settings: PretrainSettings, run: Identity) -> None:
-    """Evaluates, and leaves the model and what is to be said about it in the output folder."""
+    """Leaves the model and what is to be said about it in the output folder."""
     seconds = trainer.training_seconds
+    trainer.save_model(settings.output)  # before evaluation, which may turn the weights to 16 bits (bf16_full_eval)
     metrics = final_metrics(trainer)
-    trainer.save_model(settings.output)
     if trainer.is_world_process_zero():
         (Path(settings.output) / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
         results = write_report(trainer, settings, metrics, seconds)

@@ -3,6 +3,7 @@ import string
 import datasets
 import numpy as np
 import pytest
+import torch
 from transformers import BertTokenizer
 
 FEATURES = datasets.Features(
@@ -29,12 +30,18 @@ WORDS = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Models this small are slower on many threads, much slower when other tests run beside."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer")
+def tokenizer():
     pieces = [*SPECIAL, *[f"[unused{i}]" for i in range(3)], *string.ascii_lowercase, *"-,.!", *WORDS]
-    path = folder / "vocab.txt"
-    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
     return BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, do_lower_case=True)
 
 
