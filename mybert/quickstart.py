@@ -1,0 +1,131 @@
+"""The whole life of a small BERT on the documentation that every Python carries: one command, a few minutes."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import refuse_existing
+from mybert.common.settings import parse_settings, setting
+from mybert.common.table import print_table
+
+# What a stranger runs: nothing of this project can be imported, all comes from the folder of the finished model.
+_STRANGER = """
+import sys
+
+sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))  # importing them now fails
+import torch
+from transformers import AutoModelForPreTraining, AutoTokenizer, logging
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+folder = sys.argv[1]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForPreTraining.from_pretrained(folder, trust_remote_code=True).eval()
+for text in {masked!r}:
+    inputs = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).prediction_logits[inputs.input_ids == tokenizer.mask_token_id]
+    top = logits.softmax(-1).topk(4)
+    guesses = zip(tokenizer.convert_ids_to_tokens(top.indices[0]), top.values[0])
+    print(f"  {{text:<64}}", "  ".join(f"{{token}} {{share:.2f}}" for token, share in guesses))
+for first, second in {pairs!r}:
+    with torch.no_grad():
+        logits = model(**tokenizer(first, second, return_tensors="pt")).seq_relationship_logits
+    print(f"  P(next) = {{logits.softmax(-1)[0, 0]:.2f}}  {{first}} | {{second}}")
+"""
+_MASKED = [
+    "If the file does not exist, an error is [MASK].",
+    "Return the number of [MASK] in the list.",
+    "This function returns a new [MASK] object.",
+]
+_PAIRS = [
+    ("Open the file and return a file object.", "If the file cannot be opened, an OSError is raised."),
+    ("Open the file and return a file object.", "The complex cosine is defined on the whole plane."),
+]
+
+
+@dataclass
+class QuickstartSettings:
+    """Where the quickstart leaves its folders, and the seed of every random choice in it."""
+
+    output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
+    steps: int = setting(1500, "Optimizer steps of pretraining, at least 1.")
+    seed: int = setting(0, "Seed of examples, weights, masks and order.")
+    overwrite: bool = setting(False, "Replace what an earlier quickstart left there.")
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise UserError(f"steps must be at least 1, got {self.steps}")
+
+
+def quickstart(settings: QuickstartSettings) -> Path:
+    """Corpus → vocabulary → examples → pretraining → evaluation → save → load by a stranger.
+
+    Returns:
+        The folder of the finished model.
+
+    Raises:
+        UserError: the output folder exists.
+    """
+    from mybert.corpus.build import build_corpus
+    from mybert.corpus.embedded import PYTHON_DOCS
+    from mybert.corpus.settings import CorpusSettings
+    from mybert.corpus.tokenizer_settings import TokenizerSettings
+    from mybert.corpus.vocabulary import build_tokenizer
+    from mybert.pretraining.run import pretrain
+    from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+
+    started = time.perf_counter()
+    output = Path(settings.output)
+    refuse_existing(output, overwrite=settings.overwrite)
+    tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
+
+    print("\n1. documents → WordPiece vocabulary")
+    build_tokenizer(TokenizerSettings([PYTHON_DOCS], output=tokenizer, vocab_size=4096, overwrite=settings.overwrite))
+    print("\n2. documents → MLM + NSP examples")
+    build_corpus(
+        CorpusSettings(
+            [PYTHON_DOCS],
+            tokenizer=tokenizer,
+            output=corpus,
+            max_length=64,
+            dupe_factor=4,
+            seed=settings.seed,
+            overwrite=settings.overwrite,
+        )
+    )
+    print("\n3. examples → pretrained checkpoint, evaluated on held-out documents")
+    arguments = PretrainingArguments(
+        output_dir=model,
+        max_steps=settings.steps,
+        per_device_train_batch_size=64,
+        learning_rate=2e-3,
+        warmup_steps=0.1,
+        logging_steps=100,
+        eval_strategy="steps",
+        eval_steps=500,
+        save_strategy="no",
+        seed=settings.seed,
+    )
+    pretrain(PretrainSettings(corpus=corpus, output=model, size="tiny", overwrite=settings.overwrite), arguments)
+    print("\n4. loaded by AutoModelForPreTraining and AutoTokenizer in a process that cannot import this project")
+    load_as_a_stranger(Path(model))
+    print_table("quickstart", [("seconds in all", time.perf_counter() - started), ("seed", settings.seed)])
+    return Path(model)
+
+
+def load_as_a_stranger(model: Path) -> None:
+    """Shows fill-mask and next-sentence examples from a clean process, which knows the folder `model` alone."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        script = Path(elsewhere) / "stranger.py"
+        script.write_text(_STRANGER.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8")
+        subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=elsewhere)
+
+
+def main(argv: list[str], prog: str) -> None:
+    (settings,) = parse_settings([QuickstartSettings], argv, prog, quickstart.__doc__.splitlines()[0])
+    print(f"the model is in {quickstart(settings)}")

@@ -1,0 +1,58 @@
+"""Imports climb: modeling_mybert, tokenization ← mybert.common ← mybert.corpus ← stages ← cli, quickstart."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("modeling_mybert", "tokenization", "mybert")
+ALLOWED = {
+    "modeling_mybert": set(),
+    "tokenization": set(),
+    "mybert.common": {"modeling_mybert", "tokenization"},
+    "mybert.corpus": {"modeling_mybert", "tokenization", "mybert.common"},
+    "mybert.pretraining": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module)
+    return {name for name in names if name.split(".")[0] in PACKAGES}
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_what_lies_below_it(package):
+    files = list((ROOT / package.replace(".", "/")).rglob("*.py"))
+    assert files
+    for path in files:
+        above = {
+            n for n in imported(path) if not any(f"{n}.".startswith(f"{p}.") for p in {package, *ALLOWED[package]})
+        }
+        assert not above, f"{path.relative_to(ROOT)} imports {above}"
+
+
+def test_every_stage_is_listed_here():
+    found = {f"mybert.{path.parent.name}" for path in (ROOT / "mybert").glob("*/__init__.py")}
+    assert found == {name for name in ALLOWED if name.startswith("mybert.")}
+
+
+def test_travelling_files_follow_the_rules_of_remote_code():
+    """transformers copies what `from .name import x` names, and asks users for whatever else is imported."""
+    for path in (ROOT / "modeling_mybert").glob("*_mybert.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert node.level == 1
+                assert node.module
+                assert "." not in node.module
+                assert (path.parent / f"{node.module}.py").is_file()
+            elif isinstance(node, ast.ImportFrom | ast.Import):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+                allowed = {"torch", "transformers", "huggingface_hub", "dataclasses", "pathlib", "shutil", "typing"}
+                assert {name.split(".")[0] for name in names} <= allowed, path

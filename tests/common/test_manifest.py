@@ -1,0 +1,92 @@
+"""A stage's folder is complete or absent."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import fingerprint, read_manifest, staged_folder, write_manifest
+
+
+def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
+    with pytest.raises(RuntimeError), staged_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("half")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+    with staged_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("whole")
+        assert not (tmp_path / "out").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_existing_folder_is_replaced_only_on_request_and_only_by_a_complete_one(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a").write_text("old")
+    with pytest.raises(UserError, match="--overwrite"), staged_folder(out):
+        pass
+    with pytest.raises(RuntimeError), staged_folder(out, overwrite=True):
+        raise RuntimeError
+    assert (out / "a").read_text() == "old"
+    with staged_folder(out, overwrite=True) as folder:
+        (folder / "b").write_text("new")
+    assert [p.name for p in out.iterdir()] == ["b"]
+
+
+def test_a_process_killed_inside_the_block_leaves_no_folder(tmp_path):
+    script = (
+        "import sys, time\nfrom mybert.common.manifest import staged_folder\n"
+        "with staged_folder(sys.argv[1]) as folder:\n"
+        "    (folder / 'a').write_text('half')\n    print('ready', flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "out"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_one_clear_message(tmp_path):
+    """The limit on file size stands for the disk: the operating system refuses to write on."""
+    script = (
+        "import sys\nfrom mybert.common.errors import UserError\nfrom mybert.common.manifest import staged_folder\n"
+        "try:\n    with staged_folder(sys.argv[1]) as folder:\n        (folder / 'a').write_bytes(bytes(100_000))\n"
+        "except UserError as error:\n    print(error)\n"
+    )
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    run = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "out"], preexec_fn=limit, capture_output=True, text=True
+    )
+    assert "no room to write" in run.stdout, run.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fingerprint_follows_names_and_contents_but_not_time(tmp_path):
+    (tmp_path / "a").write_text("1")
+    first = fingerprint(tmp_path)
+    os.utime(tmp_path / "a", (0, time.time()))
+    assert fingerprint(tmp_path) == first
+    (tmp_path / "a").write_text("2")
+    second = fingerprint(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert len({first, second, fingerprint(tmp_path)}) == 3
+
+
+def test_a_manifest_is_read_back_and_a_damaged_one_is_named(tmp_path):
+    assert read_manifest(tmp_path) == {}
+    write_manifest(tmp_path, "corpus", settings={"seed": 1}, inputs={}, counts={"documents": 2}, share=0.5)
+    found = read_manifest(tmp_path)
+    assert (found["stage"], found["counts"]["documents"], found["share"]) == ("corpus", 2, 0.5)
+    assert {"python", "torch", "transformers"} <= set(found["versions"])
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+        read_manifest(tmp_path)

@@ -1,0 +1,75 @@
+"""Settings: the command line over the file over the defaults, and refusals with the nearest match."""
+
+from dataclasses import dataclass
+
+import pytest
+from transformers import TrainingArguments
+
+from mybert.common.errors import UserError
+from mybert.common.settings import parse_settings, setting
+
+
+@dataclass
+class Example:
+    inputs: list[str] = setting(positional=True, default_factory=list, help="files")
+    uncased: bool = setting(True, "lower-case", negation="cased")
+    vocab_size: int = setting(30000, "pieces")
+    rate: float = setting(0.5, "share")
+    column: str | None = setting(None, "name")
+
+
+def parse(*argv: str) -> Example:
+    return parse_settings([Example], argv, "example")[0]
+
+
+def test_flags_are_spelt_with_hyphen_or_underscore():
+    assert parse("a", "--vocab-size", "7") == parse("a", "--vocab_size", "7") == Example(["a"], vocab_size=7)
+
+
+def test_a_switch_does_not_swallow_the_word_after_it():
+    assert parse("--uncased", "a", "b").inputs == ["a", "b"]
+    assert not parse("--cased", "a").uncased
+    assert not parse("--no-uncased", "a").uncased
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("inputs: [x, y]\nvocab-size: 9\nrate: 1e-3\nuncased: false\n")
+    found = parse("--config", str(config), "--vocab-size", "8")
+    assert found == Example(["x", "y"], uncased=False, vocab_size=8, rate=0.001)
+
+
+def test_training_arguments_are_read_beside_our_own(tmp_path):
+    argv = ["a", "--learning-rate", "3e-4", "--output_dir", str(tmp_path), "--rate", "0.1"]
+    example, arguments = parse_settings([Example, TrainingArguments], argv, "example")
+    assert (example.rate, arguments.learning_rate) == (0.1, 3e-4)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["a", "--vocab-sise", "7"], "unknown argument '--vocab-sise'; did you mean '--vocab-size'"),
+        (["a", "--vocab-size", "seven"], "invalid int value: 'seven'"),
+        (["--vocab-size", "7"], "the following arguments are required: INPUT"),
+        (["a", "--config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_what_is_not_known_is_refused_in_one_line(argv, message):
+    with pytest.raises(UserError, match=message) as caught:
+        parse(*argv)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("vocab_sise: 7", "did you mean 'vocab_size'"),
+        ("- a", "found list"),
+        ("a: [", "run.yaml"),
+        ("vocab_size: seven", "invalid int value"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path, text, message):
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        parse("a", "--config", str(tmp_path / "run.yaml"))
