@@ -5,7 +5,6 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
@@ -13,8 +12,9 @@ from mybert.common.manifest import MANIFEST, fingerprint
 from mybert.pretraining.batching import ExampleDataset
 from mybert.pretraining.plan import CorpusShape
 from mybert.pretraining.settings import PretrainSettings
+from tokenization import MyBertTokenizer
 
-COLUMNS = ("input_ids", "token_type_ids")
+_COLUMNS = ("input_ids", "token_type_ids")
 _SAMPLE = 1000
 
 
@@ -32,7 +32,7 @@ class Corpus:
     folder: Path
     train: datasets.Dataset
     validation: datasets.Dataset | None
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: MyBertTokenizer
     shape: CorpusShape
 
     @classmethod
@@ -46,7 +46,10 @@ class Corpus:
         validation = _load_examples(path / "validation") if (path / "validation").is_dir() else None
         if not (path / "tokenizer").is_dir():
             raise UserError(f"{path} has no tokenizer folder; build it with `mybert corpus`")
-        tokenizer = AutoTokenizer.from_pretrained(path / "tokenizer")
+        try:
+            tokenizer = MyBertTokenizer.from_pretrained(path / "tokenizer")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path / 'tokenizer'} is not a WordPiece tokenizer: {error}") from error
         ids = ExampleDataset(train).__getitems__([(0, index) for index in range(min(len(train), _SAMPLE))]).input_ids
         if np.max(ids, initial=0) >= len(tokenizer):
             raise UserError(
@@ -71,16 +74,12 @@ def _load_examples(folder: Path) -> datasets.Dataset:
         examples = datasets.load_from_disk(str(folder))
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not a corpus; build one with `mybert corpus`") from error
-    if not isinstance(examples, datasets.Dataset) or missing(examples):
+    if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):
         found = getattr(examples, "column_names", [])
-        raise UserError(f"{folder} must hold the columns {', '.join(COLUMNS)}; it has {found}")
+        raise UserError(f"{folder} must hold the columns {', '.join(_COLUMNS)}; it has {found}")
     if not len(examples):
         raise UserError(f"{folder} holds no examples")
     return examples
-
-
-def missing(examples: datasets.Dataset) -> set[str]:
-    return set(COLUMNS) - set(examples.column_names)
 
 
 def check_second_corpus(first: Corpus, second: Corpus) -> None:
@@ -115,7 +114,7 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
         )
         return MyBertForPreTraining(config)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(settings.init_from)
+        tokenizer = MyBertTokenizer.from_pretrained(settings.init_from)
         same = tokenizer.get_vocab() == corpus.tokenizer.get_vocab()
         model = MyBertForPreTraining.from_pretrained(settings.init_from) if same else None
     except (OSError, ValueError) as error:

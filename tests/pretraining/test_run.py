@@ -64,6 +64,9 @@ def test_a_run_learns_and_leaves_a_complete_model_with_its_results(run, tokenize
     assert manifest["complete"] and manifest["counts"]["steps"] == 10 * 13
     assert AutoTokenizer.from_pretrained(output).get_vocab() == tokenizer.get_vocab()
     assert tensors(output)["bert.embeddings.word_embeddings.weight"].shape == (len(tokenizer), 128)
+    assert (output / "vocab.txt").read_text(encoding="utf-8").split() == tokenizer.convert_ids_to_tokens(
+        range(len(tokenizer))
+    )
     assert not list(output.glob("*.bin")), "no pickles in the finished model"
 
 
