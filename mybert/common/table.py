@@ -27,5 +27,5 @@ def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | N
 def format_cell(value) -> str:
     """One cell as text: `1,234`, `0.1234`, `12.35`, or the value itself."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return "–" if value is None else str(value)
+        return "-" if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
