@@ -1,0 +1,202 @@
+"""MyBertTokenizer: BERT's WordPiece, read from and saved as plain data that stock transformers understands."""
+
+import json
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from transformers import BertTokenizer
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+Vocabulary = str | PathLike | Mapping[str, int] | Iterable[str]
+
+
+class MyBertTokenizer(BertTokenizer):
+    """BERT's tokenizer with checked vocabularies, both vocabulary files on disk, and a way to keep text as text.
+
+    Ids, offsets and segment ids are those of transformers' `BertTokenizer`. Beyond it, this class reads `vocab_file=`,
+    refuses a vocabulary that would map text to wrong ids in silence, saves `vocab.txt` beside `tokenizer.json`, and
+    saves folders that `AutoTokenizer` reads as a `BertTokenizer`, without remote code.
+
+    In text given to the tokenizer a literal `[MASK]` or `[SEP]` is the control token (fill-mask needs that). For text
+    that somebody else wrote use `plain_text_backend`, or `split_special_tokens=True` in any call.
+
+    Args:
+        vocab: path of a `vocab.txt` (one piece a line, the line order gives the ids), or the pieces in the order of
+            their ids, or a mapping from piece to id.
+        do_lower_case: lower-case the text.
+        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens; all must be in the vocabulary.
+        tokenize_chinese_chars: make a word of each CJK ideograph.
+        strip_accents: drop combining marks; None means when lower-casing, as in the original BERT.
+        vocab_file: the path, under the name that older versions of transformers gave it.
+        kwargs: as for every tokenizer of transformers, for example `model_max_length`.
+
+    Raises:
+        ValueError: no vocabulary, or one that is empty, not UTF-8, has gaps or duplicates, or lacks a special token.
+
+    Example:
+        >>> tokenizer = MyBertTokenizer("vocab.txt", do_lower_case=True)
+        >>> tokenizer("A first sentence.", "And its continuation.")["token_type_ids"]
+    """
+
+    def __init__(
+        self,
+        vocab: Vocabulary | None = None,
+        do_lower_case: bool = True,
+        unk_token: str = "[UNK]",
+        sep_token: str = "[SEP]",
+        pad_token: str = "[PAD]",
+        cls_token: str = "[CLS]",
+        mask_token: str = "[MASK]",
+        tokenize_chinese_chars: bool = True,
+        strip_accents: bool | None = None,
+        vocab_file: str | PathLike | None = None,
+        **kwargs,
+    ):
+        source = vocab_file if vocab is None else vocab
+        if source is None:
+            raise ValueError(
+                "MyBertTokenizer needs a vocabulary: the path of a vocab.txt, a list of pieces, or a folder by "
+                "from_pretrained"
+            )
+        special_tokens = [str(t) for t in (pad_token, unk_token, cls_token, sep_token, mask_token)]
+        super().__init__(
+            vocab=_read_vocabulary(source, special_tokens),
+            do_lower_case=do_lower_case,
+            unk_token=unk_token,
+            sep_token=sep_token,
+            pad_token=pad_token,
+            cls_token=cls_token,
+            mask_token=mask_token,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            strip_accents=strip_accents,
+            **kwargs,
+        )
+
+    @classmethod
+    def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
+        """The arguments of `__init__`, out of a folder's files.
+
+        What `tokenizer_config.json` leaves open is read from the normaliser in `tokenizer.json`; transformers'
+        `BertTokenizer` falls back to its defaults there, and lower-cases the text of a cased model.
+
+        Raises:
+            ValueError: `tokenizer.json` holds something else than BERT's WordPiece.
+        """
+        path = kwargs.get("tokenizer_file")
+        if path is not None and Path(path).is_file():
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            model, normalizer = content["model"], content["normalizer"] or {}
+            if "merges" in model or not isinstance(model.get("vocab"), dict):
+                raise ValueError(f"{path} is a {model.get('type', 'non-WordPiece')} tokenizer; expected WordPiece")
+            if normalizer.get("type") != "BertNormalizer":
+                raise ValueError(
+                    f"{path} normalises with {normalizer.get('type')}; MyBertTokenizer knows BertNormalizer alone, "
+                    "load this folder with AutoTokenizer"
+                )
+            kwargs.setdefault("do_lower_case", normalizer["lowercase"])
+            kwargs.setdefault("tokenize_chinese_chars", normalizer["handle_chinese_chars"])
+            kwargs.setdefault("strip_accents", normalizer["strip_accents"])
+        return super().convert_to_native_format(trust_remote_code=trust_remote_code, **kwargs)
+
+    def plain_text_backend(self) -> Tokenizer:
+        """A new `tokenizers.Tokenizer` for text in which nothing is a control token.
+
+        It has this tokenizer's normalisation and vocabulary, adds no special tokens, and never gives the id of one
+        except [UNK], whatever stands in the text. It is the fast way to encode many sentences:
+
+            encodings = tokenizer.plain_text_backend().encode_batch_fast(sentences)
+            ids = [encoding.ids for encoding in encodings]
+        """
+        control = {str(t) for t in self.all_special_tokens} - {self.unk_token}
+        vocab = {piece: i for piece, i in self._vocab.items() if piece not in control}
+        backend = Tokenizer(WordPiece(vocab, unk_token=self.unk_token))
+        backend.normalizer = self._tokenizer.normalizer
+        backend.pre_tokenizer = self._tokenizer.pre_tokenizer
+        backend.decoder = self._tokenizer.decoder
+        return backend
+
+    def save_vocabulary(self, save_directory: str | PathLike, filename_prefix: str | None = None) -> tuple[str, ...]:
+        """Writes `vocab.txt`, one piece a line in the order of the ids, and returns its path in a tuple."""
+        path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{piece}\n" for piece in sorted(self._vocab, key=self._vocab.get))
+        return (str(path),)
+
+    def _save_pretrained(
+        self,
+        save_directory: str | PathLike,
+        file_names: tuple[str, ...],
+        legacy_format: bool | None = None,
+        filename_prefix: str | None = None,
+    ) -> tuple[str, ...]:
+        # tokenizer.json would otherwise record the truncation and padding of whatever call came last.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
+        # The folder is data: a process without this class reads it as what it is, a BertTokenizer.
+        config_file = Path(next(name for name in file_names if name.endswith("tokenizer_config.json")))
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+        config["tokenizer_class"] = "BertTokenizer"
+        config.pop("auto_map", None)
+        config_file.write_text(
+            json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        return file_names + self.save_vocabulary(save_directory, filename_prefix)
+
+
+def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[str, int]:
+    """A checked mapping from piece to id; see `MyBertTokenizer` for what `source` may be."""
+    if isinstance(source, Mapping):
+        name, pieces = "the vocabulary", _pieces_of_mapping(source)
+    elif isinstance(source, (str, PathLike)):
+        name, pieces = str(source), _pieces_of_file(Path(source))
+    else:
+        name, pieces = "the vocabulary", list(source)
+    if not pieces:
+        raise ValueError(f"{name} is empty; expected one piece a line")
+    vocab: dict[str, int] = {}
+    for index, piece in enumerate(pieces):
+        if not isinstance(piece, str) or not piece:
+            raise ValueError(f"{name}, line {index + 1}: expected a piece, found {piece!r}")
+        if vocab.setdefault(piece, index) != index:
+            raise ValueError(
+                f"{name}, line {index + 1}: {piece!r} stands already in line {vocab[piece] + 1}; remove one of the two"
+            )
+    missing = [token for token in special_tokens if token not in vocab]
+    if missing:
+        raise ValueError(f"{name} (lines 1 to {len(vocab)}) lacks the special tokens {', '.join(missing)}; add them")
+    return vocab
+
+
+def _pieces_of_mapping(vocab: Mapping[str, int]) -> list[str]:
+    pieces = sorted(vocab, key=vocab.get)
+    for index, piece in enumerate(pieces):
+        if vocab[piece] != index:
+            raise ValueError(
+                f"the vocabulary must use each id from 0 to {len(pieces) - 1} once; found {piece!r} with id "
+                f"{vocab[piece]} where {index} was expected"
+            )
+    return pieces
+
+
+def _pieces_of_file(path: Path) -> list[str]:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; use MyBertTokenizer.from_pretrained, or name the vocab.txt in it")
+    if not path.is_file():
+        raise ValueError(f"there is no vocabulary file {path}")
+    # Only "\n" ends a line: a piece may be a character that str.splitlines would split at.
+    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    if lines == [b""]:
+        return []
+    pieces = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            pieces.append(line.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
+    return pieces

@@ -1,0 +1,111 @@
+"""How often each word occurs in a stream of texts, after a tokenizer's own normalisation and splitting."""
+
+import contextlib
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+_BATCH_CHARACTERS = 4_000_000  # one job of counting: about a second
+_SLICE_CHUNKS = 50_000  # one job of splitting: about a second
+_MOST_CHUNKS = 3_000_000  # held at a time, about 400 MB
+
+
+def count_words(
+    texts: Iterable[str], backends: Sequence[Tokenizer], *, num_proc: int = 1, show_progress: bool = False
+) -> list[Counter[str]]:
+    """Counts the words of `texts` as each of `backends` would see them.
+
+    The result does not depend on the order of the texts nor on the number of processes. Memory follows the number of
+    distinct words: texts are read as they are needed.
+
+    The stretches between spaces are counted first, then the library normalises and splits each distinct one once.
+    That is exact, because normalisation works on a character and the marks that follow it, never across a space.
+
+    Args:
+        texts: documents of any length.
+        backends: their normaliser and pre-tokeniser decide what a word is; they must split at spaces and line ends.
+        num_proc: processes that count, from 1 (this one).
+        show_progress: show the number of characters read.
+
+    Returns:
+        One counter per backend.
+    """
+    totals: list[Counter[str]] = [Counter() for _ in backends]
+    pipelines = [(backend.normalizer, backend.pre_tokenizer) for backend in backends]
+    chunks: Counter[str] = Counter()
+    with (
+        _processes(num_proc) as run,
+        tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress) as bar,
+    ):
+        for characters, counts in run(_count_chunks, _batches(texts)):
+            _add(chunks, counts)
+            if len(chunks) > _MOST_CHUNKS:
+                _split_all(chunks, pipelines, totals, run)
+            bar.update(characters)
+        _split_all(chunks, pipelines, totals, run)
+    return totals
+
+
+@contextlib.contextmanager
+def _processes(num_proc: int) -> Iterator:
+    """Yields a `map` that runs in `num_proc` processes and reads no further ahead than its pipe holds."""
+    if num_proc == 1:
+        yield map
+    else:
+        with multiprocessing.Pool(num_proc) as pool:
+            yield pool.imap_unordered
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch, size = [], 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _add(total: Counter[str], counts: dict[str, int]) -> None:
+    for key, n in counts.items():
+        total[key] += n
+
+
+def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
+    """Splits at the four spaces that every BERT splits at; rarer ones are left to the pre-tokeniser."""
+    chunks: Counter[str] = Counter()
+    for text in texts:
+        chunks.update(text.replace("\t", " ").replace("\n", " ").replace("\r", " ").split(" "))
+    del chunks[""]
+    return sum(map(len, texts)), dict(chunks)
+
+
+def _split_all(chunks: Counter[str], pipelines: list[tuple], totals: list[Counter[str]], run) -> None:
+    """Moves all of `chunks` as words into `totals`, one for each of `pipelines`."""
+    items = list(chunks.items())
+    chunks.clear()
+    jobs = ((items[at : at + _SLICE_CHUNKS], pipelines) for at in range(0, len(items), _SLICE_CHUNKS))
+    for counts in run(_split_chunks, jobs):
+        for total, words in zip(totals, counts, strict=True):
+            _add(total, words)
+
+
+def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple]]) -> list[dict[str, int]]:
+    chunks, pipelines = job
+    counts = []
+    for normalizer, pre_tokenizer in pipelines:
+        words: Counter[str] = Counter()
+        for chunk, n in chunks:
+            normalized = normalizer.normalize_str(chunk)
+            if normalized.isascii() and normalized.isalnum():  # one word already: the most frequent case
+                words[normalized] += n
+            else:
+                for word, _ in pre_tokenizer.pre_tokenize_str(normalized):
+                    words[word] += n
+        counts.append(dict(words))
+    return counts

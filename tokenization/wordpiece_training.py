@@ -1,0 +1,113 @@
+"""Word counts → a WordPiece vocabulary: the same bytes on every run, and exactly as many pieces as asked for."""
+
+import string
+from collections import Counter
+from collections.abc import Mapping
+
+from tqdm import tqdm
+
+from .pair_merging import PREFIX, merge_pairs
+from .tokenization_mybert import SPECIAL_TOKENS
+
+MAX_WORD_CHARACTERS = 100  # BERT maps longer words to [UNK], so their pieces would be of no use
+
+
+def train_wordpiece(
+    word_counts: Mapping[str, int],
+    vocab_size: int,
+    *,
+    do_lower_case: bool = True,
+    min_frequency: int = 2,
+    character_coverage: float = 0.9999,
+    pad_to_multiple_of: int = 1,
+    show_progress: bool = False,
+) -> list[str]:
+    """A WordPiece vocabulary for the given words, in the order of its ids.
+
+    First come BERT's special tokens (ids 0 to 4), then the characters, then the merged pieces from frequent to rare.
+    ASCII letters (lower-case ones alone if `do_lower_case`), digits and punctuation are always there as `x` and `##x`.
+    Should the words yield fewer pieces than asked for, `[unused0]`, `[unused1]`, … fill the rest.
+
+    Args:
+        word_counts: normalised words and their occurrences, see `count_words`.
+        vocab_size: number of pieces, special tokens included.
+        do_lower_case: whether the words were lower-cased.
+        min_frequency: the least occurrences, in all words together, of a pair of pieces that is merged; from 1.
+        character_coverage: the share of all character occurrences that must be spelt, above 0 and up to 1. Rare
+            characters beyond it get no piece, and the words with them become [UNK]. In any case characters outside
+            ASCII take no more than half of the places, so that a large alphabet leaves room for words.
+        pad_to_multiple_of: add `[unusedN]` up to a multiple of this; the output projection is faster with 64.
+        show_progress: show a bar of the pieces made.
+
+    Raises:
+        ValueError: a setting is out of its range; the message names the least `vocab_size`.
+    """
+    vocabulary = _always_there(do_lower_case)
+    _check(vocab_size, len(vocabulary), min_frequency, character_coverage, pad_to_multiple_of)
+    words = {word: n for word, n in word_counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    vocabulary += _rare_alphabet(words, character_coverage, set(vocabulary), (vocab_size - len(vocabulary)) // 2)
+    known = set(vocabulary)
+    spelt = ((spelling, n) for spelling, n in ((_spell(w), n) for w, n in words.items()) if known.issuperset(spelling))
+    with tqdm(
+        desc="merging pieces", total=vocab_size, initial=len(vocabulary), unit=" pieces", disable=not show_progress
+    ) as bar:
+        merges = merge_pairs(spelt, min_frequency)
+        while len(vocabulary) < vocab_size and (piece := next(merges, None)) is not None:
+            vocabulary.append(piece)
+            bar.update()
+    size = -(-vocab_size // pad_to_multiple_of) * pad_to_multiple_of
+    return vocabulary + [f"[unused{i}]" for i in range(size - len(vocabulary))]
+
+
+def least_vocab_size(do_lower_case: bool) -> int:
+    """The number of pieces that every vocabulary has: special tokens and ASCII characters."""
+    return len(_always_there(do_lower_case))
+
+
+def _check(vocab_size: int, least: int, min_frequency: int, coverage: float, multiple: int) -> None:
+    if vocab_size < least:
+        raise ValueError(
+            f"vocab_size is {vocab_size}; the special tokens and the ASCII characters alone need {least}, "
+            f"so ask for at least {least}"
+        )
+    if min_frequency < 1:
+        raise ValueError(f"min_frequency is {min_frequency}; expected at least 1")
+    if not 0 < coverage <= 1:
+        raise ValueError(f"character_coverage is {coverage}; expected above 0 and up to 1")
+    if multiple < 1:
+        raise ValueError(f"pad_to_multiple_of is {multiple}; expected at least 1")
+
+
+def _always_there(do_lower_case: bool) -> list[str]:
+    letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
+    characters = sorted(letters + string.digits + string.punctuation)
+    return [*SPECIAL_TOKENS, *characters, *(PREFIX + c for c in characters)]
+
+
+def _spell(word: str) -> list[str]:
+    return [word[0], *(PREFIX + c for c in word[1:])]
+
+
+def _rare_alphabet(words: Mapping[str, int], coverage: float, known: set[str], places: int) -> list[str]:
+    """The pieces of the characters outside `known`, the most frequent characters first considered.
+
+    A character seen inside a word gets both forms, one that only begins words (a CJK ideograph) its first form.
+    """
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for word, n in words.items():
+        inside.update(word[1:])
+        for character in word:
+            counts[character] += n
+    wanted = coverage * counts.total()
+    covered = sum(n for character, n in counts.items() if character in known)
+    pieces: list[str] = []
+    for character, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if character in known:
+            continue
+        forms = [character, PREFIX + character] if character in inside else [character]
+        if covered >= wanted or len(pieces) + len(forms) > places:
+            break
+        covered += n
+        pieces += forms
+    return sorted(pieces, key=lambda piece: (len(piece), piece))
