@@ -26,7 +26,7 @@ def count_words(
 
     Args:
         texts: documents of any length.
-        backends: their normaliser and pre-tokeniser decide what a word is; they must split at spaces and line ends.
+        backends: tokenizers with BERT's pre-tokeniser; their normalisers may differ.
         num_proc: processes that count, from 1 (this one).
         show_progress: show the number of characters read.
 

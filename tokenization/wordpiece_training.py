@@ -18,7 +18,7 @@ def train_wordpiece(
     *,
     do_lower_case: bool = True,
     min_frequency: int = 2,
-    character_coverage: float = 0.9999,
+    character_coverage: float = 0.99999,
     pad_to_multiple_of: int = 1,
     show_progress: bool = False,
 ) -> list[str]:

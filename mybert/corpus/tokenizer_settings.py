@@ -27,7 +27,7 @@ class TokenizerSettings:
     uncased: bool = setting(True, "lower-case the text and strip accents; --cased keeps both", negation="cased")
     min_frequency: int = setting(2, "occurrences that a pair of pieces needs to be merged (1 or more)")
     character_coverage: float = setting(
-        0.9999, "share of all characters that get a piece, the most frequent first (above 0, up to 1)"
+        0.99999, "share of all characters that get a piece, the most frequent first (above 0, up to 1)"
     )
     pad_to_multiple_of: int = setting(1, "add [unusedN] up to a multiple of this; 64 makes training faster")
     compare: str | None = setting(None, "another WordPiece tokenizer (folder or Hub name) to report beside this one")

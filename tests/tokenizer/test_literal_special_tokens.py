@@ -1,0 +1,44 @@
+"""In fill-mask use `[MASK]` is the control token; in text that somebody wrote it is text."""
+
+import pytest
+
+from tokenization import MyBertTokenizer
+
+WRITTEN = ["hello [MASK] world", "[SEP]", "[CLS] hello[PAD]", "[UNK] [unused0]", "", " "]
+
+
+@pytest.fixture
+def minilm(minilm_folder) -> MyBertTokenizer:
+    return MyBertTokenizer.from_pretrained(minilm_folder)
+
+
+def test_a_literal_mask_is_the_control_token_by_default(minilm):
+    assert minilm("hello [MASK] world")["input_ids"] == [101, 7592, 103, 2088, 102]
+
+
+def test_plain_text_backend_takes_literals_as_text(minilm):
+    encodings = minilm.plain_text_backend().encode_batch_fast(WRITTEN)
+    assert [e.ids for e in encodings] == minilm(WRITTEN, split_special_tokens=True, add_special_tokens=False).input_ids
+    assert minilm.convert_ids_to_tokens(encodings[1].ids) == ["[", "sep", "]"]
+    control = set(minilm.all_special_ids)
+    assert not any(control & set(e.ids) for e in encodings)
+
+
+def test_split_special_tokens_holds_for_that_call_alone(minilm):
+    batch = minilm(WRITTEN, split_special_tokens=True)["input_ids"]
+    assert all(ids[0] == 101 and ids[-1] == 102 and not {101, 102, 103, 0} & set(ids[1:-1]) for ids in batch)
+    assert minilm("[MASK]")["input_ids"] == [101, 103, 102]
+
+
+def test_plain_text_is_encoded_as_by_the_tokenizer_where_nothing_is_literal(minilm):
+    texts = ["Déjà vu, 中文!", "x" * 101, "\x00\u200b", "unbelievable 😀"]
+    encodings = minilm.plain_text_backend().encode_batch_fast(texts)
+    assert [e.ids for e in encodings] == minilm(texts, add_special_tokens=False)["input_ids"]
+
+
+def test_a_special_token_that_looks_like_a_word_stays_text_too(pieces):
+    tokenizer = MyBertTokenizer(pieces, mask_token="hello")
+    backend = tokenizer.plain_text_backend()
+    assert tokenizer.mask_token_id in tokenizer("hello world")["input_ids"]
+    assert tokenizer.mask_token_id not in backend.encode("hello world").ids
+    assert backend.token_to_id("world") == tokenizer.convert_tokens_to_ids("world")

@@ -1,0 +1,112 @@
+"""Every way in gives the same tokenizer; what cannot be right is refused with file and line."""
+
+import json
+import re
+import shutil
+
+import pytest
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
+
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
+
+TEXT = "Hello worlds, unsing 中 É!"
+
+
+def ids(tokenizer):
+    return tokenizer(TEXT, "hello")["input_ids"]
+
+
+def test_every_way_of_giving_a_vocabulary_is_the_same(vocab_txt, pieces):
+    mapping = {piece: i for i, piece in enumerate(pieces)}
+    expected = ids(MyBertTokenizer(str(vocab_txt)))
+    assert len(set(expected)) > 6
+    for tokenizer in (
+        MyBertTokenizer(vocab_txt),
+        MyBertTokenizer(vocab_file=vocab_txt),
+        MyBertTokenizer(vocab_file=str(vocab_txt)),
+        MyBertTokenizer(vocab=mapping),
+        MyBertTokenizer(vocab=dict(reversed(mapping.items()))),
+        MyBertTokenizer(pieces),
+        MyBertTokenizer(piece for piece in pieces),
+        MyBertTokenizer.from_pretrained(vocab_txt.parent),
+    ):
+        assert ids(tokenizer) == expected
+        assert tokenizer.get_vocab() == mapping
+
+
+@pytest.mark.parametrize("kept", [{"vocab.txt"}, {"tokenizer.json"}, {"vocab.txt", "tokenizer.json"}])
+@pytest.mark.parametrize("config", [True, False])
+def test_a_stock_folder_loads_with_whichever_files_it_has(minilm_folder, tmp_path, kept, config):
+    for name in kept | ({"tokenizer_config.json"} if config else set()):
+        shutil.copy(minilm_folder / name, tmp_path / name)
+    assert ids(MyBertTokenizer.from_pretrained(tmp_path)) == ids(MyBertTokenizer.from_pretrained(minilm_folder))
+
+
+def test_tokenizer_json_alone_says_whether_case_is_kept(tmp_path, pieces):
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    BertWordPieceTokenizer(vocab, lowercase=False, strip_accents=False).save(str(tmp_path / "tokenizer.json"))
+    loaded = MyBertTokenizer.from_pretrained(tmp_path)
+    assert loaded.tokenize("É é") == ["É", "é"]
+    assert (loaded.do_lower_case, loaded.strip_accents) == (False, False)
+    assert MyBertTokenizer.from_pretrained(tmp_path, do_lower_case=True).tokenize("É") == ["é"]
+
+
+def test_windows_line_ends_are_line_ends(tmp_path, pieces):
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(pieces).encode())
+    assert MyBertTokenizer(tmp_path / "vocab.txt").get_vocab() == {piece: i for i, piece in enumerate(pieces)}
+
+
+def test_only_line_feeds_end_a_piece(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "\u2028", "\x85"]), encoding="utf-8", newline="\n")
+    assert MyBertTokenizer(tmp_path / "vocab.txt").get_vocab()["\x85"] == 6
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "vocab.txt is empty"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n\na\n", "vocab.txt, line 5: expected a piece, found ''"),
+        (b"[PAD]\na\nb\na\n", "vocab.txt, line 4: 'a' stands already in line 2"),
+        (b"[PAD]\n[UNK]\n[CLS]\na\n", r"vocab.txt (lines 1 to 4) lacks the special tokens [SEP], [MASK]"),
+        (b"[PAD]\n\xff\n", "vocab.txt, line 2: not UTF-8"),
+    ],
+)
+def test_a_bad_vocabulary_file_is_refused_with_file_and_line(tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        MyBertTokenizer(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        MyBertTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_mapping_with_a_gap_or_a_double_id_is_refused(pieces):
+    mapping = {piece: i for i, piece in enumerate(pieces)}
+    for changed in (mapping | {"hello": 999}, mapping | {"hello": 0}):
+        with pytest.raises(ValueError, match=r"each id from 0 to \d+ once"):
+            MyBertTokenizer(changed)
+
+
+def test_no_vocabulary_a_folder_and_a_missing_file_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="needs a vocabulary"):
+        MyBertTokenizer()
+    with pytest.raises(ValueError, match="is a folder"):
+        MyBertTokenizer(tmp_path)
+    with pytest.raises(ValueError, match="there is no vocabulary file"):
+        MyBertTokenizer(tmp_path / "nothing.txt")
+
+
+def test_a_special_token_outside_the_vocabulary_is_refused(pieces):
+    with pytest.raises(ValueError, match="lacks the special tokens <mask>"):
+        MyBertTokenizer(pieces, mask_token="<mask>")
+
+
+def test_a_folder_of_another_kind_of_tokenizer_is_refused(tmp_path, pieces):
+    path = tmp_path / "tokenizer.json"
+    ByteLevelBPETokenizer().save(str(path))
+    with pytest.raises(ValueError, match="expected WordPiece"):
+        MyBertTokenizer.from_pretrained(tmp_path)
+    BertWordPieceTokenizer({piece: i for i, piece in enumerate(pieces)}).save(str(path))
+    content = json.loads(path.read_text(encoding="utf-8")) | {"normalizer": {"type": "NFC"}}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match="normalises with NFC"):
+        MyBertTokenizer.from_pretrained(tmp_path)

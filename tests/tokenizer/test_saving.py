@@ -1,0 +1,137 @@
+"""A saved folder is plain data: stock transformers reads it, with the same behaviour, without this project."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizer, Trainer, TrainingArguments
+
+from tokenization import MyBertTokenizer
+
+TEXT = "Hello worlds, unsing [MASK] 中 É!"
+
+STRANGER = """
+import json, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("mybert", "modeling_mybert", "tokenization"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from transformers import AutoTokenizer
+folder, text = sys.argv[1:]
+for options in ({}, {"trust_remote_code": False}, {"trust_remote_code": True}):
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    print()  # ends the line of a question about remote code
+    print(json.dumps([type(tokenizer).__name__, tokenizer(text, text)["input_ids"], tokenizer.mask_token_id]))
+"""
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if "tok" in path.name or "vocab" in path.name}
+
+
+def test_the_folder_holds_data_alone(tokenizer, tmp_path, pieces):
+    saved = tokenizer.save_pretrained(tmp_path)
+    assert set(files(tmp_path)) == {"vocab.txt", "tokenizer.json", "tokenizer_config.json"}
+    assert sorted(saved) == sorted(str(path) for path in tmp_path.iterdir())
+    assert (tmp_path / "vocab.txt").read_text(encoding="utf-8") == "".join(f"{piece}\n" for piece in pieces)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert config["tokenizer_class"] == "BertTokenizer"
+    assert "auto_map" not in config
+    assert not any(str(tmp_path) in str(value) for value in config.values())
+
+
+@pytest.mark.parametrize("options", [{}, {"do_lower_case": False}, {"strip_accents": False, "model_max_length": 128}])
+def test_every_reader_of_the_folder_gives_the_same_ids(pieces, tmp_path, options):
+    tokenizer = MyBertTokenizer(pieces, **options)
+    tokenizer.save_pretrained(tmp_path)
+    for read in (MyBertTokenizer.from_pretrained, BertTokenizer.from_pretrained, AutoTokenizer.from_pretrained):
+        loaded = read(tmp_path)
+        assert loaded(TEXT, TEXT).data == tokenizer(TEXT, TEXT).data
+        assert loaded.special_tokens_map == tokenizer.special_tokens_map
+        assert loaded.model_max_length == tokenizer.model_max_length
+
+
+def test_a_process_without_this_project_reads_the_folder_of_a_mybert_model(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    config = {"model_type": "mybert", "auto_map": {"AutoConfig": "configuration_mybert.MyBertConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "configuration_mybert.py").write_text(
+        "from transformers import PreTrainedConfig\n"
+        "class MyBertConfig(PreTrainedConfig):\n    model_type = 'mybert'\n",
+        encoding="utf-8",
+    )
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", STRANGER, str(tmp_path), TEXT],
+        cwd=elsewhere,
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(elsewhere)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    seen = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("[")]
+    assert seen == [["BertTokenizer", tokenizer(TEXT, TEXT)["input_ids"], tokenizer.mask_token_id]] * 3
+
+
+def test_saving_again_after_loading_changes_no_byte(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "a")
+    MyBertTokenizer.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
+    MyBertTokenizer.from_pretrained(tmp_path / "b").save_pretrained(tmp_path / "c")
+    assert files(tmp_path / "b") == files(tmp_path / "c")
+    assert {n: c for n, c in files(tmp_path / "a").items() if "config" not in n} == {
+        n: c for n, c in files(tmp_path / "b").items() if "config" not in n
+    }
+
+
+def test_the_last_call_leaves_no_trace_in_the_folder(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "before")
+    tokenizer(TEXT, truncation=True, max_length=4, padding="max_length", split_special_tokens=True)
+    tokenizer.save_pretrained(tmp_path / "after")
+    assert files(tmp_path / "before") == files(tmp_path / "after")
+
+
+def test_a_stock_checkpoint_gains_its_vocab_txt(minilm_folder, tmp_path):
+    MyBertTokenizer.from_pretrained(minilm_folder).save_pretrained(tmp_path)
+    assert (tmp_path / "vocab.txt").read_bytes() == (minilm_folder / "vocab.txt").read_bytes()
+
+
+def test_trainer_saves_the_same_folder(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "direct")
+    sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+    config = BertConfig(vocab_size=len(tokenizer), **sizes)
+    arguments = TrainingArguments(str(tmp_path / "trainer"), report_to="none", use_cpu=True)
+    Trainer(BertForMaskedLM(config), arguments, processing_class=tokenizer).save_model()
+    assert files(tmp_path / "trainer") == files(tmp_path / "direct")
+
+
+def test_pushing_uploads_the_same_folder(tokenizer, tmp_path, monkeypatch):
+    tokenizer.save_pretrained(tmp_path / "direct")
+    uploaded = {}
+    monkeypatch.setattr("transformers.tokenization_utils_base.hf_api", Hub)
+    monkeypatch.setattr(
+        MyBertTokenizer,
+        "_upload_modified_files",
+        lambda self, folder, *args, **kwargs: uploaded.update(files(type(tmp_path)(folder))),
+    )
+    tokenizer.save_pretrained(tmp_path / "pushed", push_to_hub=True)
+    assert uploaded == files(tmp_path / "direct")
+
+
+class Hub:
+    def create_repo(self, repo_id, **_):
+        self.repo_id = repo_id
+        return self
+
+
+def test_copies_and_pickles_behave_the_same(tokenizer):
+    for other in (copy.deepcopy(tokenizer), pickle.loads(pickle.dumps(tokenizer))):
+        assert other(TEXT).data == tokenizer(TEXT).data
+        assert other.plain_text_backend().encode(TEXT).ids == tokenizer.plain_text_backend().encode(TEXT).ids

@@ -1,0 +1,86 @@
+"""`mybert tokenizer`: files in, a complete folder and a report out."""
+
+import json
+
+import pytest
+
+from mybert.cli import main
+from mybert.common.errors import UserError
+from mybert.corpus.tokenizer_settings import TokenizerSettings
+from mybert.corpus.vocabulary import build_tokenizer
+from tokenization import MyBertTokenizer
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    lines = ["The cats sat on the mat. Ünïcode!", "A cat, the hat and the rat.", "Hats and mats and cats."]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"body": line}) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def run(corpus, output, *options):
+    words = ["tokenizer", str(corpus), "--output", str(output), "--text-column", "body", "--num-proc", "1", *options]
+    return main(words)
+
+
+def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path, minilm_folder, capsys):
+    output = tmp_path / "tokenizer"
+    options = ["--vocab-size", "200", "--cased", "--pad-to-multiple-of", "64", "--compare", str(minilm_folder)]
+    assert run(corpus, output, *options) == 0
+    tokenizer = MyBertTokenizer.from_pretrained(output)
+    assert (len(tokenizer), tokenizer.do_lower_case, tokenizer.model_max_length) == (256, False, 512)
+    assert tokenizer.tokenize("A cat")[0] == "A"
+    manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["stage"] == "tokenizer"
+    assert manifest["counts"]["documents"] == 3
+    assert len(manifest["inputs"][str(corpus)]["sha256"]) == 64
+    printed = capsys.readouterr().out
+    assert "pieces per word" in printed
+    assert "30,522" in printed
+
+
+def test_files_in_any_order_give_the_same_bytes(corpus, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"body": "dogs and logs"}\n', encoding="utf-8")
+    folders = []
+    for number, inputs in enumerate([[corpus, other], [other, corpus]]):
+        folders.append(tmp_path / str(number))
+        settings = TokenizerSettings(inputs, str(folders[-1]), vocab_size=170, text_column="body", num_proc=1 + number)
+        build_tokenizer(settings)
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+def test_an_existing_folder_is_kept_unless_told_otherwise(corpus, tmp_path, capsys):
+    output = tmp_path / "tokenizer"
+    assert run(corpus, output, "--vocab-size", "150") == 0
+    assert run(corpus, output, "--vocab-size", "160") == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert len(MyBertTokenizer.from_pretrained(output)) == 150
+    assert run(corpus, output, "--vocab-size", "160", "--overwrite") == 0
+    assert len(MyBertTokenizer.from_pretrained(output)) == 160
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--vocab-size", "100"], "expected 141 or more"),
+        (["--cased", "--vocab-size", "150"], "expected 193 or more"),
+        (["--min-frequency", "0"], "min_frequency is 0"),
+        (["--compare", "no/such/folder"], "compare: no/such/folder"),
+        (["--text-column", "txt"], "txt"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(corpus, tmp_path, capsys, options, message):
+    output = tmp_path / "tokenizer"
+    assert run(corpus, output, *options) == 2
+    assert message in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl"}
+
+
+def test_documents_without_words_are_refused(tmp_path):
+    path = tmp_path / "blank.jsonl"
+    path.write_text('{"text": "\\u200b \\u200b"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="without a single word"):
+        build_tokenizer(TokenizerSettings([str(path)], str(tmp_path / "out")))

@@ -1,0 +1,48 @@
+"""Counts are those of normalising and splitting each whole text by the library."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, word_counting
+
+UNCASED = MyBertTokenizer(SPECIAL_TOKENS).backend_tokenizer
+CASED = MyBertTokenizer(SPECIAL_TOKENS, do_lower_case=False).backend_tokenizer
+TEXTS = ["Hello, hello\tWorld\n", "don't  STOP", "中文 déjà\xa0vu", "a\x1cb a\x0bb \u2003x", "", "ΑΣ ΑΣ Σ"] * 3
+
+
+def brute_force(texts, backend) -> Counter:
+    counts = Counter()
+    for text in texts:
+        split = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
+        counts.update(word for word, _ in split)
+    return counts
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_any_texts_are_counted_as_by_the_library(texts):
+    assert count_words(texts, [UNCASED, CASED]) == [brute_force(texts, UNCASED), brute_force(texts, CASED)]
+
+
+@pytest.mark.parametrize("num_proc", [1, 2, 3])
+def test_processes_order_and_batches_change_nothing(monkeypatch, num_proc):
+    expected = count_words(TEXTS, [UNCASED])
+    assert expected[0]["hello"] == 6
+    for name in ("_BATCH_CHARACTERS", "_SLICE_CHUNKS", "_MOST_CHUNKS"):
+        monkeypatch.setattr(word_counting, name, 3)
+    shuffled = random.Random(num_proc).sample(TEXTS, len(TEXTS))
+    assert count_words(iter(shuffled), [UNCASED], num_proc=num_proc) == expected
+
+
+def test_an_error_while_reading_comes_through_the_processes():
+    def broken():
+        yield "hello"
+        raise ValueError("line 7")
+
+    for num_proc in (1, 2):
+        with pytest.raises(ValueError, match="line 7"):
+            count_words(broken(), [UNCASED], num_proc=num_proc)
