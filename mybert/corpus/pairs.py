@@ -1,0 +1,163 @@
+"""Tokenised documents → spans of tokens that become examples. No text, no files: only lengths and chance.
+
+A block's tokens stand in one flat array, sentence after sentence, document after document, so a segment is a range of
+it and is given by its two ends; truncation moves an end.
+"""
+
+import random
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from mybert.common.errors import UserError
+
+ONE_DOCUMENT = (
+    "a wrong next segment must come from another document, but these inputs hold only one distinct document; add "
+    "documents, cut it in parts by --split-documents N, or use --negatives same-document or --no-nsp"
+)
+
+
+class Pair(NamedTuple):
+    """Two segments as ranges of the flat token array.
+
+    Attributes:
+        a, a_end: segment A is `tokens[a:a_end]`.
+        b, b_end: segment B likewise; empty in an example without pairs.
+        is_random: B is not what follows A.
+        is_short: the document was cut to a shorter random length.
+        cut: tokens that truncation took from the two.
+    """
+
+    a: int
+    a_end: int
+    b: int
+    b_end: int
+    is_random: bool
+    is_short: bool
+    cut: int
+
+
+@dataclass(frozen=True)
+class TokenisedDocuments:
+    """Where the sentences and documents of a block begin.
+
+    Attributes:
+        offsets: (sentences + 1,) first token of each sentence, and the end; no sentence is empty.
+        bounds: (documents + 1,) first sentence of each document, and the end; no document is empty.
+        identities: (documents,) equal for documents of equal text.
+    """
+
+    offsets: list[int]
+    bounds: list[int]
+    identities: list[int]
+
+    def reach(self, start: int, tokens: int, last: int) -> int:
+        """The end of the fewest sentences from `start` on (at least one) that hold `tokens`, or `last` if none do."""
+        return bisect_left(self.offsets, self.offsets[start] + tokens, start + 1, last)
+
+
+def segment_pairs(
+    documents: TokenisedDocuments,
+    rng: random.Random,
+    *,
+    max_tokens: int,
+    short_seq_prob: float,
+    same_document: bool = False,
+) -> list[Pair]:
+    """Pairs as BERT's pretraining data has them (section 3.1, appendix A.2; `create_pretraining_data.py`).
+
+    A document is walked in chunks of whole sentences that fill the target length. A chunk is cut at a random sentence
+    into A and the rest; half of the time the rest is B, otherwise B is a random segment and the rest is used again.
+    Unlike the reference, which gives up after ten tries, B never comes from a document with A's text by accident.
+
+    Args:
+        max_tokens: of A and B together.
+        same_document: a random B comes from another place of A's document. A chunk of a document too short to have
+            such a place keeps its continuation, and is left out if it has none.
+
+    Raises:
+        UserError: there is no second document to take B from.
+    """
+    if not same_document and len(set(documents.identities)) < 2:
+        raise UserError(ONE_DOCUMENT)
+    negative = _elsewhere_in_document if same_document else _in_another_document
+    pairs = []
+    for document in range(len(documents.identities)):
+        target = max_tokens
+        if is_short := rng.random() < short_seq_prob:
+            target = rng.randint(2, max_tokens)
+        start, last = documents.bounds[document], documents.bounds[document + 1]
+        while start < last:
+            end = documents.reach(start, target, last)
+            middle = rng.randint(start + 1, end - 1) if end - start > 1 else end
+            b = (middle, end)
+            is_random = middle == end or rng.random() < 0.5
+            if is_random:
+                wanted = target - (documents.offsets[middle] - documents.offsets[start])
+                b = negative(documents, document, start, middle, wanted, rng) or b
+                is_random = b != (middle, end)
+            if b[0] < b[1]:
+                pairs.append(_truncated(documents.offsets, (start, middle), b, is_random, is_short, max_tokens, rng))
+            start = middle if is_random else end
+    return pairs
+
+
+def full_sentences(
+    documents: TokenisedDocuments, rng: random.Random, *, max_tokens: int, short_seq_prob: float
+) -> list[Pair]:
+    """One segment each, of as many whole sentences of one document as fit; a longer sentence is cut into pieces."""
+    pairs = []
+    for first, last in pairwise(documents.bounds):
+        target = max_tokens
+        if is_short := rng.random() < short_seq_prob:
+            target = rng.randint(2, max_tokens)
+        start, end = documents.offsets[first], documents.offsets[last]
+        sentence = first
+        while start < end:
+            fitting = bisect_left(documents.offsets, start + target + 1, sentence, last + 1) - 1
+            stop = documents.offsets[fitting] if documents.offsets[fitting] > start else start + target
+            pairs.append(Pair(start, stop, stop, stop, False, is_short, 0))
+            start, sentence = stop, fitting
+    return pairs
+
+
+def _in_another_document(documents: TokenisedDocuments, document: int, start, middle, wanted: int, rng):
+    identities, bounds = documents.identities, documents.bounds
+    other = document
+    while identities[other] == identities[document]:
+        other = rng.randrange(len(identities))
+    first = rng.randrange(bounds[other], bounds[other + 1])
+    return first, documents.reach(first, wanted, bounds[other + 1])
+
+
+def _elsewhere_in_document(documents: TokenisedDocuments, document: int, start: int, middle: int, wanted: int, rng):
+    """Sentences before A, or after A but not right after it; None if there are none."""
+    low, high = documents.bounds[document], documents.bounds[document + 1]
+    before, after = start - low, max(0, high - (middle + 1))
+    if not before + after:
+        return None
+    place = rng.randrange(before + after)
+    if place < before:
+        return low + place, documents.reach(low + place, wanted, start)
+    first = middle + 1 + place - before
+    return first, documents.reach(first, wanted, high)
+
+
+def _truncated(offsets, a, b, is_random: bool, is_short: bool, max_tokens: int, rng: random.Random) -> Pair:
+    """Takes tokens from the longer segment (B of equals), each from its front or back by the toss of a coin."""
+    a, a_end, b, b_end = offsets[a[0]], offsets[a[1]], offsets[b[0]], offsets[b[1]]
+    cut = max(0, a_end - a + b_end - b - max_tokens)
+    if cut:
+        surplus = (a_end - a) - (b_end - b)
+        from_longer = min(cut, abs(surplus))
+        from_each = cut - from_longer
+        cut_a = from_each // 2 + (from_longer if surplus > 0 else 0)
+        front_a, front_b = _heads(cut_a, rng), _heads(cut - cut_a, rng)
+        a, a_end = a + front_a, a_end - (cut_a - front_a)
+        b, b_end = b + front_b, b_end - (cut - cut_a - front_b)
+    return Pair(a, a_end, b, b_end, is_random, is_short, cut)
+
+
+def _heads(tosses: int, rng: random.Random) -> int:
+    return rng.getrandbits(tosses).bit_count() if tosses else 0

@@ -1,0 +1,64 @@
+"""What `mybert corpus` can be told."""
+
+from dataclasses import dataclass
+
+from mybert.common.errors import UserError
+from mybert.common.settings import setting
+
+NEGATIVES = ("other-document", "same-document")
+ERRORS = ("strict", "skip")
+
+
+@dataclass
+class CorpusSettings:
+    """Settings of `build_corpus`.
+
+    Raises:
+        UserError: a value is out of its range, or two of them contradict each other.
+    """
+
+    inputs: list[str] = setting(
+        default_factory=list,
+        positional=True,
+        help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet), folders, patterns, saved data sets, "
+        "Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs`",
+    )
+    tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer (required)")
+    output: str = setting("", "folder to write (required)")
+    max_length: int = setting(128, "tokens of an example at most, special tokens included (8 or more)")
+    short_seq_prob: float = setting(0.1, "share of documents cut to a shorter random length (0 to 1)")
+    dupe_factor: int = setting(1, "times that a training document is used, cut differently each time (1 or more)")
+    negatives: str = setting("other-document", f"where a wrong next segment is from: {' or '.join(NEGATIVES)}")
+    nsp: bool = setting(True, "build sentence pairs; without, examples are whole sentences in one segment")
+    one_sentence_per_line: bool = setting(False, "sentences stand one a line; otherwise they are found")
+    language: str = setting("en", "language whose sentence rules hold (ISO 639 code)")
+    document_per_file: bool = setting(False, "a .txt file is one document; otherwise blank lines separate them")
+    errors: str = setting("strict", "stop at the first bad line (strict), or leave it out and count it (skip)")
+    deduplicate: bool = setting(False, "keep the first of documents with equal text")
+    text_column: str = setting("text", "column of the text in JSON, CSV, TSV, Parquet and data sets")
+    split_documents: int = setting(1, "parts that each document is cut into, each a document then (1 or more)")
+    validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
+    seed: int = setting(42, "seed of every random choice (0 or more)")
+    num_proc: int | None = setting(None, "processes; the result is the same for any number (default: all cores)")
+    overwrite: bool = setting(False, "replace OUTPUT")
+
+    def __post_init__(self):
+        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self._check(bool(self.inputs), "inputs", "at least one file, folder or data set")
+        self._check(bool(self.tokenizer), "tokenizer", "a folder or Hub name; make one by `mybert tokenizer`")
+        self._check(bool(self.output), "output", "a folder")
+        self._check(self.max_length >= 8, "max_length", "8 or more")
+        self._check(0 <= self.short_seq_prob <= 1, "short_seq_prob", "0 to 1")
+        self._check(0 <= self.validation_share <= 0.5, "validation_share", "0 to 0.5")
+        self._check(self.negatives in NEGATIVES, "negatives", " or ".join(NEGATIVES))
+        self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
+        self._check(self.num_proc is None or self.num_proc >= 1, "num_proc", "1 or more")
+        for name in ("dupe_factor", "split_documents"):
+            self._check(getattr(self, name) >= 1, name, "1 or more")
+        self._check(self.seed >= 0, "seed", "0 or more")
+        if not self.nsp and self.negatives != NEGATIVES[0]:
+            raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; leave one of them out")
+
+    def _check(self, good: bool, name: str, expected: str) -> None:
+        if not good:
+            raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {getattr(self, name)!r}")
