@@ -104,6 +104,9 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
     Raises:
         UserError: the checkpoint cannot be read, has another vocabulary, or too few positions.
     """
+    dropout = {}
+    if settings.dropout is not None:
+        dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init_from is None:
         positions = max(longest, MyBertConfig().max_position_embeddings)
         config = MyBertConfig.from_size(
@@ -111,12 +114,13 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             vocab_size=len(corpus.tokenizer),
             pad_token_id=corpus.tokenizer.pad_token_id,
             max_position_embeddings=positions,
+            **dropout,
         )
         return MyBertForPreTraining(config)
     try:
         tokenizer = MyBertTokenizer.from_pretrained(settings.init_from)
         same = tokenizer.get_vocab() == corpus.tokenizer.get_vocab()
-        model = MyBertForPreTraining.from_pretrained(settings.init_from) if same else None
+        model = MyBertForPreTraining.from_pretrained(settings.init_from, **dropout) if same else None
     except (OSError, ValueError) as error:
         raise UserError(f"--init-from {settings.init_from}: {error}") from error
     if model is None:

@@ -23,6 +23,11 @@ class PretrainSettings:
     init_from: str | None = setting(
         None, "Go on from the weights of this BERT or MyBERT checkpoint (folder or Hub name) with the same vocabulary."
     )
+    dropout: float | None = setting(
+        None,
+        "Dropout of layers and attention, in [0, 1); the checkpoint's, or BERT's 0.1, when nothing is said. 0 suits "
+        "runs that see their text about once.",
+    )
     mlm_probability: float = setting(0.15, "Share of a sequence's tokens to be guessed, in (0, 1).")
     max_predictions_per_seq: int | None = setting(None, "Most tokens to be guessed in a sequence, at least 1.")
     whole_word_masking: bool = setting(False, "Mask all pieces of a word together.")
@@ -43,6 +48,8 @@ class PretrainSettings:
             self.size = "small"
         if self.size is not None and self.size not in NAMED_SIZES:
             raise UserError(f"size must be one of {', '.join(NAMED_SIZES)}, got {self.size!r}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise UserError(f"dropout must lie in [0, 1), got {self.dropout}")
         for name in ("mlm_probability", "phase2_share"):
             if not 0 < getattr(self, name) < 1:
                 raise UserError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
