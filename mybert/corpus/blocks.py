@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -91,7 +92,7 @@ def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSett
         )
         lists = [encoding.ids for encoding in batch]
         lengths += map(len, lists)
-        parts.append(np.fromiter((i for found in lists for i in found), dtype=np.int32, count=sum(map(len, lists))))
+        parts.append(np.fromiter(chain.from_iterable(lists), dtype=np.int32))
     ids = np.concatenate([*parts, np.empty(0, np.int32)])
     lengths = np.array(lengths, dtype=np.int64)
     offsets = np.concatenate([[0], lengths[lengths > 0].cumsum()])

@@ -65,6 +65,8 @@ def read_documents(
         empty = True
         for text, line in _read(source, text_column, document_per_file, problems):
             empty = False
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
             yield Document(text, source.name, line)
         problems.skipped["empty files"] += empty
     if not +problems.skipped:

@@ -1,0 +1,61 @@
+"""How fast examples are built, beside the bare `tokenizers` library on the same text and the same cores.
+
+    python benchmarks/corpus_speed.py TOKENIZER INPUT… [--pairs 3] [--cores 2]
+
+Each pair runs both, one after the other: `build_corpus` from files to a finished folder (reading, sentences, tokens,
+pairs, writing, manifest), and `encode_batch_fast` of the same documents, read beforehand, in one thread a core.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tokenizer")
+    parser.add_argument("inputs", nargs="+")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2)
+    arguments = parser.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = str(arguments.cores)
+
+    from mybert.common.manifest import read_manifest
+    from mybert.corpus.build import build_corpus
+    from mybert.corpus.settings import CorpusSettings
+    from mybert.corpus.sources import read_documents
+    from mybert.corpus.wordpiece import load_plain_tokenizer
+
+    texts = [document.text for document in read_documents(arguments.inputs)]
+    backend = load_plain_tokenizer(arguments.tokenizer).backend
+    print(f"{len(texts):,} documents, {sum(map(len, texts)):,} characters, {arguments.cores} cores")
+    speeds = {"bare": [], "build": []}
+    for pair in range(arguments.pairs):
+        begun = time.perf_counter()
+        tokens = 0
+        for start in range(0, len(texts), 512):
+            encodings = backend.encode_batch_fast(texts[start : start + 512], add_special_tokens=False)
+            tokens += sum(map(len, encodings))
+        speeds["bare"].append(tokens / (time.perf_counter() - begun))
+        with tempfile.TemporaryDirectory() as folder:
+            settings = CorpusSettings(
+                inputs=arguments.inputs,
+                tokenizer=arguments.tokenizer,
+                output=str(Path(folder) / "corpus"),
+                num_proc=arguments.cores,
+            )
+            begun = time.perf_counter()
+            output = build_corpus(settings)
+            seconds = time.perf_counter() - begun
+            speeds["build"].append(read_manifest(output)["counts"]["tokens"] / seconds)
+        print(f"pair {pair + 1}: bare {speeds['bare'][-1]:,.0f} tokens/s, build {speeds['build'][-1]:,.0f} tokens/s")
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    print(f"median: bare {medians['bare']:,.0f}, build {medians['build']:,.0f} tokens/s; ", end="")
+    print(f"ratio {medians['build'] / medians['bare']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A tiny vocabulary and small inputs."""
+
+import json
+import random
+
+import pytest
+
+WORDS = "time year people way day man thing woman life child world school state family student group hand part".split()
+
+
+@pytest.fixture(scope="session")
+def vocabulary_folder(tmp_path_factory):
+    """A stock BERT tokenizer that knows WORDS, letters and digits."""
+    from transformers import BertTokenizer
+
+    characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{c}" for c in characters), *WORDS]
+    folder = tmp_path_factory.mktemp("tokenizer")
+    BertTokenizer({token: number for number, token in enumerate(tokens)}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def make_documents():
+    """make_documents(count, seed=0, sentences=(1, 12), words=(1, 20)) → texts of one sentence a line."""
+
+    def make(count, seed=0, sentences=(1, 12), words=(1, 20)):
+        rng = random.Random(seed)
+
+        def sentence():
+            return " ".join(rng.choices(WORDS, k=rng.randint(*words))).capitalize() + "."
+
+        return ["\n".join(sentence() for _ in range(rng.randint(*sentences))) for _ in range(count)]
+
+    return make
+
+
+@pytest.fixture
+def write_jsonl(tmp_path):
+    """write_jsonl(texts, name="documents.jsonl") → path as a string."""
+
+    def write(texts, name="documents.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def build(vocabulary_folder, tmp_path):
+    """build(inputs, **settings) → (folder, training examples, validation examples or None, manifest)."""
+    import datasets
+
+    from mybert.common.manifest import read_manifest
+    from mybert.corpus.build import build_corpus
+    from mybert.corpus.settings import CorpusSettings
+
+    def run(inputs, **settings):
+        defaults = {"tokenizer": str(vocabulary_folder), "output": str(tmp_path / "corpus"), "num_proc": 1}
+        folder = build_corpus(CorpusSettings(inputs=inputs, **{**defaults, "one_sentence_per_line": True, **settings}))
+        held = folder / "validation"
+        validation = datasets.load_from_disk(str(held)) if held.is_dir() else None
+        return folder, datasets.load_from_disk(str(folder)), validation, read_manifest(folder)
+
+    return run

@@ -1,0 +1,236 @@
+"""Inputs of every kind, good and bad."""
+
+import gzip
+import io
+import json
+import sys
+import types
+from collections import Counter
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import zstandard
+
+from mybert.common.errors import UserError
+from mybert.corpus.sources import find_sources, read_documents
+
+TEXTS = ["First one.\nIts second line.", "Zweites – naïve 中文.", 'Third, "quoted".']
+
+
+def texts(*inputs, **options):
+    return [document.text for document in read_documents([str(name) for name in inputs], **options)]
+
+
+def jsonl(records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def write_all_formats(folder):
+    records = [{"id": number, "text": text} for number, text in enumerate(TEXTS)]
+    quoted = [text.replace('"', '""') for text in TEXTS]
+    (folder / "a.jsonl").write_text(jsonl(records), encoding="utf-8")
+    (folder / "b.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
+    (folder / "c.json").write_text(jsonl(records), encoding="utf-8")
+    (folder / "d.csv").write_text("id,text\n" + "".join(f'0,"{t}"\n' for t in quoted), encoding="utf-8")
+    (folder / "e.tsv").write_text("id\ttext\n" + "".join(f'0\t"{t}"\n' for t in quoted), encoding="utf-8")
+    (folder / "g.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
+    for name in ("a.jsonl", "b.json", "d.csv", "g.txt"):
+        content = (folder / name).read_bytes()
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+        half = len(content) // 2
+        compress = zstandard.ZstdCompressor().compress
+        (folder / f"{name}.zst").write_bytes(compress(content[:half]) + compress(content[half:]))
+    pa.parquet.write_table(pa.Table.from_pylist(records), folder / "f.parquet")
+
+
+def test_every_format_gives_the_same_documents(tmp_path):
+    write_all_formats(tmp_path)
+    paths = sorted(tmp_path.iterdir())
+    assert len(paths) == 15
+    for path in paths:
+        assert [text.strip() for text in texts(path)] == TEXTS, path.name
+
+
+def test_a_folder_and_a_pattern_are_read_in_sorted_order_and_a_file_named_twice_once(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("b.txt", "a.txt", "sub/c.txt", ".hidden.txt", "README"):
+        (tmp_path / name).write_text(name)
+    assert texts(tmp_path) == ["a.txt", "b.txt", "sub/c.txt"]
+    assert texts(tmp_path / "*.txt") == ["a.txt", "b.txt"]
+    assert texts(tmp_path / "**/*.txt") == ["a.txt", "b.txt", "sub/c.txt"]
+    assert texts(tmp_path / "b.txt", tmp_path) == ["b.txt", "a.txt", "sub/c.txt"]
+
+
+def test_files_of_other_kinds_in_a_folder_are_named(tmp_path, caplog):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "b.docx").write_text("text")
+    find_sources([str(tmp_path)])
+    assert "1 files of other kinds left out (.docx)" in caplog.text
+
+
+def test_documents_know_where_they_begin(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\none\ntwo\n\n\nthree\n")
+    found = list(read_documents([str(path)]))
+    assert found == [("one\ntwo\n", str(path), 3), ("three\n", str(path), 7)]
+
+
+def test_newlines_of_all_systems_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\r\x0c\nthree\rfour\n\nfive")
+    assert texts(path) == ["one\ntwo\n", "three\nfour\n", "five"]
+    (tmp_path / "b.jsonl").write_text(jsonl([{"text": "a\r\nb\rc"}]))
+    assert texts(tmp_path / "b.jsonl") == ["a\nb\nc"]
+
+
+def test_a_text_file_may_be_one_document(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    assert texts(tmp_path / "a.txt", document_per_file=True) == ["one\n\ntwo\n"]
+
+
+def test_standard_input_is_plain_text(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(b"one\n\ntwo \xff\n")))
+    skipped = Counter()
+    assert texts("-", errors="skip", skipped=skipped) == ["one\n"]
+    assert skipped == {"not UTF-8": 1}
+
+
+def test_a_saved_data_set_and_a_saved_dictionary_of_splits(tmp_path):
+    data = datasets.Dataset.from_dict({"text": TEXTS, "id": [1, 2, 3]})
+    data.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(tmp_path / "two")
+    assert texts(tmp_path / "one") == TEXTS
+    assert texts(tmp_path / "two" / "train") == TEXTS
+    with pytest.raises(UserError, match=r"splits train, test.*two/train"):
+        texts(tmp_path / "two")
+    with pytest.raises(UserError, match="no column 'body'.*'text', 'id'"):
+        texts(tmp_path / "one", text_column="body")
+
+
+def test_a_name_that_is_no_path_is_a_data_set_of_the_hub(monkeypatch):
+    asked = []
+
+    def load_dataset(*arguments, **options):
+        asked.append((arguments, options))
+        return datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert texts("owner/name:config:validation") == TEXTS
+    assert asked == [(("owner/name", "config"), {"split": "validation", "streaming": True})]
+
+
+def test_the_embedded_corpus_is_a_corpus_like_any_other():
+    found = list(read_documents(["python-docs"]))
+    assert len(found) > 1500
+    assert 1_000_000 < sum(len(document.text) for document in found) < 4_000_000
+    assert found == list(read_documents(["python-docs"]))
+    paragraphs = [paragraph for document in found for paragraph in document.text.split("\n\n")]
+    assert len(paragraphs) > len(set(paragraphs)) * 0.999
+    assert not any(":class:`" in paragraph or ">>> " in paragraph[:4] for paragraph in paragraphs)
+
+
+BAD_JSONL = {
+    "not UTF-8": (b'{"text": "\xe9t\xe9"}', "line 2: not UTF-8"),
+    "not JSON": (b"{text: 1}", "line 2: not JSON"),
+    "deep": (b'{"text": ' + b"[" * 100_000, "line 2: not JSON .nested too deeply"),
+    "huge number": (b'{"text": ' + b"1" * 10_000 + b"}", "line 2: not JSON .a number of too many digits"),
+    "no object": (b'"text"', "line 2: not an object .found str"),
+    "no column": (b'{"body": "x", "id": 1}', "line 2: no column 'text' .there are 'body', 'id'; .*--text-column"),
+    "number": (b'{"text": 5}', "line 2: 'text' is not a string .found int"),
+    "null": (b'{"text": null}', "line 2: 'text' is not a string .found null"),
+    "surrogate": (b'{"text": "\\ud800"}', "line 2: half of a surrogate pair"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_JSONL)
+def test_a_bad_line_is_named_or_skipped_and_counted(kind, tmp_path):
+    bad, message = BAD_JSONL[kind]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "one"}\n' + bad + b'\n{"text": "three"}\n')
+    with pytest.raises(UserError, match=rf"a\.jsonl, {message}.*--errors skip"):
+        texts(path)
+    skipped = Counter()
+    assert texts(path, errors="skip", skipped=skipped) == ["one", "three"]
+    assert skipped.total() == 1
+
+
+def test_text_that_is_not_utf8_is_named_by_its_line(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n\xff\xfe\nfour\n")
+    with pytest.raises(UserError, match=r"a\.txt, line 3: not UTF-8"):
+        texts(tmp_path / "a.txt")
+    assert texts(tmp_path / "a.txt", errors="skip") == ["one\ntwo\nfour\n"]
+    (tmp_path / "b.csv").write_bytes(b"text\none\n\xff\n")
+    with pytest.raises(UserError, match=r"b\.csv, line 3: not UTF-8"):
+        texts(tmp_path / "b.csv")
+    (tmp_path / "c.json").write_bytes(b'[\n{"text": "\xff"}]')
+    with pytest.raises(UserError, match=r"c\.json, line 2: not UTF-8"):
+        texts(tmp_path / "c.json")
+
+
+def test_csv_without_the_column_or_with_a_ragged_row(tmp_path):
+    (tmp_path / "a.csv").write_text("id,body\n1,x\n")
+    with pytest.raises(UserError, match="no column 'text' .there are 'id', 'body'"):
+        texts(tmp_path / "a.csv")
+    assert texts(tmp_path / "a.csv", text_column="body") == ["x"]
+    (tmp_path / "b.csv").write_text('id,text\n1,"x\ny"\n2\n3,z\n')
+    with pytest.raises(UserError, match="line 4: wrong number of columns"):
+        texts(tmp_path / "b.csv")
+    assert texts(tmp_path / "b.csv", errors="skip") == ["x\ny", "z"]
+
+
+def test_a_long_line_is_one_document(tmp_path):
+    long = "word " * 200_000
+    (tmp_path / "a.jsonl").write_text(jsonl([{"text": long}]))
+    (tmp_path / "b.csv").write_text(f"text\n{long}\n")
+    (tmp_path / "c.txt").write_text(long)
+    assert texts(tmp_path) == [long] * 3
+
+
+def test_parquet_with_a_bad_column_or_bad_bytes(tmp_path):
+    pa.parquet.write_table(pa.table({"body": ["x"], "text": [None]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="row 1: 'text' is not a string"):
+        texts(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="no column 'words'"):
+        texts(tmp_path / "a.parquet", text_column="words")
+    damaged = pa.array([b"good", b"\xff"]).view(pa.string())
+    pa.parquet.write_table(pa.table({"text": damaged}), tmp_path / "b.parquet")
+    with pytest.raises(UserError, match="row 2: not UTF-8"):
+        texts(tmp_path / "b.parquet")
+    (tmp_path / "c.parquet").write_bytes(b"no parquet")
+    with pytest.raises(UserError, match=r"c\.parquet cannot be read as Parquet"):
+        texts(tmp_path / "c.parquet")
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_damaged_compressed_files_are_refused(compress, tmp_path):
+    content = compress(b"".join(b"line %d of many\n" % number for number in range(20_000)))
+    name = "a.txt.gz" if compress is gzip.compress else "a.txt.zst"
+    for damaged in (content[: len(content) // 2], content[:-1], b"no such format"):
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(UserError, match=f"{name} is damaged"):
+            texts(tmp_path / name)
+
+
+def test_files_without_documents_are_counted(tmp_path):
+    for name in ("a.jsonl", "b.txt", "c.csv", "d.json", "e.tsv"):
+        (tmp_path / name).touch()
+    (tmp_path / "f.txt").write_text("\n\r\n\n")
+    skipped = Counter()
+    assert texts(tmp_path, skipped=skipped) == []
+    assert skipped == {"empty files": 6}
+
+
+def test_what_is_not_there_or_of_an_unknown_kind_is_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.pdf").touch()
+    for name, message in {
+        "missing.txt": "does not exist",
+        "missing/folder/deep": "does not exist",
+        "*.nothing": "no file matches",
+        "a.pdf": "unknown kind of file; expected one of .txt",
+        "empty": "holds no file of a known kind",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            texts(tmp_path / name)
