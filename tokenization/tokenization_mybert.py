@@ -58,6 +58,8 @@ class MyBertTokenizer(BertTokenizer):
         **kwargs,
     ):
         source = vocab_file if vocab is None else vocab
+        if source is None and "tokenizer_object" in kwargs:  # from train_new_from_iterator
+            source = kwargs["tokenizer_object"].get_vocab(with_added_tokens=False)
         if source is None:
             raise ValueError(
                 "MyBertTokenizer needs a vocabulary: the path of a vocab.txt, a list of pieces, or a folder by "
@@ -106,15 +108,16 @@ class MyBertTokenizer(BertTokenizer):
     def plain_text_backend(self) -> Tokenizer:
         """A new `tokenizers.Tokenizer` for text in which nothing is a control token.
 
-        It has this tokenizer's normalisation and vocabulary, adds no special tokens, and never gives the id of one
-        except [UNK], whatever stands in the text. It is the fast way to encode many sentences:
+        It has this tokenizer's normalisation and vocabulary (words from `add_tokens` too), adds no special tokens,
+        and never gives the id of one except [UNK], whatever stands in the text. Many sentences are encoded fast by
 
             encodings = tokenizer.plain_text_backend().encode_batch_fast(sentences)
             ids = [encoding.ids for encoding in encodings]
         """
-        control = {str(t) for t in self.all_special_tokens} - {self.unk_token}
-        vocab = {piece: i for piece, i in self._vocab.items() if piece not in control}
+        control = set(self.all_special_tokens) - {self.unk_token}
+        vocab = {piece: i for piece, i in self.get_vocab().items() if piece not in control}
         backend = Tokenizer(WordPiece(vocab, unk_token=self.unk_token))
+        backend.add_tokens([token for token in self.added_tokens_decoder.values() if not token.special])
         backend.normalizer = self._tokenizer.normalizer
         backend.pre_tokenizer = self._tokenizer.pre_tokenizer
         backend.decoder = self._tokenizer.decoder
@@ -123,8 +126,9 @@ class MyBertTokenizer(BertTokenizer):
     def save_vocabulary(self, save_directory: str | PathLike, filename_prefix: str | None = None) -> tuple[str, ...]:
         """Writes `vocab.txt`, one piece a line in the order of the ids, and returns its path in a tuple."""
         path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
+        vocab = self._tokenizer.get_vocab(with_added_tokens=False)
         with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{piece}\n" for piece in sorted(self._vocab, key=self._vocab.get))
+            file.writelines(f"{piece}\n" for piece in sorted(vocab, key=vocab.get))
         return (str(path),)
 
     def _save_pretrained(

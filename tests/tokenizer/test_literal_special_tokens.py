@@ -42,3 +42,14 @@ def test_a_special_token_that_looks_like_a_word_stays_text_too(pieces):
     assert tokenizer.mask_token_id in tokenizer("hello world")["input_ids"]
     assert tokenizer.mask_token_id not in backend.encode("hello world").ids
     assert backend.token_to_id("world") == tokenizer.convert_tokens_to_ids("world")
+
+
+def test_added_words_are_words_in_plain_text_and_added_special_tokens_are_not(pieces):
+    tokenizer = MyBertTokenizer(pieces)
+    tokenizer.add_tokens(["covid-19"])
+    tokenizer.add_special_tokens({"extra_special_tokens": ["[unused0]"]})
+    text = "hello Covid-19 [unused0]"
+    ids = tokenizer.plain_text_backend().encode(text).ids
+    assert ids == tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_tokens_to_ids("covid-19") == len(pieces) == ids[1]
+    assert tokenizer.convert_tokens_to_ids("[unused0]") not in ids

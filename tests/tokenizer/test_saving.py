@@ -103,6 +103,20 @@ def test_a_stock_checkpoint_gains_its_vocab_txt(minilm_folder, tmp_path):
     assert (tmp_path / "vocab.txt").read_bytes() == (minilm_folder / "vocab.txt").read_bytes()
 
 
+def test_added_words_survive(tokenizer, tmp_path):
+    tokenizer.add_tokens(["covid-19"])
+    tokenizer.save_pretrained(tmp_path)
+    for read in (MyBertTokenizer.from_pretrained, AutoTokenizer.from_pretrained):
+        assert read(tmp_path)("hello covid-19").data == tokenizer("hello covid-19").data
+
+
+def test_training_anew_as_transformers_does_gives_a_tokenizer_of_this_class(tokenizer, tmp_path):
+    trained = tokenizer.train_new_from_iterator([["banana bandana banana"]], 40)
+    assert type(trained) is MyBertTokenizer
+    trained.save_pretrained(tmp_path)
+    assert MyBertTokenizer.from_pretrained(tmp_path)("banana").data == trained("banana").data
+
+
 def test_trainer_saves_the_same_folder(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "direct")
     sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
