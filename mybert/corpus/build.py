@@ -1,6 +1,7 @@
 """`mybert corpus`: documents → pretraining examples on disk."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -72,11 +73,12 @@ def build_corpus(settings: CorpusSettings) -> Path:
         examples, counts = _map_blocks(blocks, stored.path, folder, settings)
         first = sum(count["examples"] for count in counts[:held])
         parts = {"training": examples.select(range(first, len(examples)))}
-        _save(parts["training"], folder)
+        identity = _identity(settings, stored, folder / "tokenizer")
+        _save(parts["training"], folder, f"{identity} training")
         if first:
             parts["validation"] = examples.select(range(first))
-            _save(parts["validation"], folder / "validation")
-        facts = summarize(parts, counts, stored.counts, skipped)
+            _save(parts["validation"], folder / "validation", f"{identity} validation")
+        facts = summarize(parts, counts, stored.counts | {"documents_held_out": len(validation)}, skipped)
         shutil.rmtree(scratch)
         write_manifest(
             folder,
@@ -169,9 +171,16 @@ def _check_fit(path: Path, documents: np.ndarray, tokenizer, name: str) -> None:
         )
 
 
-def _save(examples: datasets.Dataset, folder: Path) -> None:
-    """Writes a data set whose files depend on the examples alone."""
-    examples._fingerprint = hashlib.sha256(folder.name.encode()).hexdigest()[:16]
+def _identity(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
+    """Everything that the examples are a function of."""
+    without = {"inputs", "tokenizer", "output", "overwrite", "num_proc"}
+    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name not in without}
+    return json.dumps([chosen, stored.sha256, fingerprint(tokenizer)], sort_keys=True)
+
+
+def _save(examples: datasets.Dataset, folder: Path, identity: str) -> None:
+    """Writes a data set; its fingerprint, random otherwise, becomes a function of `identity`."""
+    examples._fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
     examples.save_to_disk(str(folder))
 
 

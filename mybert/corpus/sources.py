@@ -68,9 +68,8 @@ def read_documents(
             if "\r" in text:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
             yield Document(text, source.name, line)
-        problems.skipped["empty files"] += empty
-    if not +problems.skipped:
-        problems.skipped.clear()
+        if empty:
+            problems.skipped["empty files"] += 1
 
 
 def find_sources(inputs: Sequence[str]) -> list[Source]:
