@@ -3,6 +3,9 @@
 The method is the one behind the WordPiece vocabularies of the Hugging Face ecosystem: begin with characters, then join
 the most frequent pair of neighbours again and again (Sennrich et al. 2016, algorithm 1). Google's own trainer for BERT
 was never published; its paper (Schuster and Nakajima 2012) scores pairs by likelihood, which prefers rare words.
+
+The trainer of the tokenizers library breaks ties by piece numbers, and numbers the `##` characters in the order of a
+hash map, so each of its runs gives another vocabulary; it also cannot start from word counts.
 """
 
 import heapq
