@@ -115,6 +115,7 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             pad_token_id=corpus.tokenizer.pad_token_id,
             max_position_embeddings=positions,
             **dropout,
+            **({} if settings.initializer_range is None else {"initializer_range": settings.initializer_range}),
         )
         return MyBertForPreTraining(config)
     try:

@@ -33,7 +33,10 @@ class Identity:
     @classmethod
     def of(cls, settings: PretrainSettings, arguments: TrainingArguments, corpora: Sequence[Corpus]) -> "Identity":
         names = ("size", "init_from", "mlm_probability", "max_predictions_per_seq", "whole_word_masking")
-        choices = {name: getattr(settings, name) for name in (*names, "dropout", "masking_seed", "phase2_share")}
+        choices = {
+            name: getattr(settings, name)
+            for name in (*names, "dropout", "initializer_range", "masking_seed", "phase2_share")
+        }
         choices |= {"seed": arguments.seed, "data_seed": arguments.data_seed}
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
         return cls(choices, inputs)

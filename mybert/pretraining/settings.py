@@ -28,6 +28,11 @@ class PretrainSettings:
         "Dropout of layers and attention, in [0, 1); the checkpoint's, or BERT's 0.1, when nothing is said. 0 suits "
         "runs that see their text about once.",
     )
+    initializer_range: float | None = setting(
+        None,
+        "Standard deviation that a new model's weights start from, above 0; BERT's 0.02 when nothing is said. Narrow "
+        "models leave the first plateau sooner from about 1 / sqrt(hidden size).",
+    )
     mlm_probability: float = setting(0.15, "Share of a sequence's tokens to be guessed, in (0, 1).")
     max_predictions_per_seq: int | None = setting(None, "Most tokens to be guessed in a sequence, at least 1.")
     whole_word_masking: bool = setting(False, "Mask all pieces of a word together.")
@@ -50,6 +55,10 @@ class PretrainSettings:
             raise UserError(f"size must be one of {', '.join(NAMED_SIZES)}, got {self.size!r}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UserError(f"dropout must lie in [0, 1), got {self.dropout}")
+        if self.initializer_range is not None and self.initializer_range <= 0:
+            raise UserError(f"initializer_range must be above 0, got {self.initializer_range}")
+        if self.initializer_range is not None and self.init_from is not None:
+            raise UserError("initializer_range has no effect with --init-from: a checkpoint has its weights already")
         for name in ("mlm_probability", "phase2_share"):
             if not 0 < getattr(self, name) < 1:
                 raise UserError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
