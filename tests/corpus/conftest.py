@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-WORDS = "time year people way day man thing woman life child world school state family student group hand part".split()
+WORDS = ["time", "year", "people", "way", "day", "man", "woman", "life", "world", "school", "family", "group", "hand"]
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ def test_repeated_and_empty_documents_are_counted_and_left_out_on_request(
 
 def test_one_document_is_refused_split_or_used_in_itself(build, make_documents, write_jsonl, tmp_path):
     path = write_jsonl(make_documents(1, sentences=(60, 60)))
-    with pytest.raises(UserError, match="only one distinct document.*--split-documents N"):
+    with pytest.raises(UserError, match=r"only one distinct document.*--split-documents N"):
         build([path])
     assert not (tmp_path / "corpus").exists()
     *_, manifest = build([path], split_documents=6)
@@ -186,7 +186,7 @@ def test_an_output_that_exists_is_kept_unless_overwriting(build, make_documents,
 
 def test_tokenizers_that_cannot_serve_are_refused(build, make_documents, write_jsonl, tmp_path, vocabulary_folder):
     path = write_jsonl(make_documents(20))
-    with pytest.raises(UserError, match="--tokenizer .*missing cannot be loaded"):
+    with pytest.raises(UserError, match=r"--tokenizer .*missing cannot be loaded"):
         build([path], tokenizer=str(tmp_path / "missing"))
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
     from transformers import BertTokenizer, PreTrainedTokenizerFast
@@ -199,7 +199,7 @@ def test_tokenizers_that_cannot_serve_are_refused(build, make_documents, write_j
     with pytest.raises(UserError, match="has no cls_token, sep_token, mask_token, pad_token"):
         build([path], tokenizer=str(tmp_path / "bare"))
     chinese = write_jsonl([f"时间人年道路日{number}。" for number in range(20)], "chinese.jsonl")
-    with pytest.raises(UserError, match="does not fit these documents: .*% of their tokens are"):
+    with pytest.raises(UserError, match=r"does not fit these documents: .*% of their tokens are"):
         build([chinese])
 
 
@@ -267,12 +267,12 @@ def test_a_killed_build_leaves_no_output(make_documents, write_jsonl, vocabulary
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupted_worker_or_reader_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
+def test_a_missing_input_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
     settings = CorpusSettings(
         inputs=[write_jsonl(make_documents(20)), str(tmp_path / "missing.txt")],
         tokenizer=str(vocabulary_folder),
         output=str(tmp_path / "out"),
     )
-    with pytest.raises(UserError, match="missing.txt does not exist"):
+    with pytest.raises(UserError, match=r"missing\.txt does not exist"):
         build_corpus(settings)
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]

@@ -1,6 +1,7 @@
 """Segment pairs beside an independent, token-by-token telling of the published algorithm."""
 
 import random
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from mybert.corpus.pairs import TokenisedDocuments, full_sentences, segment_pair
 
 
 def published_pairs(documents, rng, max_tokens, short_seq_prob):
-    """Devlin et al. (2019), appendix A.2, with lists of tokens: [(tokens_a, tokens_b, is_random, is_short, length)]."""
+    """Devlin et al. (2019), appendix A.2, with lists of tokens: [(a, b, is_random, is_short, length)]."""
     found = []
     for index, document in enumerate(documents):
         short = rng.random() < short_seq_prob
@@ -21,7 +22,7 @@ def published_pairs(documents, rng, max_tokens, short_seq_prob):
             size += len(document[position])
             if position == len(document) - 1 or size >= target:
                 cut = 1 if len(chunk) == 1 else rng.randint(1, len(chunk) - 1)
-                a = sum(chunk[:cut], [])
+                a = list(chain(*chunk[:cut]))
                 b = []
                 is_random = len(chunk) == 1 or rng.random() < 0.5
                 if is_random:
@@ -33,7 +34,7 @@ def published_pairs(documents, rng, max_tokens, short_seq_prob):
                             break
                     position -= len(chunk) - cut
                 else:
-                    b = sum(chunk[cut:], [])
+                    b = list(chain(*chunk[cut:]))
                 length = len(a) + len(b)
                 while len(a) + len(b) > max_tokens:
                     longer = a if len(a) > len(b) else b
