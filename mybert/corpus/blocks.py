@@ -13,7 +13,7 @@ from mybert.corpus.sentences import one_per_line, sentence_splitter
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.wordpiece import PlainTokenizer
 
-_SENTENCES_A_CALL = 256
+_SENTENCES_A_CALL = 8192
 
 
 def example_schema(nsp: bool) -> pa.Schema:

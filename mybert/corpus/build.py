@@ -26,7 +26,7 @@ from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.sources import Source, find_sources, read_documents
 from mybert.corpus.wordpiece import load_plain_tokenizer, load_wordpiece, plain_tokenizer
 
-_SAMPLE_DOCUMENTS = 200
+_SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 500
 _MOST_UNKNOWN = 0.5
 
 
@@ -107,7 +107,7 @@ def _map_blocks(blocks: list[dict], path: Path, folder: Path, settings: CorpusSe
         counts: for each block what `block_to_examples` counted.
     """
     scratch = path.parent
-    processes = min(settings.num_proc or len(os.sched_getaffinity(0)), len(blocks))
+    processes = min(settings.num_proc or os.cpu_count() or 1, len(blocks))
     features = datasets.Features.from_arrow_schema(example_schema(settings.nsp))
     rows = datasets.Dataset.from_list(blocks)
     with _one_thread_a_process():
@@ -158,10 +158,8 @@ def _check_fit(path: Path, documents: np.ndarray, tokenizer, name: str) -> None:
     """
     texts, _ = read_stored(str(path), documents[:_SAMPLE_DOCUMENTS])
     plain = plain_tokenizer(tokenizer)
-    found = [
-        encoding.ids
-        for encoding in plain.backend.encode_batch_fast([t[:2000] for t in texts], add_special_tokens=False)
-    ]
+    sample = [text[:_SAMPLE_CHARACTERS] for text in texts]
+    found = [encoding.ids for encoding in plain.backend.encode_batch_fast(sample, add_special_tokens=False)]
     total = sum(map(len, found))
     unknown = sum(ids.count(plain.unk_id) for ids in found)
     if unknown > _MOST_UNKNOWN * total:
