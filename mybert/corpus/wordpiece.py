@@ -34,9 +34,7 @@ def load_wordpiece(name: str) -> PreTrainedTokenizerBase:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (
-        Exception
-    ) as error:  # transformers raises OSError, ValueError, KeyError, JSON errors and the Hub's own kinds
+    except Exception as error:  # OSError, ValueError, KeyError, JSON errors and the Hub's own kinds, by cause
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"--tokenizer {name} cannot be loaded ({reason}); make one by `mybert tokenizer`") from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
