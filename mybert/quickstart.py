@@ -23,7 +23,7 @@ from transformers import AutoModelForPreTraining, AutoTokenizer, logging
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 folder = sys.argv[1]
-tokenizer = AutoTokenizer.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 model = AutoModelForPreTraining.from_pretrained(folder, trust_remote_code=True).eval()
 for text in {masked!r}:
     inputs = tokenizer(text, return_tensors="pt")

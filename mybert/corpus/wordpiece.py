@@ -1,15 +1,12 @@
-"""Any WordPiece tokenizer, as the corpus needs it: plain ids of plain text."""
+"""A WordPiece tokenizer as the corpus needs it: plain ids of plain text."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
-
-_NEEDED = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
+from tokenization import MyBertTokenizer
 
 
 class PlainTokenizer(NamedTuple):
@@ -26,34 +23,26 @@ class PlainTokenizer(NamedTuple):
     unk_id: int
 
 
-def load_wordpiece(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or Hub name, by transformers' own code alone.
+def load_wordpiece(name: str) -> MyBertTokenizer:
+    """The tokenizer of a folder or Hub name, ours or a stock BERT's; no code of the folder is run.
 
     Raises:
-        UserError: it cannot be loaded, is not WordPiece, or lacks a special token that BERT needs.
+        UserError: it cannot be loaded, is not BERT's WordPiece, or lacks a special token that BERT needs.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return MyBertTokenizer.from_pretrained(name)
     except Exception as error:  # OSError, ValueError, KeyError, JSON errors and the Hub's own kinds, by cause
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"--tokenizer {name} cannot be loaded ({reason}); make one by `mybert tokenizer`") from error
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or not isinstance(backend.model, WordPiece):
-        kind = type(tokenizer if backend is None else backend.model).__name__
-        raise UserError(f"--tokenizer {name} is {kind}, not WordPiece; make one by `mybert tokenizer`")
-    missing = [role for role in _NEEDED if backend.token_to_id(str(getattr(tokenizer, role))) is None]
-    if missing:
-        raise UserError(f"--tokenizer {name} has no {', '.join(missing)}; make one by `mybert tokenizer`")
-    return tokenizer
+        if not Path(name).is_dir():
+            reason = f"there is no such folder, and as a Hub name: {reason}"
+        raise UserError(f"--tokenizer {name} cannot be used ({reason}); make one by `mybert tokenizer`") from error
 
 
-def plain_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PlainTokenizer:
-    """`tokenizer` without truncation, padding and recognition of special tokens; `tokenizer` itself is not changed."""
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = True
-    return PlainTokenizer(backend, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id)
+def plain_tokenizer(tokenizer: MyBertTokenizer) -> PlainTokenizer:
+    """What building needs of `tokenizer`, which itself is not changed."""
+    return PlainTokenizer(
+        tokenizer.plain_text_backend(), tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id
+    )
 
 
 def load_plain_tokenizer(folder: str | Path) -> PlainTokenizer:
