@@ -81,7 +81,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
 
     started = time.perf_counter()
     output = Path(settings.output)
-    refuse_existing(output, overwrite=settings.overwrite)
+    if not settings.overwrite:
+        refuse_existing(output, overwrite=False)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
     print("\n1. documents → WordPiece vocabulary")

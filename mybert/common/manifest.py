@@ -42,12 +42,21 @@ def staged_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
-    """Raises UserError when `path` exists, unless it is an empty folder or `overwrite` is on (for folders alone)."""
+    """Says whether a stage may write to `path`.
+
+    Raises:
+        UserError: `path` is a file, or a folder with something in it, unless `overwrite` is on and a stage of ours
+            made that folder: a slip of the keyboard must not cost anybody's own files.
+    """
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise UserError(f"output {path} is a file; name a folder")
-    if not overwrite and path.is_dir() and any(path.iterdir()):
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    if not overwrite:
         raise UserError(f"output {path} exists; add --overwrite to replace it or name another folder")
+    if "stage" not in read_manifest(path):
+        raise UserError(f"--overwrite: {path} was not made by mybert; remove it yourself or name another folder")
 
 
 def replace_folder(new: Path, path: Path) -> None:

@@ -26,8 +26,9 @@ def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
 
 def test_an_existing_folder_is_replaced_only_on_request_and_only_by_a_complete_one(tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "a").write_text("old")
+    with staged_folder(out) as folder:
+        (folder / "a").write_text("old")
+        write_manifest(folder, "corpus", settings={}, inputs={}, counts={})
     with pytest.raises(UserError, match="--overwrite"), staged_folder(out):
         pass
     with pytest.raises(RuntimeError), staged_folder(out, overwrite=True):
@@ -36,6 +37,15 @@ def test_an_existing_folder_is_replaced_only_on_request_and_only_by_a_complete_o
     with staged_folder(out, overwrite=True) as folder:
         (folder / "b").write_text("new")
     assert [p.name for p in out.iterdir()] == ["b"]
+
+
+def test_a_folder_that_no_stage_made_is_never_replaced(tmp_path):
+    mine = tmp_path / "holidays"
+    mine.mkdir()
+    (mine / "photo").write_text("irreplaceable")
+    with pytest.raises(UserError, match="was not made by mybert"), staged_folder(mine, overwrite=True):
+        pass
+    assert (mine / "photo").read_text() == "irreplaceable"
 
 
 def test_a_process_killed_inside_the_block_leaves_no_folder(tmp_path):
