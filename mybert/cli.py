@@ -11,6 +11,7 @@ COMMANDS = {
     "tokenizer": ("mybert.corpus.vocabulary", "documents → WordPiece vocabulary"),
     "corpus": ("mybert.corpus.build", "documents → MLM + NSP examples"),
     "pretrain": ("mybert.pretraining.run", "examples → pretrained checkpoint"),
+    "embed": ("mybert.embedding.run", "texts → vectors of texts or of words in context"),
     "quickstart": ("mybert.quickstart", "the whole life of a small BERT on the documentation inside Python"),
 }
 

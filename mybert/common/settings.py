@@ -27,7 +27,7 @@ def setting(
     Args:
         default, default_factory: as in `dataclasses.field`; with neither, the option is required.
         help: what it is, its unit and range; the default is added by the parser.
-        positional: the option is given without a flag (one or more values, kept as a list).
+        positional: the option is given without a flag: one value for a `str`, one or more for a list.
         negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
     """
     metadata = {"help": help, "positional": positional, "negation": negation}
@@ -43,7 +43,8 @@ class _SettingsParser(HfArgumentParser):
             return HfArgumentParser._parse_dataclass_field(parser, field)
         help, negation = field.metadata["help"], field.metadata["negation"]
         if field.metadata["positional"]:
-            parser.add_argument(field.name, nargs="+", metavar=field.name.upper().removesuffix("S"), help=help)
+            many = None if field.type is str else "+"
+            parser.add_argument(field.name, nargs=many, metavar=field.name.upper().removesuffix("S"), help=help)
         elif field.type is bool:
             flags = dict.fromkeys([f"--{field.name}", f"--{field.name.replace('_', '-')}"])
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=field.default, help=help)
@@ -109,7 +110,7 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
         parser.set_defaults(**{name: value})
         action.required = False
         if not action.option_strings:
-            action.nargs = "*"
+            action.nargs = "?" if action.nargs is None else "*"
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""Texts → vectors of their words or of themselves."""

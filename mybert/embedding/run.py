@@ -1,0 +1,156 @@
+"""`mybert embed`: texts → a file of vectors."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from tqdm.auto import tqdm
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import MANIFEST, explain_full_disk, fingerprint, write_manifest
+from mybert.common.settings import parse_settings
+from mybert.common.table import print_table
+from mybert.embedding.outputs import VECTOR, WRITERS, vector_column
+from mybert.embedding.settings import EmbedSettings
+from mybert.embedding.texts import StoredTexts, store_texts
+from mybert.embedding.vectors import Embedder, TooLongError
+
+
+def main(argv: list[str], prog: str) -> None:
+    (settings,) = parse_settings((EmbedSettings,), argv, prog, "Texts → vectors of texts or of words in context.")
+    print(f"the vectors are in {embed(settings)}")
+
+
+def embed(settings: EmbedSettings) -> Path:
+    """Writes a vector for each text, or for each word of each text, and prints a summary.
+
+    Returns:
+        The file, in input order. `.parquet` and `.jsonl` have the columns `text_number` (from 0), `source` and `line`
+        (where the text stands), then `text`, or `word`, `start` and `end` (`text[start:end]` is the word), and
+        `vector`; `.npy` has the vectors alone, a row for each text. `OUTPUT.manifest.json` says how it was made.
+
+    Raises:
+        UserError: the output exists, an input, its text or the checkpoint cannot be used, or the disk is full; nothing
+            was written then.
+    """
+    began = time.monotonic()
+    output = Path(settings.output)
+    manifest = output.with_name(f"{output.name}.{MANIFEST}")
+    _refuse_existing(output, manifest, settings.overwrite)
+    with _scratch(output) as scratch:
+        texts = store_texts(settings, scratch / "texts.arrow")
+        embedder = Embedder(settings)
+        path = scratch / output.name
+        rows = _write(settings, embedder, texts, path)
+        write_manifest(
+            scratch,
+            "embed",
+            settings=settings,
+            inputs=_inputs(settings, texts),
+            counts={"texts": texts.count, "vectors": rows, "tokens": embedder.tokens, "left_out": texts.skipped},
+        )
+        manifest.unlink(missing_ok=True)  # it never stands beside vectors that it is not about
+        path.replace(output)
+        (scratch / MANIFEST).replace(manifest)
+    _summary(settings, embedder, texts, rows, time.monotonic() - began)
+    return output
+
+
+def _refuse_existing(output: Path, manifest: Path, overwrite: bool) -> None:
+    if not output.exists():
+        return
+    if not overwrite:
+        raise UserError(f"output {output} exists; add --overwrite to replace it or name another file")
+    if not manifest.is_file():
+        raise UserError(f"--overwrite: {output} was not made by mybert; remove it yourself or name another file")
+
+
+def _inputs(settings: EmbedSettings, texts: StoredTexts) -> dict:
+    checkpoint = {"path": settings.checkpoint}
+    if Path(settings.checkpoint).is_dir():
+        checkpoint["sha256"] = fingerprint(settings.checkpoint)
+    return {"checkpoint": checkpoint, "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}}
+
+
+@contextlib.contextmanager
+def _scratch(output: Path) -> Iterator[Path]:
+    """A folder beside the output, gone when the block ends."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.partial-", dir=output.parent))
+    try:
+        with explain_full_disk(output):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, path: Path) -> int:
+    """Returns the number of vectors."""
+    rows_of = _word_rows if settings.vectors == "words" else _text_rows
+    rows, first, writer = 0, 0, None
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=texts.count, desc="embedding", unit=" texts", unit_scale=True))
+        for stored in texts.batches():
+            try:
+                batch = rows_of(stored, first, embedder, settings, bar.update)
+            except TooLongError as error:
+                place = f"{stored['source'][error.index]}, line {stored['line'][error.index]}"
+                raise TooLongError(error.index, error.reason, place) from error
+            if writer is None:
+                writer = stack.enter_context(contextlib.closing(WRITERS[path.suffix](path, batch.schema, texts.count)))
+            writer.write(batch)
+            first += len(stored)
+            rows += len(batch)
+    return rows
+
+
+def _text_rows(
+    stored: pa.RecordBatch, first: int, embedder: Embedder, settings: EmbedSettings, progress: Callable
+) -> pa.RecordBatch:
+    vectors = embedder.texts(stored["text"].to_pylist(), settings.vectors, progress)
+    columns = {
+        "text_number": pa.array(np.arange(first, first + len(stored))),
+        "source": stored["source"],
+        "line": stored["line"],
+        "text": stored["text"],
+        VECTOR: vector_column(vectors),
+    }
+    return pa.record_batch(columns)
+
+
+def _word_rows(
+    stored: pa.RecordBatch, first: int, embedder: Embedder, settings: EmbedSettings, progress: Callable
+) -> pa.RecordBatch:
+    found = embedder.words(stored["text"].to_pylist(), progress)
+    text = np.repeat(np.arange(len(stored)), [len(words.words) for words in found])
+    start, end = np.concatenate([words.spans for words in found]).T
+    columns = {
+        "text_number": pa.array(first + text),
+        "source": stored["source"].take(pa.array(text)),
+        "line": stored["line"].take(pa.array(text)),
+        "word": pa.array([word for words in found for word in words.words], pa.string()),
+        "start": pa.array(start),
+        "end": pa.array(end),
+        VECTOR: vector_column(np.concatenate([words.vectors for words in found])),
+    }
+    return pa.record_batch(columns)
+
+
+def _summary(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, rows: int, seconds: float) -> None:
+    print_table(
+        f"Vectors of {'words' if settings.vectors == 'words' else 'texts'}",
+        [
+            ("texts", texts.count),
+            *((f"left out: {reason}", number) for reason, number in sorted(texts.skipped.items())),
+            ("vectors", rows),
+            ("numbers in a vector", embedder.width),
+            ("tokens read by the model", embedder.tokens),
+            ("size of the file, MB", Path(settings.output).stat().st_size / 1e6),
+            ("seconds in all", seconds),
+        ],
+    )

@@ -1,0 +1,95 @@
+"""What `mybert embed` can be told, and the part of it that a Python call takes too."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.common.settings import setting
+
+VECTORS = ("mean", "cls", "pooler", "words")
+FORMATS = (".npy", ".parquet", ".jsonl")
+LONG_TEXTS = ("refuse", "window")
+DTYPES = ("float32", "bfloat16")
+ERRORS = ("strict", "skip")
+
+
+@dataclass
+class EncodingSettings:
+    """Settings of `Embedder`: which hidden states become vectors, and how texts go through the model.
+
+    Raises:
+        UserError: a value is out of its range.
+    """
+
+    checkpoint: str = setting("", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True)
+    layers: list[int] = setting(
+        default_factory=lambda: [-1],
+        help="layers whose hidden states are averaged: 0 is the embeddings, 1 the first layer, -1 the last",
+    )
+    normalize: bool = setting(False, "scale each vector to length 1")
+    long_texts: str = setting(
+        "refuse", "a text of more than max_length tokens stops the run (refuse) or is read in windows (window)"
+    )
+    max_length: int | None = setting(
+        None, "tokens of a text or window at most, special tokens included (default: all positions of the model)"
+    )
+    overlap: int | None = setting(
+        None,
+        "tokens that one window shares with the next (default: half of it); each counts once, where it has "
+        "most context",
+    )
+    batch_tokens: int = setting(8192, "tokens of a batch at most; sequences lie end to end, without padding")
+    device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
+    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}; vectors are float32 always")
+
+    def __post_init__(self):
+        self.layers = [self.layers] if isinstance(self.layers, int) else list(self.layers)
+        self._check(bool(self.checkpoint), "checkpoint", "a folder or Hub name")
+        self._check(bool(self.layers), "layers", "at least one layer")
+        self._check(self.long_texts in LONG_TEXTS, "long_texts", " or ".join(LONG_TEXTS))
+        self._check(self.max_length is None or self.max_length >= 3, "max_length", "3 or more")
+        self._check(self.overlap is None or self.overlap >= 0, "overlap", "0 or more")
+        self._check(self.batch_tokens >= 1, "batch_tokens", "1 or more")
+        self._check(self.dtype in DTYPES, "dtype", " or ".join(DTYPES))
+
+    def _check(self, good: bool, name: str, expected: str) -> None:
+        if not good:
+            raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {getattr(self, name)!r}")
+
+
+@dataclass
+class EmbedSettings(EncodingSettings):
+    """Settings of `embed`.
+
+    Raises:
+        UserError: a value is out of its range, or two of them contradict each other.
+    """
+
+    inputs: list[str] = setting(
+        default_factory=list,
+        positional=True,
+        help="files (.txt, one text a line; .jsonl .json .csv .tsv, also .gz and .zst; .parquet), folders, patterns, "
+        "data sets, or `-` for standard input, one text a line",
+    )
+    output: str = setting("", f"file to write: {', '.join(FORMATS)} (required)")
+    vectors: str = setting(
+        "mean",
+        "what has a vector: each text, by the mean over its tokens with [CLS] and [SEP] as in sentence-transformers "
+        "(mean), by its [CLS] (cls) or by the trained pooler on it (pooler); or each word, by the mean over its "
+        "pieces (words)",
+    )
+    text_column: str = setting("text", "column of the text in JSON, CSV, TSV, Parquet and data sets")
+    errors: str = setting("strict", "stop at the first bad line (strict), or leave it out and count it (skip)")
+    overwrite: bool = setting(False, "replace OUTPUT")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self._check(bool(self.inputs), "inputs", "at least one file, folder or data set, or - for standard input")
+        self._check(Path(self.output).suffix in FORMATS, "output", f"a file name in {', '.join(FORMATS)}")
+        self._check(self.vectors in VECTORS, "vectors", ", ".join(VECTORS))
+        self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
+        if self.vectors == "words" and Path(self.output).suffix == ".npy":
+            raise UserError(f"--output {self.output}: .npy has no place for the words; name a .parquet or .jsonl file")
+        if self.vectors == "pooler" and self.layers != [-1]:
+            raise UserError("--layers has no effect with --vectors pooler, which is of the last layer; leave one out")

@@ -1,0 +1,126 @@
+"""`mybert embed` on files and standard input, in a real process, to every format."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from mybert import cli
+from mybert.embedding.settings import EncodingSettings
+from mybert.embedding.vectors import Embedder
+
+LINES = ["She ate an apple.", "Apple fell.", "東京は大きい。", "A longer line about nothing in particular, really."]
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm_folder) -> Embedder:
+    return Embedder(EncodingSettings(str(minilm_folder), device="cpu"))
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text(f"{LINES[0]}\n{LINES[1]}\n\n{LINES[2]}\n{LINES[3]}", encoding="utf-8")
+    return path
+
+
+def run(*words) -> int:
+    return cli.main(["embed", *map(str, words), "--device", "cpu"])
+
+
+def rows_of(path) -> list[dict]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_format_has_the_same_vectors_in_input_order(minilm_folder, embedder, lines, tmp_path, capsys):
+    expected = embedder.texts(LINES)
+    for name in ("v.npy", "v.parquet", "v.jsonl"):
+        assert run(minilm_folder, lines, "--output", tmp_path / name) == 0
+    assert "left out: blank lines" in capsys.readouterr().out
+    found = np.load(tmp_path / "v.npy")
+    assert found.dtype == np.float32
+    assert np.abs(found - expected).max() < 1e-6
+    for name in ("v.parquet", "v.jsonl"):
+        rows = rows_of(tmp_path / name)
+        assert [row["text"] for row in rows] == LINES
+        assert [row["line"] for row in rows] == [1, 2, 4, 5]
+        assert [row["text_number"] for row in rows] == [0, 1, 2, 3]
+        assert np.array_equal(np.array([row["vector"] for row in rows], dtype=np.float32), found)
+
+
+@pytest.mark.parametrize("name", ["w.parquet", "w.jsonl"])
+def test_words_say_where_they_stand(minilm_folder, embedder, tmp_path, name):
+    texts = [*LINES, " ", "last"]
+    source = tmp_path / "texts.jsonl"
+    source.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    status = run(minilm_folder, source, "--text-column", "body", "--vectors", "words", "--output", tmp_path / name)
+    assert status == 0
+    rows = rows_of(tmp_path / name)
+    assert all(row["word"] == texts[row["text_number"]][row["start"] : row["end"]] for row in rows)
+    assert all((row["source"], row["line"]) == (str(source), row["text_number"] + 1) for row in rows)
+    expected = embedder.words(texts)
+    assert [row["word"] for row in rows] == [word for found in expected for word in found.words]
+    vectors = np.array([row["vector"] for row in rows])
+    assert np.abs(vectors - np.concatenate([found.vectors for found in expected])).max() < 1e-6
+
+
+def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mybert.embedding.texts._CHARACTERS_A_BATCH", 40)
+    source = tmp_path / "many.txt"
+    source.write_text("".join(f"{'x ' * (number % 5)}{number}\n" for number in range(30)))
+    assert run(minilm_folder, source, "--vectors", "words", "--output", tmp_path / "w.parquet") == 0
+    rows = rows_of(tmp_path / "w.parquet")
+    assert [int(row["word"]) for row in rows if row["word"] != "x"] == list(range(30))
+    assert run(minilm_folder, source, "--output", tmp_path / "v.npy") == 0
+    assert np.load(tmp_path / "v.npy").shape == (30, 384)
+
+
+def test_standard_input_in_a_process_of_its_own(minilm_folder, tmp_path, embedder):
+    subprocess.run(
+        [sys.executable, "-m", "mybert.cli", "embed", minilm_folder, "-", "--output", "v.npy", "--device", "cpu"],
+        input="\n".join(LINES).encode(),
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.npy", "v.npy.manifest.json"]
+
+
+def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path, capsys):
+    output = tmp_path / "out" / "v.npy"
+    assert run(minilm_folder, lines, "--output", output, "--max-length", 8) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"mybert embed: error: {lines}, line 4: 9 tokens, more than 8")
+    assert run(minilm_folder, lines, "--output", output, "--vectors", "words") == 2
+    assert ".npy has no place for the words" in capsys.readouterr().err
+    lines.write_bytes(b"good\nb\xe4d\n")
+    assert run(minilm_folder, lines, "--output", output) == 2
+    assert f"{lines}, line 2: not UTF-8" in capsys.readouterr().err
+    lines.write_text("\n \n")
+    assert run(minilm_folder, lines, "--output", output) == 2
+    assert "no text" in capsys.readouterr().err
+    assert not output.parent.exists() or not list(output.parent.iterdir())
+
+
+def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_ours(minilm_folder, lines, tmp_path, capsys):
+    output = tmp_path / "v.npy"
+    output.write_text("somebody's own")
+    assert run(minilm_folder, lines, "--output", output) == 2
+    assert "exists; add --overwrite" in capsys.readouterr().err
+    assert run(minilm_folder, lines, "--output", output, "--overwrite") == 2
+    assert "was not made by mybert" in capsys.readouterr().err
+    assert output.read_text() == "somebody's own"
+    output.unlink()
+    assert run(minilm_folder, lines, "--output", output) == 0
+    lines.write_text("one line\n")
+    assert run(minilm_folder, lines, "--output", output, "--overwrite") == 0
+    assert len(np.load(output)) == 1
+    manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
+    assert manifest["stage"] == "embed"
+    assert manifest["counts"]["texts"] == 1

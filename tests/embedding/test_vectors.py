@@ -1,0 +1,167 @@
+"""Vectors against sentence-transformers, and against transformers' BERT one text at a time."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import BertModel, BertTokenizer
+
+from modeling_mybert import MyBertForMaskedLM
+from mybert.common.errors import UserError
+from mybert.embedding.settings import EncodingSettings
+from mybert.embedding.vectors import Embedder, TooLongError
+from tokenization import MyBertTokenizer
+
+TEXTS = [
+    "She ate a green apple under the tree.",
+    "",
+    "Apple reported unbelievably disproportionate earnings, didn't it?",
+    "Zoë läuft — 東京は大きい。 naïve 😀",
+    "word " * 60,
+    "ok",
+]
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm_folder) -> Embedder:
+    return Embedder(EncodingSettings(str(minilm_folder), device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def bert(minilm_folder) -> tuple[BertModel, BertTokenizer]:
+    return BertModel.from_pretrained(minilm_folder).eval(), BertTokenizer.from_pretrained(minilm_folder)
+
+
+def brute_force(bert, text, layers=(-1,)) -> tuple[torch.Tensor, torch.Tensor, object]:
+    """(S, H) hidden states, (H,) pooler output, and the encoding, of one text alone."""
+    model, tokenizer = bert
+    encoding = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = encoding.pop("offset_mapping")[0]
+    with torch.no_grad():
+        output = model(**encoding, output_hidden_states=True)
+    states = torch.stack([output.hidden_states[layer][0] for layer in layers]).mean(0)
+    return states, output.pooler_output[0], (encoding.word_ids(), offsets)
+
+
+def close(found: np.ndarray, expected) -> bool:
+    return np.abs(found - np.asarray(expected)).max(initial=0) < 2e-5
+
+
+def test_mean_vectors_are_those_of_sentence_transformers(minilm_folder):
+    theirs = SentenceTransformer(str(minilm_folder), device="cpu")
+    ours = Embedder(EncodingSettings(str(minilm_folder), normalize=True, device="cpu"))
+    assert close(ours.texts(TEXTS), theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize("layers", [(-1,), (0,), (-4, -3, -2, -1), (6,)])
+def test_mean_and_cls_of_any_layers_are_those_of_bert_one_text_at_a_time(minilm_folder, bert, layers):
+    ours = Embedder(EncodingSettings(str(minilm_folder), layers=list(layers), device="cpu"))
+    expected = [brute_force(bert, text, layers)[0] for text in TEXTS]
+    assert close(ours.texts(TEXTS), torch.stack([states.mean(0) for states in expected]))
+    assert close(ours.texts(TEXTS, "cls"), torch.stack([states[0] for states in expected]))
+
+
+def test_pooler_vectors_are_those_of_bert(embedder, bert):
+    assert close(embedder.texts(TEXTS, "pooler"), torch.stack([brute_force(bert, text)[1] for text in TEXTS]))
+
+
+@pytest.mark.parametrize("layers", [(-1,), (1, 3)])
+def test_a_word_is_the_mean_over_its_pieces_and_stands_where_it_says(minilm_folder, bert, layers):
+    ours = Embedder(EncodingSettings(str(minilm_folder), layers=list(layers), device="cpu"))
+    for text, found in zip(TEXTS, ours.words(TEXTS), strict=True):
+        states, _, (word_ids, offsets) = brute_force(bert, text, layers)
+        places = {}
+        for place, word in enumerate(word_ids):
+            if word is not None:
+                places.setdefault(word, []).append(place)
+        assert len(found.words) == len(found.spans) == len(found.vectors) == len(places)
+        for word, (start, end), vector, pieces in zip(*found, places.values(), strict=True):
+            assert (start, end) == (offsets[pieces[0]][0], offsets[pieces[-1]][1])
+            assert word == text[start:end]
+            assert close(vector, states[pieces].mean(0))
+
+
+def test_a_word_has_another_vector_in_another_context(embedder):
+    fruit, firm, again = embedder.words(["I ate an apple.", "The apple company sued.", "I ate an apple."])
+    vectors = [found.vectors[found.words.index("apple")] for found in (fruit, firm, again)]
+    vectors = [vector / np.linalg.norm(vector) for vector in vectors]
+    assert vectors[0] @ vectors[1] < 0.9
+    assert vectors[0] @ vectors[2] > 0.9999
+
+
+def test_the_size_of_batches_changes_no_vector_and_no_order(minilm_folder, embedder):
+    small = Embedder(EncodingSettings(str(minilm_folder), batch_tokens=10, device="cpu"))
+    assert close(small.texts(TEXTS), embedder.texts(TEXTS))
+    assert close(embedder.texts(TEXTS[::-1])[::-1], embedder.texts(TEXTS))
+
+
+def test_the_model_sees_real_tokens_only(minilm_folder, bert):
+    ours = Embedder(EncodingSettings(str(minilm_folder), batch_tokens=64, device="cpu"))
+    seen = []
+    ours.model.register_forward_pre_hook(
+        lambda model, args, kwargs: seen.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    ours.texts(TEXTS)
+    real = sum(len(bert[1](text)["input_ids"]) for text in TEXTS)
+    assert sum(seen) == real == ours.tokens
+    assert all(tokens <= 64 for tokens in seen)
+
+
+def test_a_long_text_is_refused_by_name_unless_windows_are_asked_for(minilm_folder):
+    short = EncodingSettings(str(minilm_folder), max_length=62, device="cpu")
+    with pytest.raises(TooLongError, match=r"text 1: 63 tokens, more than 62; .*--long-texts window"):
+        Embedder(short).texts(["word " * 60, "word " * 61])
+
+
+def test_pieces_of_a_long_text_come_from_the_window_that_gives_them_most_context(minilm_folder, bert):
+    ours = Embedder(EncodingSettings(str(minilm_folder), max_length=22, overlap=10, long_texts="window", device="cpu"))
+    numbers = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    text = " ".join(numbers * 4)  # 40 words of one piece: windows of 20 begin at 0, 10 and 20
+    windows = [brute_force(bert, " ".join((numbers * 4)[start : start + 20]))[0] for start in (0, 10, 20)]
+    words = torch.cat([windows[0][1:16], windows[1][6:16], windows[2][6:21]])
+    assert close(ours.words([text])[0].vectors, words)
+    ends = torch.stack([windows[0][0], windows[2][-1]])
+    assert close(ours.texts([text, "ok"])[0], torch.cat([words, ends]).mean(0))
+    assert close(ours.texts([text], "cls")[0], torch.stack([window[0] for window in windows]).mean(0))
+
+
+def test_a_literal_mask_in_a_text_is_text(embedder):
+    words = embedder.words(["The [MASK] fell."])[0].words
+    assert words == ["The", "[", "MASK", "]", "fell", "."]
+
+
+def test_a_checkpoint_without_a_trained_pooler_gives_no_pooler_vectors(tiny_config, tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    MyBertForMaskedLM(tiny_config).save_pretrained(tmp_path)
+    MyBertTokenizer(pieces).save_pretrained(tmp_path)
+    ours = Embedder(EncodingSettings(str(tmp_path), device="cpu"))
+    assert ours.texts(["a b"]).shape == (1, tiny_config.hidden_size)
+    with pytest.raises(UserError, match="no trained pooler"):
+        ours.texts(["a b"], "pooler")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"layers": [7]}, r"--layers: expected -7 to 6, found 7"),
+        ({"max_length": 513}, r"--max-length 513: the model has 512 positions"),
+        ({"max_length": 10, "overlap": 8}, r"--overlap 8: expected less than the 8 tokens"),
+        ({"device": "cuda:99"}, r"--device cuda:99 cannot be used"),
+        ({"dtype": "float8"}, r"--dtype: expected float32 or bfloat16, found 'float8'"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(minilm_folder, setting, message):
+    with pytest.raises(UserError, match=message):
+        Embedder(EncodingSettings(str(minilm_folder), **setting))
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"checkpoint .*nothing cannot be used"):
+        Embedder(EncodingSettings(str(tmp_path / "nothing")))
+
+
+def test_bfloat16_stays_near(minilm_folder, embedder):
+    ours = Embedder(EncodingSettings(str(minilm_folder), dtype="bfloat16", device="cpu"))
+    found, expected = ours.texts(TEXTS[:1]), embedder.texts(TEXTS[:1])
+    assert found.dtype == np.float32
+    assert 0 < np.abs(found - expected).max() < 0.1
