@@ -137,10 +137,32 @@ class MyBertConfig(PreTrainedConfig):
         code = {path.stem: path for path in Path(__file__).parent.glob("*_mybert.py")}
         here = {auto: name for auto, name in AUTO_MAP.items() if name.split(".")[0] in code}
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **here}
+        self._name_pipelines()
         super().save_pretrained(save_directory, **kwargs)
         for path in code.values():
             if path.parent != Path(save_directory).absolute():
                 shutil.copyfile(path, Path(save_directory) / path.name)
+
+    def _name_pipelines(self):
+        """Tells `pipeline` of question answering where there is a head for it, and only there."""
+        # Not at the top of the file, since it loads transformers' pipelines; that it stands here lets the code travel.
+        from .question_answering_mybert import CUSTOM_PIPELINES
+
+        others = getattr(self, "custom_pipelines", None) or {}
+        found = {task: others[task] for task in others if task not in CUSTOM_PIPELINES}
+        if self.architectures == ["MyBertForQuestionAnswering"]:
+            found |= {task: dict(info) for task, info in CUSTOM_PIPELINES.items()}
+        if found:
+            self.custom_pipelines = found
+        else:
+            self.__dict__.pop("custom_pipelines", None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers; where `pipeline` has put classes in place of names, the names."""
+        values = super().to_dict()
+        for task in (values.get("custom_pipelines") or {}).values():
+            task["pt"] = [name if isinstance(name, str) else name.__name__ for name in task.get("pt", ())]
+        return values
 
 
 __all__ = ["AUTO_MAP", "NAMED_SIZES", "MyBertConfig"]

@@ -1,0 +1,251 @@
+"""The question-answering pipeline that transformers 5 no longer has, for every extractive model with a fast tokenizer.
+
+It travels with checkpoints: `pipeline("question-answering", model=folder, trust_remote_code=True)` finds it by the
+`custom_pipelines` of their configuration.
+"""
+
+import torch
+from torch import Tensor
+from transformers.pipelines.base import ChunkPipeline
+
+# What the configuration of a checkpoint with a question-answering head says, so that `pipeline` finds the class below.
+CUSTOM_PIPELINES = {
+    "question-answering": {
+        "impl": "question_answering_mybert.MyBertQuestionAnsweringPipeline",
+        "pt": ["AutoModelForQuestionAnswering"],
+        "type": "text",
+    }
+}
+
+
+class MyBertQuestionAnsweringPipeline(ChunkPipeline):
+    """Finds the part of a context that answers a question.
+
+    A long context is read in windows that overlap. A span of tokens scores the sum of its start and end logits, as in
+    SQuAD, taken from the window that shows most context on its poorer side. Scores of all spans are compared across
+    windows, and their softmax is what is returned. "No answer" scores the logits of [CLS], the least of all windows
+    (Devlin et al. 2019, 4.3).
+
+    Args, of the pipeline or of a call:
+        top_k: how many answers, the best first; fewer when there are no more.
+        no_answer_threshold: an empty answer is given where "no answer" scores more than the best span by more than
+            this. None means the `no_answer_threshold` of the model's configuration, and if it has none, there is
+            always an answer.
+        max_answer_len: tokens of an answer at most.
+        max_seq_len: tokens of a window at most, question and special tokens included; default 384, or the positions
+            of the model if they are fewer.
+        doc_stride: tokens of context that a window shares with the next; at least `max_answer_len - 1` are shared, so
+            that no answer falls between two windows, and less than a window.
+        batch_size: windows that go through the model at once.
+
+    Example:
+        >>> answer = pipeline("question-answering", model="folder", trust_remote_code=True)
+        >>> answer(question="Who lives in Rome?", context="Ada lives in Rome, Bo in Oslo.")
+        {'score': 0.93, 'start': 0, 'end': 3, 'answer': 'Ada', 'no_answer_score': -4.2}
+    """
+
+    _load_tokenizer = True
+    _load_feature_extractor = False
+    _load_image_processor = False
+    _load_processor = False
+    default_input_names = "question,context"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if "ForQuestionAnswering" not in type(self.model).__name__:
+            raise ValueError(f"{type(self.model).__name__} has no question-answering head; load a model that has one")
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ValueError("question answering needs a fast tokenizer, which knows where its tokens stand in a text")
+
+    def _sanitize_parameters(
+        self,
+        top_k: int | None = None,
+        no_answer_threshold: float | None = None,
+        max_answer_len: int | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+    ) -> tuple[dict, dict, dict]:
+        for name, value, least in (
+            ("top_k", top_k, 1),
+            ("max_answer_len", max_answer_len, 1),
+            ("max_seq_len", max_seq_len, 1),
+            ("doc_stride", doc_stride, 0),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        before = {"max_answer_len": max_answer_len, "max_seq_len": max_seq_len, "doc_stride": doc_stride}
+        after = {"max_answer_len": max_answer_len, "top_k": top_k, "no_answer_threshold": no_answer_threshold}
+        return _given(before), {}, _given(after)
+
+    def __call__(self, inputs=None, *, question=None, context=None, **kwargs):
+        """
+        Args:
+            inputs: `{"question": …, "context": …}`, a list of such, or a generator or data set of them.
+            question, context: instead of `inputs`: two strings, or lists of equal length; a single one is for all.
+            kwargs: see the class.
+
+        Returns:
+            For each question a dictionary, or with `top_k` over 1 a list of them: `answer`, which is
+            `context[start:end]` and empty for no answer; `start`, `end`; `score`, its probability among all spans (and
+            no answer, if a threshold is set, which is subtracted from it); `no_answer_score`, how far no answer scores
+            above the best span, to be compared with a threshold.
+
+        Raises:
+            ValueError: question or context is missing or empty, or the question leaves no room for context.
+        """
+        if inputs is None:
+            inputs = _paired(question, context)
+        elif question is not None or context is not None:
+            raise ValueError("give either inputs, or question and context")
+        if isinstance(inputs, list | tuple) and not inputs:
+            return []
+        return super().__call__(list(inputs) if isinstance(inputs, tuple) else inputs, **kwargs)
+
+    def preprocess(self, example, max_answer_len: int = 30, max_seq_len: int | None = None, doc_stride: int = 128):
+        """Yields the windows of one example as inputs of the model, with what `postprocess` must know of them."""
+        question, context = _checked(example)
+        length = self._window_length(max_seq_len)
+        tokens = len(self.tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+        room = length - tokens - self.tokenizer.num_special_tokens_to_add(pair=True)
+        if room < 1:
+            raise ValueError(
+                f"the question has {tokens} tokens and leaves no room for context in windows of {length}; shorten it"
+                f" or raise max_seq_len: {question[:60]!r}"
+            )
+        shared = min(max(doc_stride, max_answer_len - 1), room - 1)
+        encoding = self.tokenizer(
+            question,
+            context,
+            truncation="only_second",
+            max_length=length,
+            stride=shared,
+            padding=False,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_attention_mask=True,
+            split_special_tokens=True,  # a literal [SEP] in a text is text
+        )
+        count = len(encoding["input_ids"])
+        for number in range(count):
+            places = [place for place, part in enumerate(encoding.sequence_ids(number)) if part == 1]
+            if not places:
+                raise ValueError(f"the context has no token that the model knows of: {context[:60]!r}")
+            ids = encoding["input_ids"][number]
+            names = {*self.tokenizer.model_input_names, "attention_mask"}
+            inputs = {name: torch.tensor([encoding[name][number]]) for name in names}
+            inputs["window"] = {
+                "context": context,
+                "begin": number * (room - shared),
+                "places": places,
+                "offsets": torch.tensor([encoding["offset_mapping"][number][place] for place in places]),
+                "cls": ids.index(self.tokenizer.cls_token_id),
+            }
+            yield {**inputs, "is_last": number == count - 1}
+
+    def _window_length(self, max_seq_len: int | None) -> int:
+        most = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
+        if max_seq_len is not None and max_seq_len > most:
+            raise ValueError(f"max_seq_len {max_seq_len} is more than the {most} positions of the model")
+        return min(384, most) if max_seq_len is None else max_seq_len
+
+    def _forward(self, model_inputs):
+        kept = {name: model_inputs.pop(name) for name in ("window", "is_last")}
+        # A tokenizer may pad on the left; real tokens first, as each window has them when it is alone.
+        order = model_inputs["attention_mask"].argsort(dim=1, descending=True, stable=True)
+        model_inputs = {name: value.gather(1, order) for name, value in model_inputs.items()}
+        output = self.model(**model_inputs)
+        return {
+            "start_logits": output["start_logits"],
+            "end_logits": output["end_logits"],
+            "attention_mask": model_inputs["attention_mask"],
+            **kept,
+        }
+
+    def postprocess(self, windows, top_k: int = 1, max_answer_len: int = 30, no_answer_threshold: float | None = None):
+        """The answers in the windows of one example; see `__call__`."""
+        if no_answer_threshold is None:
+            no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
+        scores, offsets, no_answer = _score_spans(windows, max_answer_len)
+        best_first = scores.flatten().sort(descending=True, stable=True).indices
+        no_answer_score = float(no_answer - scores.max())
+        total = scores.logsumexp((0, 1))
+        if no_answer_threshold is not None:
+            no_answer = no_answer - no_answer_threshold
+            total = torch.logaddexp(total, no_answer)
+        answers, seen = [], set()
+        for index in best_first.tolist():
+            first, more = divmod(index, scores.shape[1])
+            if len(answers) == top_k or scores[first, more] == -torch.inf:
+                break
+            start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
+            if (start, end) not in seen:  # one character may be several tokens
+                seen.add((start, end))
+                answer = windows[0]["window"]["context"][start:end]
+                score = float((scores[first, more] - total).exp())
+                answers.append({"score": score, "start": start, "end": end, "answer": answer})
+        if no_answer_threshold is not None:
+            answers.append({"score": float((no_answer - total).exp()), "start": 0, "end": 0, "answer": ""})
+        answers.sort(key=lambda answer: -answer["score"])
+        answers = [{**answer, "no_answer_score": no_answer_score} for answer in answers[:top_k]]
+        return answers[0] if top_k == 1 else answers
+
+
+def _score_spans(windows: list[dict], max_answer_len: int) -> tuple[Tensor, Tensor, Tensor]:
+    """
+    Returns:
+        scores: (tokens of the context, M) float64: of the span that begins at a token and has 0 … M-1 more of them,
+            in the window that shows most context on its poorer side; an end of the text lacks no context. -inf where
+            there is no such span.
+        offsets: (tokens of the context, 2) characters where each token stands.
+        no_answer: () the least score of [CLS].
+    """
+    total = windows[-1]["window"]["begin"] + len(windows[-1]["window"]["places"])
+    longest = min(max_answer_len, total)
+    scores = torch.full((total, longest), -torch.inf, dtype=torch.float64)
+    context = torch.full((total, longest), -1.0)
+    offsets = torch.zeros(total, 2, dtype=torch.long)
+    no_answer = torch.tensor(torch.inf, dtype=torch.float64)
+    for item in windows:
+        window, real = item["window"], item["attention_mask"][0].bool()
+        start, end = (item[name][0][real].double() for name in ("start_logits", "end_logits"))
+        no_answer = torch.minimum(no_answer, start[window["cls"]] + end[window["cls"]])
+        start, end = start[window["places"]], end[window["places"]]
+        count, begin = len(start), window["begin"]
+        here = slice(begin, begin + count)
+        offsets[here] = window["offsets"]
+        first = torch.arange(count)[:, None]
+        last = first + torch.arange(longest)
+        left = torch.full_like(last, total) if begin == 0 else first.expand_as(last)
+        right = torch.full_like(last, total) if begin + count == total else count - 1 - last
+        seen = torch.minimum(left, right).float().masked_fill(last >= count, -1)
+        better = seen > context[here]
+        context[here] = torch.where(better, seen, context[here])
+        scores[here] = torch.where(better, start[:, None] + end[last.clamp(max=count - 1)], scores[here])
+    return scores, offsets, no_answer
+
+
+def _given(parameters: dict) -> dict:
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _paired(question, context) -> dict | list[dict]:
+    """Question and context, or lists of them, as examples."""
+    if question is None or context is None:
+        raise ValueError("give question and context, or a dictionary with both")
+    if isinstance(question, str) and isinstance(context, str):
+        return {"question": question, "context": context}
+    count = len(context if isinstance(question, str) else question)
+    questions = [question] * count if isinstance(question, str) else list(question)
+    contexts = [context] * count if isinstance(context, str) else list(context)
+    if len(questions) != len(contexts):
+        raise ValueError(f"there are {len(questions)} questions but {len(contexts)} contexts")
+    return [{"question": q, "context": c} for q, c in zip(questions, contexts, strict=True)]
+
+
+def _checked(example) -> tuple[str, str]:
+    for name in ("question", "context"):
+        if name not in example:
+            raise ValueError(f"an example needs a question and a context; it has {sorted(example)}")
+        if not isinstance(example[name], str) or not example[name].strip():
+            raise ValueError(f"{name} must be a string with text in it, got {example[name]!r}")
+    return example["question"], example["context"]
