@@ -1,0 +1,122 @@
+"""A checkpoint in sentence-transformers: read, trained, saved and read again, beside a BERT of the same weights."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from modeling_mybert import MyBertModel
+from tokenization import MyBertTokenizer
+
+PAIRS = [
+    ("How do I open a file?", "Call open with its path."),
+    ("What is the capital of France?", "Paris is the seat of its government, and its largest city by far."),
+    ("Why is the sky blue?", "Air scatters short waves of light more than long ones."),
+    ("Who wrote Faust?", "Goethe did, over sixty years."),
+    ("When do swallows leave?", "They fly south in September."),
+    ("Where do penguins live?", "On the southern half of the earth, mostly."),
+    ("Can I eat the mushroom?", "Only if you know it."),
+    ("Which number is prime?", "Seven has no divisor but one and itself."),
+]
+TEXTS = [text for pair in PAIRS for text in pair] + [""]
+
+
+@pytest.fixture(scope="module")
+def folders(minilm_folder, tmp_path_factory) -> dict:
+    """A tiny BERT without dropout, so that training is a function of the weights, and a MyBERT of the same weights."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    BertModel(BertConfig(**sizes, **dropout)).save_pretrained(folder / "bert")
+    BertTokenizer.from_pretrained(minilm_folder).save_pretrained(folder / "bert")
+    MyBertModel.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
+    MyBertTokenizer.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
+    return {"bert": folder / "bert", "mybert": folder / "mybert"}
+
+
+def ranking_loss(model) -> float:
+    questions, answers = (model.encode([pair[side] for pair in PAIRS], convert_to_tensor=True) for side in (0, 1))
+    scores = 20 * torch.nn.functional.cosine_similarity(questions[:, None], answers[None], dim=-1)
+    return torch.nn.functional.cross_entropy(scores, torch.arange(len(PAIRS))).item()
+
+
+def train(folder, output) -> SentenceTransformer:
+    model = SentenceTransformer(str(folder), device="cpu")
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(output),
+        max_steps=12,
+        per_device_train_batch_size=len(PAIRS),
+        learning_rate=3e-3,
+        lr_scheduler_type="constant",
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        seed=1,
+    )
+    questions, answers = zip(*PAIRS, strict=True)
+    SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"anchor": questions, "positive": answers}),
+        loss=MultipleNegativesRankingLoss(model),
+    ).train()
+    return model
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_it_encodes_as_a_bert_of_the_same_weights(minilm_folder, tmp_path, pooling):
+    MyBertModel.from_pretrained(minilm_folder).save_pretrained(tmp_path)
+    MyBertTokenizer.from_pretrained(minilm_folder).save_pretrained(tmp_path)
+    ours, theirs = (SentenceTransformer(str(folder), device="cpu") for folder in (tmp_path, minilm_folder))
+    for model in (ours, theirs):
+        model[1].pooling_mode = pooling
+    assert np.abs(ours.encode(TEXTS, normalize_embeddings=True) - theirs.encode(TEXTS)).max() < 1e-5
+
+
+def test_it_trains_as_bert_does_and_is_saved_and_read_again(folders, tmp_path):
+    before = ranking_loss(SentenceTransformer(str(folders["mybert"]), device="cpu"))
+    trained, reference = (train(folders[name], tmp_path / name) for name in ("mybert", "bert"))
+    assert ranking_loss(trained) < before / 3
+    assert np.abs(trained.encode(TEXTS) - reference.encode(TEXTS)).max() < 1e-3
+    trained.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert np.array_equal(again.encode(TEXTS), trained.encode(TEXTS))
+
+
+STRANGER = """
+import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
+import json
+from sentence_transformers import SentenceTransformer
+texts = json.loads(sys.stdin.read())
+for folder in sys.argv[1:]:
+    model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
+    print(json.dumps(model.encode(texts).tolist()))
+"""
+
+
+def test_it_is_read_in_a_process_without_this_project(folders, tmp_path):
+    model = SentenceTransformer(str(folders["mybert"]), device="cpu")
+    model.save(str(tmp_path / "saved"))
+    (tmp_path / "stranger.py").write_text(STRANGER)
+    run = subprocess.run(
+        [sys.executable, "-P", "stranger.py", folders["mybert"], "saved"],
+        input=json.dumps(TEXTS),
+        capture_output=True,
+        text=True,
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    for line in run.stdout.splitlines():
+        assert np.abs(np.array(json.loads(line)) - model.encode(TEXTS)).max() < 1e-5
+    assert len(run.stdout.splitlines()) == 2
