@@ -37,10 +37,8 @@ class MyBertEmbeddings(nn.Module):
             (T, H).
         """
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        if token_type_ids is None:
-            segments = self.token_type_embeddings.weight[0]
-        else:
-            segments = self.token_type_embeddings(token_type_ids)
+        # By a call, not by its weight: a table that accelerate keeps on disk is loaded when it is called.
+        segments = self.token_type_embeddings(position_ids.new_zeros(1) if token_type_ids is None else token_type_ids)
         return self.dropout(self.LayerNorm(words + segments + self.position_embeddings(position_ids)))
 
 
