@@ -38,7 +38,9 @@ class EncodingSettings:
         "tokens that one window shares with the next (default: half of it); each counts once, where it has "
         "most context",
     )
-    batch_tokens: int = setting(8192, "tokens of a batch at most; sequences lie end to end, without padding")
+    batch_tokens: int | None = setting(
+        None, "tokens of a batch at most, end to end without padding (default: 2048 on the CPU, 16384 elsewhere)"
+    )
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
     dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}; vectors are float32 always")
 
@@ -49,7 +51,7 @@ class EncodingSettings:
         self._check(self.long_texts in LONG_TEXTS, "long_texts", " or ".join(LONG_TEXTS))
         self._check(self.max_length is None or self.max_length >= 3, "max_length", "3 or more")
         self._check(self.overlap is None or self.overlap >= 0, "overlap", "0 or more")
-        self._check(self.batch_tokens >= 1, "batch_tokens", "1 or more")
+        self._check(self.batch_tokens is None or self.batch_tokens >= 1, "batch_tokens", "1 or more")
         self._check(self.dtype in DTYPES, "dtype", " or ".join(DTYPES))
 
     def _check(self, good: bool, name: str, expected: str) -> None:

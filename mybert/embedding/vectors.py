@@ -87,6 +87,7 @@ class Embedder:
         self.width = self.model.config.hidden_size
         self.max_length = settings.max_length or self.model.config.max_position_embeddings
         self.overlap = (self.max_length - 2) // 2 if settings.overlap is None else settings.overlap
+        self.batch_tokens = settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
         self.tokens = 0
 
     def texts(
@@ -111,7 +112,7 @@ class Embedder:
         if pooling == "pooler" and self.model.pooler is None:
             raise UserError(f"{self.settings.checkpoint} has no trained pooler; take mean or cls")
         sequences = []
-        for text, encoding in enumerate(self.backend.encode_batch_fast(list(texts), add_special_tokens=False)):
+        for text, encoding in enumerate(self.backend.encode_batch_fast(_listed(texts), add_special_tokens=False)):
             windows = self._cut(text, np.array(encoding.ids, dtype=np.int64), np.full(len(encoding), text))
             if pooling == "mean":
                 windows[0].rows[0] = windows[-1].rows[-1] = text
@@ -134,7 +135,7 @@ class Embedder:
             UserError: a text is too long (`TooLongError`).
         """
         sequences, spans, bounds = [], [], [0]
-        for text, encoding in enumerate(self.backend.encode_batch(list(texts), add_special_tokens=False)):
+        for text, encoding in enumerate(self.backend.encode_batch(_listed(texts), add_special_tokens=False)):
             _, first, word = np.unique(np.array(encoding.word_ids, dtype=np.int64), True, True)
             ends = np.append(first[1:], len(word)) - 1
             offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
@@ -184,7 +185,7 @@ class Embedder:
         """Sequences of like length, the longest first, so that too large a batch fails at once."""
         batch, total = [], 0
         for sequence in sorted(sequences, key=lambda sequence: -len(sequence.ids)):
-            if batch and total + len(sequence.ids) > self.settings.batch_tokens:
+            if batch and total + len(sequence.ids) > self.batch_tokens:
                 yield batch
                 batch, total = [], 0
             batch.append(sequence)
@@ -220,3 +221,9 @@ class Embedder:
         states = [output.last_hidden_state] if last else [output.hidden_states[i] for i in self.settings.layers]
         indices = torch.from_numpy(kept).to(device)
         return torch.stack([state[0, indices].float() for state in states]).mean(0), rows
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise UserError("texts: expected a list of texts, found one; put it in brackets")
+    return list(texts)

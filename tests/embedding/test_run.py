@@ -124,3 +124,19 @@ def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_ours(minilm_folder
     manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
     assert manifest["stage"] == "embed"
     assert manifest["counts"]["texts"] == 1
+
+
+def test_settings_may_stand_in_a_file_checkpoint_and_inputs_too(minilm_folder, lines, embedder, tmp_path):
+    config = {
+        "checkpoint": str(minilm_folder),
+        "inputs": [str(lines)],
+        "output": str(tmp_path / "v.npy"),
+        "layers": [2],
+    }
+    (tmp_path / "embed.yaml").write_text(json.dumps(config))
+    assert run("--config", tmp_path / "embed.yaml", "--layers", "-1") == 0
+    assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
+    other = tmp_path / "other.txt"
+    other.write_text("another")
+    assert run(minilm_folder, other, "--config", tmp_path / "embed.yaml", "--overwrite") == 0
+    assert len(np.load(tmp_path / "v.npy")) == 1

@@ -140,6 +140,12 @@ def test_a_checkpoint_without_a_trained_pooler_gives_no_pooler_vectors(tiny_conf
         ours.texts(["a b"], "pooler")
 
 
+def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
+    for call in (embedder.texts, embedder.words):
+        with pytest.raises(UserError, match="expected a list of texts"):
+            call("An apple a day.")
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
