@@ -71,12 +71,12 @@ class Embedder:
         UserError: the checkpoint cannot be used, or a setting does not fit it.
 
     Example:
-        >>> embedder = Embedder(EncodingSettings("model", normalize=True))
-        >>> embedder.texts(["An apple a day.", "Apple shares fell."]).shape
-        (2, 256)
-        >>> fruit, firm = embedder.words(["An apple a day.", "Apple shares fell."])
-        >>> fruit.words[1], firm.words[0], float(fruit.vectors[1] @ firm.vectors[0])
-        ('apple', 'Apple', 0.61)
+        >>> embedder = Embedder(EncodingSettings("all-MiniLM-L6-v2", normalize=True))
+        >>> embedder.texts(["I ate an apple.", "Apple sued."]).shape
+        (2, 384)
+        >>> fruit, firm = embedder.words(["I ate an apple.", "Apple sued."])
+        >>> fruit.words[3], firm.words[0], float(fruit.vectors[3] @ firm.vectors[0])
+        ('apple', 'Apple', 0.784)
     """
 
     def __init__(self, settings: EncodingSettings):
