@@ -2,11 +2,14 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+
+if TYPE_CHECKING:  # transformers reads this line too, and so keeps the whole code beside a configuration that it loads
+    from .modeling_mybert import MyBertModel  # noqa: F401
 
 # Layers, hidden size, heads: Devlin et al. 2019, section 3 (base, large), and Turc et al. 2019, table 1 (the rest).
 NAMED_SIZES: dict[str, dict[str, int]] = {
@@ -33,6 +36,10 @@ AUTO_MAP: dict[str, str] = {
     "AutoModelForPreTraining": "modeling_mybert.MyBertForPreTraining",
     "AutoModelForMaskedLM": "modeling_mybert.MyBertForMaskedLM",
     "AutoModelForNextSentencePrediction": "modeling_mybert.MyBertForNextSentencePrediction",
+    "AutoModelForSequenceClassification": "modeling_mybert.MyBertForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_mybert.MyBertForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_mybert.MyBertForQuestionAnswering",
+    "AutoModelForMultipleChoice": "modeling_mybert.MyBertForMultipleChoice",
 }
 
 

@@ -13,6 +13,7 @@ ALLOWED = {
     "mybert.common": {"modeling_mybert", "tokenization"},
     "mybert.corpus": {"modeling_mybert", "tokenization", "mybert.common"},
     "mybert.pretraining": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
+    "mybert.release": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
     "mybert.embedding": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
 }
 

@@ -35,7 +35,9 @@ for name in classes:
     if name != "AutoConfig":
         loaded.eval()
         with torch.no_grad():
-            found[name] = loaded(torch.tensor([[2, 7, 9, 3]]))[0].double().sum().item()
+            ids = torch.tensor([[2, 7, 9, 3]])
+            outputs = loaded(ids[:, None] if name == "AutoModelForMultipleChoice" else ids)
+            found[name] = outputs[0].double().sum().item()
 print(json.dumps(found))
 """
 

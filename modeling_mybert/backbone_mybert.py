@@ -1,0 +1,188 @@
+"""The encoder as a transformers model: padded or packed in, transformers' outputs out; what every head builds on.
+
+Tensors are named and shaped as in transformers' BERT, so that checkpoints interchange both ways.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils.generic import can_return_tuple
+
+from .attention_mybert import MyBertSelfAttention
+from .configuration_mybert import MyBertConfig
+from .encoder_mybert import MyBertEmbeddings, MyBertEncoder
+from .input_checks_mybert import check_ids, check_shape
+from .padding_mybert import packed_layout, padded_layout
+
+
+class MyBertPooler(nn.Module):
+    """A dense tanh layer on each sequence's first token."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first_tokens: Tensor) -> Tensor:
+        """(N, H) → (N, H)."""
+        return torch.tanh(self.dense(first_tokens))
+
+
+class MyBertPreTrainedModel(PreTrainedModel):
+    """Initialisation and what transformers may do with the models."""
+
+    config: MyBertConfig
+    config_class = MyBertConfig
+    base_model_prefix = "bert"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["MyBertEmbeddings", "MyBertLayer"]  # noqa: RUF012 - transformers' own convention
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"attentions": MyBertSelfAttention}  # noqa: RUF012
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        """Normal weights cut at two standard deviations, zero biases (google-research/bert, `create_initializer`)."""
+        super()._init_weights(module)  # norms, biases, the padding row
+        std = self.config.initializer_range
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+
+
+class MyBertModel(MyBertPreTrainedModel):
+    """The BERT encoder. Work is done on real tokens only, whether the batch comes padded or packed.
+
+    Example:
+        >>> model = MyBertModel(MyBertConfig.from_size("tiny"))
+        >>> model(input_ids=torch.tensor([[2, 7, 3]])).last_hidden_state.shape
+        torch.Size([1, 3, 128])
+    """
+
+    def __init__(self, config: MyBertConfig, add_pooling_layer: bool = True):
+        super().__init__(config)
+        self.embeddings = MyBertEmbeddings(config)
+        self.encoder = MyBertEncoder(config)
+        self.pooler = MyBertPooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.embeddings.word_embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        max_length_q: int | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling | tuple:
+        """
+        Args:
+            input_ids: (B, S) padded on either side, or (1, T) packed.
+            attention_mask: (B, S), nonzero for real tokens; None when all are. Not for packed batches.
+            token_type_ids: like `input_ids`; None means segment 0.
+            position_ids: like `input_ids`, or (1, S); None means the column in the padded batch, or counted from 0 in
+                each sequence of a pack.
+            inputs_embeds: (B, S, H) or (1, T, H) in place of `input_ids`.
+            cu_seq_lens_q: (N + 1,) int32: the batch is packed; where each of its sequences starts, and T.
+            max_length_q: the longest sequence of the pack; read from `cu_seq_lens_q` when not given.
+            kwargs: `cu_seq_lens_k`, `max_length_k`, the same again by transformers' convention, and `return_dict`.
+
+        Returns:
+            last_hidden_state: (B, S, H) with zeros at padding, or (1, T, H).
+            pooler_output: (B, H) or (N, H), of each sequence's first real token.
+            hidden_states, attentions: as transformers has them; attentions of a pack are (N, A, L, L).
+
+        Raises:
+            ValueError: arguments that contradict each other, wrong shapes, an empty batch, ids outside their tables, a
+                sequence longer than the position table, a row of padding only.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        self._check(inputs, input_ids, token_type_ids, position_ids)
+        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q)
+        packed = cu_seq_lens_q is not None
+        if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
+            raise ValueError(
+                f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
+                f"{self.config.max_position_embeddings}; truncate it or train with more positions"
+            )
+
+        def ragged(x: Tensor | None) -> Tensor | None:
+            if x is None:
+                return None
+            return x.flatten(0, 1) if packed else layout.from_grid(x.expand(*layout.grid, *x.shape[2:]))
+
+        positions = layout.positions if position_ids is None else ragged(position_ids)
+        hidden_states = self.embeddings(ragged(input_ids), ragged(token_type_ids), positions, ragged(inputs_embeds))
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        hidden_states, all_hidden_states, all_attentions = self.encoder(
+            hidden_states, layout, output_hidden_states, output_attentions
+        )
+
+        def batched(x: Tensor) -> Tensor:
+            return x[None] if packed else layout.to_grid(x)
+
+        return BaseModelOutputWithPooling(
+            last_hidden_state=batched(hidden_states),
+            pooler_output=None if self.pooler is None else self.pooler(hidden_states[layout.first]),
+            hidden_states=tuple(map(batched, all_hidden_states)) if output_hidden_states else None,
+            attentions=tuple(all_attentions) if output_attentions else None,
+        )
+
+    def _check(self, inputs, input_ids, token_type_ids, position_ids):
+        name = "inputs_embeds" if input_ids is None else "input_ids"
+        if inputs.dim() != (3 if input_ids is None else 2):
+            shape = "(batch, sequence, hidden_size)" if input_ids is None else "(batch, sequence)"
+            raise ValueError(f"{name} has shape {tuple(inputs.shape)}, expected {shape}")
+        batch = tuple(inputs.shape[:2])
+        if 0 in batch:
+            raise ValueError(f"{name} has shape {tuple(inputs.shape)}: the batch is empty")
+        check_shape("token_type_ids", token_type_ids, batch, broadcast=True)
+        check_shape("position_ids", position_ids, batch, broadcast=True)
+        for name, ids, bound, remedy in (
+            ("input_ids", input_ids, "vocab_size", "was the text encoded by this model's own tokenizer?"),
+            ("token_type_ids", token_type_ids, "type_vocab_size", "the model knows no more segments"),
+            ("position_ids", position_ids, "max_position_embeddings", "truncate the sequence"),
+        ):
+            check_ids(name, ids, getattr(self.config, bound), bound, self.training, remedy)
+
+    def _layout(self, inputs, attention_mask, cu_seq_lens, max_length):
+        if cu_seq_lens is None:
+            return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device)
+        if attention_mask is not None:
+            raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
+        if inputs.shape[0] != 1:
+            raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
+        if max_length is None:
+            max_length = int(cu_seq_lens.diff().max())
+        return packed_layout(cu_seq_lens, int(max_length), inputs.shape[1])
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:
+    """Cross-entropy summed over labels other than -100, divided by `count`, else by their number or 1 if none.
+
+    Args:
+        logits: (…, C).
+        labels: (…), as many as rows of logits.
+        count: how many labels the whole optimizer step has; dividing every batch's sum by it makes gradient
+            accumulation and data parallelism equal to one big batch.
+    """
+    labels = labels.flatten()
+    total = nn.functional.cross_entropy(logits.flatten(0, -2).float(), labels, reduction="sum")
+    return total / ((labels != -100).sum().clamp(min=1) if count is None else count)

@@ -1,0 +1,253 @@
+"""The heads of pretraining: masked tokens and next sentences, together or alone (Devlin et al. 2019, section 3.1)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import MaskedLMOutput, NextSentencePredictorOutput
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
+from .configuration_mybert import MyBertConfig
+from .input_checks_mybert import check_labels
+
+
+class MyBertPredictionHeadTransform(nn.Module):
+    """dense → activation → norm, before the vocabulary projection."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """(…, H) → (…, H)."""
+        return self.LayerNorm(self.activation(self.dense(hidden_states)))
+
+
+class MyBertLMPredictionHead(nn.Module):
+    """The vocabulary projection: the word embedding transposed, with its own bias."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__()
+        self.transform = MyBertPredictionHeadTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias, BERT's name on disk
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """(…, H) → (…, V)."""
+        return self.decoder(self.transform(hidden_states))
+
+
+class MyBertPreTrainingHeads(nn.Module):
+    """The heads of pretraining; a model that has only one of them asks for that one."""
+
+    def __init__(self, config: MyBertConfig, masked_lm: bool = True, next_sentence: bool = True):
+        super().__init__()
+        if masked_lm:
+            self.predictions = MyBertLMPredictionHead(config)
+        if next_sentence:
+            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+@dataclass
+class MyBertForPreTrainingOutput(ModelOutput):
+    """
+    Attributes:
+        loss: the sum of the losses below, when labels were given.
+        prediction_logits: (B, S, V) or (1, T, V); with `sparse_logits` (n_labelled, V), in flat order.
+        seq_relationship_logits: (N, 2); class 1 means a random next segment.
+        mlm_loss: mean over labelled tokens.
+        nsp_loss: mean over pairs.
+    """
+
+    loss: Tensor | None = None
+    prediction_logits: Tensor | None = None
+    seq_relationship_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    mlm_loss: Tensor | None = None
+    nsp_loss: Tensor | None = None
+
+
+class _MaskedLMMixin:
+    """The vocabulary projection, on all positions or on the labelled ones alone."""
+
+    _tied_weights_keys = {  # noqa: RUF012
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)
+        if isinstance(module, MyBertLMPredictionHead):
+            init.zeros_(module.bias)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    def predict_tokens(
+        self,
+        sequence_output: Tensor,
+        labels: Tensor | None,
+        label_positions: Tensor | None,
+        sparse_logits: bool | None,
+        num_items_in_batch: Tensor | int | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Returns:
+            Logits, (B, S, V) or (n_labelled, V), and the loss when there are labels.
+        """
+        if labels is not None:
+            vocabulary, places = self.config.vocab_size, sequence_output.shape[:-1].numel()
+            check_labels("labels", labels, vocabulary, "vocab_size", places, self.training)
+        sparse = labels is not None and (self.training if sparse_logits is None else sparse_logits)
+        if sparse:
+            if label_positions is None:
+                label_positions = (labels.flatten() != -100).nonzero().squeeze(1)
+            sequence_output = sequence_output.flatten(0, 1)[label_positions]
+            labels = labels.flatten()[label_positions]
+        logits = self.cls.predictions(sequence_output)
+        return logits, None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+
+
+class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
+    """Both pretraining objectives: masked language model and next-sentence prediction (Devlin et al. 2019, 3.1)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.cls = MyBertPreTrainingHeads(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        next_sentence_label: Tensor | None = None,
+        label_positions: Tensor | None = None,
+        sparse_logits: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        num_pairs_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> MyBertForPreTrainingOutput | tuple:
+        """
+        Args:
+            input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`.
+            labels: like `input_ids`; the original id at masked positions, -100 elsewhere.
+            next_sentence_label: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
+            label_positions: (n_labelled,) where `labels.flatten()` is not -100, if the collator knows (it spares a
+                synchronisation on CUDA).
+            sparse_logits: project labelled positions only; None means: when training with labels.
+            num_items_in_batch, num_pairs_in_batch: labelled tokens and pairs of the whole optimizer step, over all
+                accumulated batches and processes; each loss is a sum divided by them. Trainer gives the first. Where
+                only the first is given, this batch's mean NSP loss counts by its share of the labelled tokens.
+
+        Returns:
+            Losses and logits; one loss alone when only one kind of label is given, finite even with nothing labelled.
+        """
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits, mlm_loss = self.predict_tokens(
+            outputs.last_hidden_state, labels, label_positions, sparse_logits, num_items_in_batch
+        )
+        seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
+        nsp_loss = None
+        if next_sentence_label is not None:
+            pairs = len(seq_relationship_logits)
+            check_labels("next_sentence_label", next_sentence_label, 2, "next or random", pairs, self.training)
+            nsp_loss = mean_cross_entropy(seq_relationship_logits, next_sentence_label, num_pairs_in_batch)
+            if num_pairs_in_batch is None and num_items_in_batch is not None and labels is not None:
+                nsp_loss = nsp_loss * ((labels != -100).sum() / num_items_in_batch)
+        losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+        return MyBertForPreTrainingOutput(
+            loss=sum(losses) if losses else None,
+            prediction_logits=logits,
+            seq_relationship_logits=seq_relationship_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            mlm_loss=mlm_loss,
+            nsp_loss=nsp_loss,
+        )
+
+
+class MyBertForMaskedLM(_MaskedLMMixin, MyBertPreTrainedModel):
+    """The masked language model alone."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.cls = MyBertPreTrainingHeads(config, next_sentence=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        label_positions: Tensor | None = None,
+        sparse_logits: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> MaskedLMOutput | tuple:
+        """Arguments as in `MyBertForPreTraining.forward`; returns `loss`, `logits`, `hidden_states`, `attentions`."""
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits, loss = self.predict_tokens(
+            outputs.last_hidden_state, labels, label_positions, sparse_logits, num_items_in_batch
+        )
+        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
+    """Next-sentence prediction alone."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.cls = MyBertPreTrainingHeads(config, masked_lm=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> NextSentencePredictorOutput | tuple:
+        """
+        Args:
+            labels: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
+            num_items_in_batch: pairs of the whole optimizer step (Trainer gives it).
+
+        Returns:
+            `loss`, `logits` (N, 2), `hidden_states`, `attentions`.
+        """
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.cls.seq_relationship(outputs.pooler_output)
+        loss = None
+        if labels is not None:
+            check_labels("labels", labels, 2, "next or random", len(logits), self.training)
+            loss = mean_cross_entropy(logits, labels, num_items_in_batch)
+        return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)

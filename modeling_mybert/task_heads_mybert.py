@@ -1,0 +1,276 @@
+"""Heads for fine-tuning: sequences, tokens, answer spans and choices; padded or packed in, as the encoder takes them.
+
+Modules are named as in transformers' BERT, arguments and outputs too. Every loss is a sum over labels divided by
+`num_items_in_batch`, which Trainer gives, else their mean: accumulated batches then equal one big batch.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import (
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils.generic import can_return_tuple
+
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
+from .configuration_mybert import MyBertConfig
+from .input_checks_mybert import check_labels, may_read
+from .padding_mybert import packed_layout
+
+
+def _dropout(config: MyBertConfig) -> nn.Dropout:
+    return nn.Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)
+
+
+class MyBertForSequenceClassification(MyBertPreTrainedModel):
+    """A label, several labels or a score for each sequence, from its pooled [CLS] (Devlin et al. 2019, 4.1)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config)
+        self.dropout = _dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput | tuple:
+        """
+        Args:
+            input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`; B is N for a packed batch.
+            labels: by `config.problem_type`: (B,) classes for `single_label_classification`; (B, num_labels) zeros and
+                ones for `multi_label_classification`; (B,) or (B, num_labels) numbers for `regression`. Where the
+                setting is None, one label means regression, else integers mean single and floats mean multi label;
+                what was found is noted in the configuration.
+            num_items_in_batch: label values of the whole optimizer step.
+
+        Returns:
+            `loss`, `logits` (B, num_labels), `hidden_states`, `attentions`.
+
+        Raises:
+            ValueError: the labels do not fit the problem.
+        """
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def _loss(self, logits: Tensor, labels: Tensor, count: Tensor | int | None) -> Tensor:
+        problem = self.config.problem_type
+        if problem is None:
+            integers = not (labels.is_floating_point() or labels.is_complex())
+            several = "single_label_classification" if integers else "multi_label_classification"
+            problem = self.config.problem_type = "regression" if self.num_labels == 1 else several
+        if problem == "single_label_classification":
+            check_labels("labels", labels, self.num_labels, "num_labels", logits.shape[0], self.training)
+            return mean_cross_entropy(logits, labels, count)
+        if labels.numel() != logits.numel():
+            raise ValueError(
+                f"labels has shape {tuple(labels.shape)}, but {problem} with num_labels={self.num_labels} expects "
+                f"{tuple(logits.shape)}"
+            )
+        distance = nn.functional.mse_loss
+        if problem == "multi_label_classification":
+            distance = nn.functional.binary_cross_entropy_with_logits
+        total = distance(logits.float(), labels.reshape(logits.shape).float(), reduction="sum")
+        return total / (labels.numel() if count is None else count)
+
+
+class MyBertForTokenClassification(MyBertPreTrainedModel):
+    """A label for each token, from its last hidden state (Devlin et al. 2019, 5.3)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.dropout = _dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> TokenClassifierOutput | tuple:
+        """
+        Args:
+            input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`.
+            labels: like `input_ids`, -100 where a token has none.
+            num_items_in_batch: labelled tokens of the whole optimizer step.
+
+        Returns:
+            `loss`, `logits` (B, S, num_labels) or (1, T, num_labels), `hidden_states`, `attentions`.
+        """
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            check_labels("labels", labels, self.num_labels, "num_labels", logits.shape[:-1].numel(), self.training)
+            loss = mean_cross_entropy(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MyBertForQuestionAnswering(MyBertPreTrainedModel):
+    """Where the answer starts and ends, one score each for every token (Devlin et al. 2019, 4.2 and 4.3)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> QuestionAnsweringModelOutput | tuple:
+        """
+        Args:
+            input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`; B is N for a packed batch.
+            start_positions, end_positions: (B,) the answer's first and last token, counted from its sequence's first
+                column; one beyond the sequence, or on padding, is left out of the loss.
+            num_items_in_batch: answers of the whole optimizer step.
+
+        Returns:
+            `loss`, the mean of both cross-entropies over the real tokens of each sequence; `start_logits` and
+            `end_logits`, (B, S) with the lowest number at padding, or (1, T); `hidden_states`, `attentions`.
+
+        Raises:
+            ValueError: there are more or fewer positions than sequences, or one is negative.
+        """
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.qa_outputs(outputs.last_hidden_state)
+        cu_seq_lens = kwargs.get("cu_seq_lens_q")
+        real = None if attention_mask is None or attention_mask.dim() != 2 else attention_mask.bool()
+        per_sequence = logits
+        if cu_seq_lens is not None:
+            length = kwargs.get("max_length_q")
+            length = int(cu_seq_lens.diff().max()) if length is None else int(length)
+            layout = packed_layout(cu_seq_lens, length, logits.shape[1])
+            per_sequence, real = layout.to_grid(logits[0]), layout.mask[:, 0, 0]
+        if real is not None:
+            per_sequence = per_sequence.masked_fill(~real[..., None], torch.finfo(logits.dtype).min)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = sum(
+                self._loss(name, scores, positions, real, num_items_in_batch)
+                for name, scores, positions in zip(
+                    ("start_positions", "end_positions"),
+                    per_sequence.unbind(-1),
+                    (start_positions, end_positions),
+                    strict=True,
+                )
+            ).div(2)
+        start_logits, end_logits = (logits if cu_seq_lens is not None else per_sequence).unbind(-1)
+        return QuestionAnsweringModelOutput(
+            loss, start_logits.contiguous(), end_logits.contiguous(), outputs.hidden_states, outputs.attentions
+        )
+
+    def _loss(self, name: str, scores: Tensor, positions: Tensor, real: Tensor | None, count) -> Tensor:
+        """(N, L) scores, (N,) positions, (N, L) real tokens or None for all."""
+        positions, (sequences, length) = positions.flatten(), scores.shape
+        if positions.numel() != sequences:
+            raise ValueError(f"{name} has {positions.numel()} positions for {sequences} sequences")
+        if may_read(positions, self.training) and (positions < 0).any():
+            raise ValueError(
+                f"{name} holds {int(positions.min())}; positions count from 0, that of [CLS] if no answer"
+            )
+        inside = positions < length
+        if real is not None:
+            inside &= real.gather(1, positions.clamp(0, length - 1)[:, None]).squeeze(1)
+        return mean_cross_entropy(scores, positions.where(inside, -100), count)
+
+
+class MyBertForMultipleChoice(MyBertPreTrainedModel):
+    """Which of several choices fits best, one score for each from its pooled [CLS] (Devlin et al. 2019, 4.4)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.dropout = _dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_choices: int | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> MultipleChoiceModelOutput | tuple:
+        """
+        Args:
+            input_ids … position_ids: (B, C, S) for C choices a question; or a packed batch, (1, T), of N = B·C
+                sequences, the choices of each question one after the other.
+            inputs_embeds: (B, C, S, H) or (1, T, H).
+            labels: (B,) the right choice, 0 to C - 1.
+            num_choices: C, for a packed batch; read off `labels` when not given.
+            num_items_in_batch: questions of the whole optimizer step.
+            kwargs: see `MyBertModel.forward`.
+
+        Returns:
+            `loss`, `logits` (B, C), `hidden_states`, `attentions` (the latter two of B·C sequences).
+
+        Raises:
+            ValueError: the sequences of a packed batch cannot be divided among the questions.
+        """
+        grid = (input_ids, attention_mask, token_type_ids, position_ids)
+        cu_seq_lens = kwargs.get("cu_seq_lens_q")
+        if cu_seq_lens is None:
+            inputs = input_ids if inputs_embeds is None else inputs_embeds
+            if inputs is not None and inputs.dim() != (3 if inputs_embeds is None else 4):
+                raise ValueError(f"the input has shape {tuple(inputs.shape)}, expected (batch, choices, sequence, …)")
+            num_choices = 0 if inputs is None else inputs.shape[1]
+            grid = tuple(x if x is None else x.flatten(0, 1) for x in grid)
+            inputs_embeds = inputs_embeds if inputs_embeds is None else inputs_embeds.flatten(0, 1)
+        else:
+            num_choices = _choices(cu_seq_lens.numel() - 1, num_choices, labels)
+        outputs = self.bert(*grid, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
+        loss = None
+        if labels is not None:
+            check_labels("labels", labels, num_choices, "num_choices", logits.shape[0], self.training)
+            loss = mean_cross_entropy(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+def _choices(sequences: int, num_choices: int | None, labels: Tensor | None) -> int:
+    if num_choices is None and labels is None:
+        raise ValueError("a packed batch of choices needs num_choices (or labels)")
+    num_choices = sequences // max(1, labels.numel()) if num_choices is None else num_choices
+    if num_choices < 1 or sequences % num_choices:
+        raise ValueError(f"a pack of {sequences} sequences cannot be {num_choices} choices for each question")
+    return num_choices

@@ -1,0 +1,72 @@
+"""Wrong input gets one message that names the argument and the numbers."""
+
+import pytest
+import torch
+
+from modeling_mybert import (
+    MyBertForMaskedLM,
+    MyBertForMultipleChoice,
+    MyBertForPreTraining,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+    MyBertModel,
+)
+
+IDS = torch.full((2, 5), 7)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input_ids": IDS + 92}, r"input_ids holds 99, outside 0 to 98 \(vocab_size=99\).*tokenizer"),
+        ({"input_ids": IDS - 8}, r"input_ids holds -1"),
+        ({"input_ids": IDS, "token_type_ids": IDS}, r"token_type_ids holds 7, outside 0 to 1 \(type_vocab_size=2\)"),
+        ({"input_ids": IDS, "position_ids": IDS + 60}, r"position_ids holds 67.*max_position_embeddings=64"),
+        ({"input_ids": IDS[:1].repeat(1, 13)}, r"65 positions, more than max_position_embeddings=64"),
+        ({"input_ids": IDS, "attention_mask": IDS[:, :4]}, r"attention_mask has shape \(2, 4\), expected \(2, 5\)"),
+        ({"input_ids": IDS, "token_type_ids": IDS[:, :4] * 0}, r"token_type_ids has shape \(2, 4\).*\(2, 5\)"),
+        ({"input_ids": IDS, "attention_mask": torch.tensor([[1] * 5, [0] * 5])}, r"no real token in row 1"),
+        ({"input_ids": IDS[:0]}, r"input_ids has shape \(0, 5\): the batch is empty"),
+        ({"input_ids": IDS[:, :0]}, r"input_ids has shape \(2, 0\): the batch is empty"),
+        ({"input_ids": IDS[0]}, r"input_ids has shape \(5,\), expected \(batch, sequence\)"),
+        ({"inputs_embeds": torch.zeros(2, 32)}, r"inputs_embeds has shape \(2, 32\)"),
+        ({}, r"exactly one of input_ids and inputs_embeds"),
+    ],
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_wrong_input_is_named(tiny_config, inputs, message, training):
+    with pytest.raises(ValueError, match=message):
+        MyBertModel(tiny_config).train(training)(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "message"),
+    [
+        (
+            MyBertForSequenceClassification,
+            {"labels": torch.tensor([0, 3])},
+            r"labels holds 3, .*0 to 2 \(num_labels\)",
+        ),
+        (MyBertForSequenceClassification, {"labels": torch.tensor([0, -1])}, r"labels holds -1"),
+        (MyBertForSequenceClassification, {"labels": torch.tensor([0])}, r"labels has shape \(1,\): 1 labels.*2"),
+        (MyBertForSequenceClassification, {"labels": torch.zeros(2, 2)}, r"labels has shape \(2, 2\), .*num_labels=3"),
+        (MyBertForTokenClassification, {"labels": IDS}, r"labels holds 7"),
+        (MyBertForMaskedLM, {"labels": IDS + 100}, r"labels holds 107, .*vocab_size"),
+        (MyBertForPreTraining, {"next_sentence_label": torch.tensor([0, 2])}, r"next_sentence_label holds 2"),
+        (
+            MyBertForQuestionAnswering,
+            {"start_positions": torch.tensor([0, -3]), "end_positions": torch.tensor([0, 0])},
+            r"start_positions holds -3",
+        ),
+    ],
+)
+def test_wrong_labels_are_named(tiny_config, head, labels, message):
+    tiny_config.num_labels = 3
+    with pytest.raises(ValueError, match=message):
+        head(tiny_config)(input_ids=IDS, **labels)
+
+
+def test_a_batch_of_choices_must_have_a_dimension_of_choices(tiny_config):
+    with pytest.raises(ValueError, match="expected"):
+        MyBertForMultipleChoice(tiny_config)(input_ids=IDS)

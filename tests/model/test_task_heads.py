@@ -1,0 +1,191 @@
+"""Task heads beside BERT's with the same weights, packed beside padded, parts of a batch beside the whole."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from transformers import BertConfig
+
+import modeling_mybert
+from modeling_mybert import (
+    MyBertConfig,
+    MyBertForMultipleChoice,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+)
+
+LENGTHS = (9, 4, 7, 2)
+PROBLEMS = {
+    "single_label_classification": lambda: torch.tensor([0, 2, 1, 1]),
+    "multi_label_classification": lambda: (torch.arange(12).reshape(4, 3) % 2).float(),
+    "regression": lambda: torch.linspace(-1, 2, 12).reshape(4, 3),
+}
+
+
+def padded_batch(left: bool = False) -> dict[str, torch.Tensor]:
+    mask = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
+    mask = mask.flip(1) if left else mask
+    ids = torch.randint(5, 99, mask.shape, generator=torch.Generator().manual_seed(0)) * mask
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": mask * (torch.arange(max(LENGTHS)) > 2)}
+
+
+def packed_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The real tokens of a padded batch, end to end."""
+    real = batch["attention_mask"].bool()
+    ends = torch.tensor((0, *LENGTHS)).cumsum(0).to(torch.int32)
+    packed = {name: batch[name][real][None] for name in ("input_ids", "token_type_ids")}
+    return {**packed, "cu_seq_lens_q": ends, "max_length_q": max(LENGTHS)}
+
+
+def twins(name: str, tiny_config: MyBertConfig, **settings):
+    """transformers' head and ours, with the same weights."""
+    config = copy.deepcopy(tiny_config)
+    for key, value in settings.items():
+        setattr(config, key, value)
+    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "auto_map", "architectures")}
+    theirs = getattr(transformers, f"Bert{name}")(BertConfig(**values)).eval()
+    ours = getattr(modeling_mybert, f"MyBert{name}")(config).eval()
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+def same_loss_and_gradients(theirs, ours, inputs, labels, **more):
+    expected, found = theirs(**inputs, **labels), ours(**inputs, **labels, **more)
+    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-6)
+    expected.loss.backward()
+    found.loss.backward()
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("problem", [*PROBLEMS, None])
+def test_sequence_classification_equals_berts(tiny_config, problem):
+    theirs, ours = twins("ForSequenceClassification", tiny_config, num_labels=3, problem_type=problem)
+    inputs, labels = padded_batch(), PROBLEMS[problem or "single_label_classification"]()
+    torch.testing.assert_close(ours(**inputs).logits, theirs(**inputs).logits, rtol=1e-5, atol=1e-6)
+    same_loss_and_gradients(theirs, ours, inputs, {"labels": labels})
+    assert ours.config.problem_type == theirs.config.problem_type
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_one_label_means_regression(tiny_config, shape):
+    theirs, ours = twins("ForSequenceClassification", tiny_config, num_labels=1)
+    same_loss_and_gradients(theirs, ours, padded_batch(), {"labels": torch.linspace(0, 5, 4).reshape(shape)})
+    assert ours.config.problem_type == "regression"
+
+
+def test_token_classification_equals_berts(tiny_config):
+    theirs, ours = twins("ForTokenClassification", tiny_config, num_labels=5)
+    inputs = padded_batch()
+    labels = torch.where(inputs["attention_mask"].bool(), inputs["input_ids"] % 5, -100)
+    real = inputs["attention_mask"].bool()
+    torch.testing.assert_close(ours(**inputs).logits[real], theirs(**inputs).logits[real], rtol=1e-5, atol=1e-6)
+    same_loss_and_gradients(theirs, ours, inputs, {"labels": labels})
+
+
+def test_question_answering_equals_berts(tiny_config):
+    theirs, ours = twins("ForQuestionAnswering", tiny_config)
+    inputs = padded_batch()
+    real = inputs["attention_mask"].bool()
+    for name in ("start_logits", "end_logits"):
+        torch.testing.assert_close(ours(**inputs)[name][real], theirs(**inputs)[name][real], rtol=1e-5, atol=1e-6)
+        assert (ours(**inputs)[name][~real] < -1e30).all()
+    full = {"input_ids": inputs["input_ids"].clamp(min=5)}
+    answers = {"start_positions": torch.tensor([0, 2, 1, 30]), "end_positions": torch.tensor([[3], [2], [8], [30]])}
+    same_loss_and_gradients(theirs, ours, full, answers)
+
+
+def test_the_loss_of_an_answer_counts_real_tokens_only(tiny_config):
+    _, ours = twins("ForQuestionAnswering", tiny_config)
+    answers = {"start_positions": torch.tensor([0, 3, 1, 5]), "end_positions": torch.tensor([8, 3, 2, 1])}
+    one_by_one = []
+    for row, length in enumerate(LENGTHS):
+        alone = {name: x[row : row + 1, :length] for name, x in padded_batch().items() if name != "attention_mask"}
+        outputs = ours(**alone)
+        for scores, position in zip(outputs[:2], (p[row] for p in answers.values()), strict=True):
+            if position < length:
+                one_by_one.append(-scores.log_softmax(-1)[0, position])
+    starts, ends = one_by_one[0:5:2], [one_by_one[i] for i in (1, 3, 5, 6)]
+    expected = (torch.stack(starts).mean() + torch.stack(ends).mean()) / 2
+    torch.testing.assert_close(ours(**padded_batch(), **answers).loss, expected)
+
+
+def test_multiple_choice_equals_berts(tiny_config):
+    theirs, ours = twins("ForMultipleChoice", tiny_config)
+    inputs = {name: x.reshape(2, 2, -1) for name, x in padded_batch().items()}
+    same_loss_and_gradients(theirs, ours, inputs, {"labels": torch.tensor([1, 0])})
+
+
+HEADS = {
+    MyBertForSequenceClassification: {"labels": torch.tensor([0, 2, 1, 1])},
+    MyBertForTokenClassification: {},
+    MyBertForQuestionAnswering: {
+        "start_positions": torch.tensor([0, 3, 1, 5]),
+        "end_positions": torch.tensor([8, 3, 2, 1]),
+    },
+    MyBertForMultipleChoice: {"labels": torch.tensor([1, 0])},
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("head", HEADS)
+def test_packed_batches_give_the_numbers_of_padded_ones(tiny_config, head, backend):
+    tiny_config.num_labels = 3
+    model = head(tiny_config).eval()
+    model.set_attn_implementation(backend)
+    batch, labels = padded_batch(), dict(HEADS[head])
+    packed, packed_labels = packed_batch(batch), dict(labels)
+    real = batch["attention_mask"].bool()
+    if head is MyBertForTokenClassification:
+        labels["labels"] = torch.where(real, batch["input_ids"] % 3, -100)
+        packed_labels["labels"] = labels["labels"][real][None]
+    if head is MyBertForMultipleChoice:
+        batch = {name: x.reshape(2, 2, -1) for name, x in batch.items()}
+    padded, packed = model(**batch, **labels), model(**packed, **packed_labels)
+    torch.testing.assert_close(packed.loss, padded.loss)
+    for name in ("logits", "start_logits", "end_logits"):
+        if name in padded:
+            scores = padded[name]
+            expected = scores[real][None] if scores.shape[:2] == real.shape else scores
+            torch.testing.assert_close(packed[name], expected)
+
+
+@pytest.mark.parametrize("head", [MyBertForSequenceClassification, MyBertForTokenClassification])
+def test_parts_of_a_batch_add_up_to_the_whole_when_the_count_is_given(tiny_config, head):
+    tiny_config.num_labels = 3
+    model, batch = head(tiny_config).eval(), padded_batch()
+    labels = torch.tensor([0, 2, 1, 1])
+    if head is MyBertForTokenClassification:
+        labels = torch.where(batch["attention_mask"].bool(), batch["input_ids"] % 3, -100)
+    count = (labels != -100).sum()
+    parts = [
+        model(**{k: x[rows] for k, x in batch.items()}, labels=labels[rows], num_items_in_batch=count).loss
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    torch.testing.assert_close(sum(parts), model(**batch, labels=labels).loss)
+
+
+def test_classifier_dropout_is_the_heads_own(tiny_config):
+    tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
+    tiny_config.classifier_dropout = 0.5
+    for head in (MyBertForSequenceClassification, MyBertForTokenClassification):
+        model = head(tiny_config).train()
+        assert model.dropout.p == 0.5
+        assert not torch.equal(model(**padded_batch()).logits, model(**padded_batch()).logits)
+    tiny_config.classifier_dropout = None
+    assert MyBertForSequenceClassification(tiny_config).dropout.p == 0.0
+
+
+@pytest.mark.parametrize("head", [h for h in HEADS if h is not MyBertForMultipleChoice])
+def test_outputs_come_as_transformers_gives_them(tiny_config, head):
+    model = head(tiny_config).eval()
+    embedded = {**padded_batch(), "inputs_embeds": model.get_input_embeddings()(padded_batch()["input_ids"])}
+    del embedded["input_ids"]
+    outputs = model(**embedded, output_hidden_states=True, output_attentions=True)
+    assert len(outputs.hidden_states) == 3 and outputs.attentions[0].shape == (4, 4, 9, 9)
+    as_tuple = model(**embedded, return_dict=False)
+    assert isinstance(as_tuple, tuple)
+    torch.testing.assert_close(as_tuple[0], outputs[0])
