@@ -1,0 +1,142 @@
+"""Ways of transformers to load and change a model: new heads, a new vocabulary, devices, number formats."""
+
+import logging
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModel, AutoModelForPreTraining, AutoModelForSequenceClassification
+
+import modeling_mybert
+from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining, MyBertModel
+
+IDS = torch.tensor([[101, 1010, 2020, 3030, 102]])
+NEW = {
+    "AutoModelForSequenceClassification": {"classifier.weight", "classifier.bias"},
+    "AutoModelForTokenClassification": {"classifier.weight", "classifier.bias"},
+    "AutoModelForQuestionAnswering": {"qa_outputs.weight", "qa_outputs.bias"},
+    "AutoModelForMultipleChoice": {"classifier.weight", "classifier.bias"},
+}
+
+
+@pytest.fixture(scope="module")
+def pretrained(bert_folders, tmp_path_factory):
+    """What pretraining leaves: both of its heads."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    MyBertForPreTraining.from_pretrained(bert_folders("MyBertForPreTraining")).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("auto", NEW)
+def test_a_new_head_on_a_pretrained_encoder_is_reported_as_new(pretrained, auto, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level("WARNING", logger="transformers"):
+        model, report = getattr(transformers, auto).from_pretrained(pretrained, output_loading_info=True)
+    assert type(model).__name__ == AUTO_MAP[auto].split(".")[1]
+    assert report["missing_keys"] == NEW[auto]
+    assert all(name in caplog.text for name in NEW[auto])
+    assert "MISSING" in caplog.text
+    with torch.no_grad():
+        encoder, expected = (
+            model.bert.eval()(IDS),
+            AutoModelForPreTraining.from_pretrained(pretrained).eval().bert(IDS),
+        )
+    assert torch.equal(encoder.last_hidden_state, expected.last_hidden_state)
+
+
+def test_a_number_of_labels_may_be_given_with_the_new_head(pretrained):
+    model = AutoModelForSequenceClassification.from_pretrained(pretrained, num_labels=7)
+    assert model(IDS).logits.shape == (1, 7)
+
+
+@pytest.mark.parametrize("model_class", [MyBertForPreTraining, MyBertForMaskedLM])
+@pytest.mark.parametrize("size", [30529, 9000])
+def test_a_resized_vocabulary_keeps_the_old_words_and_the_ties(pretrained, model_class, size, tmp_path):
+    model = model_class.from_pretrained(pretrained).eval()
+    with torch.no_grad():
+        before = model(IDS)[0]
+        model.resize_token_embeddings(size)
+        after = model(IDS)[0]
+    common = min(size, before.shape[-1])
+    assert after.shape[-1] == size == model.config.vocab_size
+    assert torch.equal(before[..., :common], after[..., :common])
+    assert tied(model)
+    model.save_pretrained(tmp_path)
+    again, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["mismatched_keys"]
+    assert tied(again)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(IDS)[0], after)
+
+
+def tied(model) -> bool:
+    head = model.cls.predictions
+    size = model.config.vocab_size
+    return (
+        head.decoder.weight is model.bert.embeddings.word_embeddings.weight
+        and head.decoder.bias is head.bias
+        and head.decoder.out_features == size == len(head.bias) == len(head.decoder.weight)
+    )
+
+
+def test_a_resized_model_is_trained_in_one_piece(pretrained):
+    model = MyBertForMaskedLM.from_pretrained(pretrained)
+    model.resize_token_embeddings(30523)
+    model(torch.tensor([[101, 30522, 102]]), labels=torch.tensor([[-100, 30522, -100]])).loss.backward()
+    assert model.cls.predictions.bias.grad[30522] < 0
+    assert model.bert.embeddings.word_embeddings.weight.grad[30522].abs().sum() > 0
+
+
+@pytest.mark.parametrize("everything", [True, False], ids=["everything", "one layer"])
+def test_every_head_runs_from_disk(head, everything, bert_folders, inputs_of, tmp_path):
+    model_class, batch = getattr(modeling_mybert, head), inputs_of(head)
+    whole = model_class.from_pretrained(bert_folders(head)).eval()
+    whole.save_pretrained(tmp_path / "saved")
+    if everything:
+        device_map = {"": "disk"}
+    else:
+        prefix = "" if head == "MyBertModel" else "bert."
+        modules = {name.removesuffix(".weight").removesuffix(".bias") for name in whole.state_dict()}
+        device_map = {name: "disk" if name.startswith(f"{prefix}encoder.layer.0.") else "cpu" for name in modules}
+    split = model_class.from_pretrained(
+        tmp_path / "saved", device_map=device_map, offload_folder=tmp_path / "offload"
+    ).eval()
+    devices = {parameter.device.type for parameter in split.parameters()}
+    assert devices == ({"meta"} if everything else {"meta", "cpu"})
+    with torch.no_grad():
+        expected, found = whole(**batch), split(**batch)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.parametrize("device_map", ["cpu", "auto"])
+def test_a_device_map_by_name_changes_no_output(pretrained, device_map):
+    placed = AutoModelForPreTraining.from_pretrained(pretrained, device_map=device_map).eval()
+    plain = AutoModelForPreTraining.from_pretrained(pretrained).eval()
+    with torch.no_grad():
+        found = placed(IDS.to(placed.device)).prediction_logits.cpu()
+        assert (found - plain(IDS).prediction_logits).abs().max() < 1e-4
+
+
+def test_layers_that_do_not_fit_go_to_disk_of_themselves(pretrained, tmp_path):
+    room = {"cpu": 3_960_000}  # the embeddings and little more
+    split = AutoModel.from_pretrained(pretrained, device_map="auto", max_memory=room, offload_folder=tmp_path).eval()
+    assert set(split.hf_device_map.values()) == {"cpu", "disk"}
+    with torch.no_grad():
+        expected = MyBertModel.from_pretrained(pretrained).eval()(IDS)
+        assert torch.equal(split(IDS).last_hidden_state, expected.last_hidden_state)
+
+
+@pytest.mark.parametrize("argument", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, "bfloat16"])
+def test_weights_are_read_in_the_number_format_asked_for_and_keep_it(pretrained, argument, dtype, tmp_path):
+    model = AutoModelForPreTraining.from_pretrained(pretrained, **{argument: dtype}).eval()
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+    with torch.no_grad():
+        found = model(IDS).prediction_logits
+        expected = AutoModelForPreTraining.from_pretrained(pretrained).eval()(IDS).prediction_logits
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - expected).abs().max() < 0.05 * expected.abs().max()
+    model.save_pretrained(tmp_path)
+    assert AutoModelForPreTraining.from_pretrained(tmp_path, dtype="auto").dtype == torch.bfloat16
+    assert AutoModelForPreTraining.from_pretrained(tmp_path, dtype=torch.float32).dtype == torch.float32

@@ -1,0 +1,251 @@
+"""The question-answering pipeline against brute force over all spans of all windows, scored by transformers' BERT."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer, pipeline
+
+from modeling_mybert import MyBertForMaskedLM, MyBertForQuestionAnswering, MyBertQuestionAnsweringPipeline
+from tokenization import MyBertTokenizer
+
+QUESTION = "Who keeps the doctor away?"
+CONTEXT = (
+    "An apple a day keeps the doctor away, says Zoë of 東京大学. The naïve professor — unimpressed — prefers "
+    "déjà-vu, [SEP] cheese, and 한국 tea. "
+) * 3
+
+
+@pytest.fixture(scope="module")
+def bert_folder(minilm_folder, tmp_path_factory):
+    """A BERT with a question-answering head whose logits differ widely."""
+    torch.manual_seed(3)
+    folder = tmp_path_factory.mktemp("bert")
+    config = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        initializer_range=0.7,
+    )
+    BertForQuestionAnswering(config).save_pretrained(folder)
+    BertTokenizer.from_pretrained(minilm_folder).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answer(bert_folder) -> MyBertQuestionAnsweringPipeline:
+    model = MyBertForQuestionAnswering.from_pretrained(bert_folder)
+    return pipeline("question-answering", model=model, tokenizer=MyBertTokenizer.from_pretrained(bert_folder))
+
+
+def brute_force(folder, question, context, length, stride, longest, threshold=None) -> tuple[list[dict], float]:
+    """All answers, the best first, and the score of no answer; one window and one span at a time."""
+    model, tokenizer = BertForQuestionAnswering.from_pretrained(folder).eval(), BertTokenizer.from_pretrained(folder)
+    plain = {"add_special_tokens": False, "split_special_tokens": True}
+    question_ids = tokenizer(question, **plain)["input_ids"]
+    encoding = tokenizer(context, return_offsets_mapping=True, **plain)
+    ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
+    room = length - len(question_ids) - 3
+    spans, no_answer, begin = {}, math.inf, 0
+    while True:
+        part = ids[begin : begin + room]
+        head = [tokenizer.cls_token_id, *question_ids, tokenizer.sep_token_id]
+        tokens = [*head, *part, tokenizer.sep_token_id]
+        types = [0] * len(head) + [1] * (len(part) + 1)
+        with torch.no_grad():
+            output = model(torch.tensor([tokens]), token_type_ids=torch.tensor([types]))
+        start, end = output.start_logits[0].tolist(), output.end_logits[0].tolist()
+        no_answer = min(no_answer, start[0] + end[0])
+        for first in range(len(part)):
+            for last in range(first, min(len(part), first + longest)):
+                left = math.inf if begin == 0 else first
+                right = math.inf if begin + room >= len(ids) else len(part) - 1 - last
+                score = start[len(head) + first] + end[len(head) + last]
+                span = (begin + first, begin + last)
+                if span not in spans or min(left, right) > spans[span][0]:
+                    spans[span] = (min(left, right), score)
+        if begin + room >= len(ids):
+            break
+        begin += room - stride
+    logits = {span: score for span, (_, score) in spans.items()}
+    assert len(logits) == sum(min(longest, len(ids) - first) for first in range(len(ids)))  # none is lost
+    best = max(logits.values())
+    if threshold is not None:
+        logits[None] = no_answer - threshold
+    total = sum(math.exp(logit - best) for logit in logits.values())
+    found = {}
+    for span, logit in sorted(logits.items(), key=lambda item: -item[1]):
+        where = (0, 0) if span is None else (offsets[span[0]][0], offsets[span[1]][1])
+        found.setdefault(where, math.exp(logit - best) / total)
+    answers = [
+        {"score": score, "start": start, "end": end, "answer": context[start:end]}
+        for (start, end), score in found.items()
+    ]
+    return answers, no_answer - best
+
+
+def same(found: list[dict], expected: list[dict]) -> bool:
+    return len(found) == len(expected) and all(
+        (a["start"], a["end"], a["answer"]) == (b["start"], b["end"], b["answer"])
+        and math.isclose(a["score"], b["score"], rel_tol=1e-3)
+        for a, b in zip(found, expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "stride", "longest"), [(128, 20, 15), (40, 20, 15), (40, 14, 15), (24, 12, 1), (60, 30, 30)]
+)
+@pytest.mark.parametrize("threshold", [None, -2.5, 12.0])
+def test_n_best_answers_are_those_of_brute_force(answer, bert_folder, length, stride, longest, threshold):
+    expected, no_answer = brute_force(bert_folder, QUESTION, CONTEXT, length, stride, longest, threshold)
+    found = answer(
+        question=QUESTION,
+        context=CONTEXT,
+        top_k=12,
+        max_seq_len=length,
+        doc_stride=stride,
+        max_answer_len=longest,
+        no_answer_threshold=threshold,
+    )
+    assert same(found, expected[:12])
+    assert all(math.isclose(a["no_answer_score"], no_answer, abs_tol=1e-3) for a in found)
+    assert all(CONTEXT[a["start"] : a["end"]] == a["answer"] for a in found)
+
+
+def test_a_stride_too_small_for_the_answers_is_widened_so_that_none_falls_between_windows(answer, bert_folder):
+    expected, _ = brute_force(bert_folder, QUESTION, CONTEXT, 40, 19, 20)
+    found = answer(question=QUESTION, context=CONTEXT, top_k=5, max_seq_len=40, doc_stride=0, max_answer_len=20)
+    assert same(found, expected[:5])
+
+
+def test_every_answer_there_is_comes_once_and_their_scores_sum_to_one(answer):
+    found = answer(question="Who?", context="한국 Zoë ate.", top_k=1000, no_answer_threshold=0.0)
+    places = [(a["start"], a["end"]) for a in found]
+    assert len(set(places)) == len(places)
+    assert sorted(a["answer"] for a in found if a["start"] == 3) == ["Zoë", "Zoë ate", "Zoë ate."]
+    whole = answer(question="Who?", context="Zoë ate.", top_k=1000, no_answer_threshold=0.0)
+    assert math.isclose(sum(a["score"] for a in whole), 1, abs_tol=1e-6)
+    assert [a["score"] for a in whole] == sorted((a["score"] for a in whole), reverse=True)
+
+
+@given(
+    st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60),
+    st.sampled_from(["", "Ångström x́ 東京 👩‍👩‍👧 ﬁn e\u0301té ẞ İstanbul "]),
+)
+@settings(max_examples=40, deadline=None)
+def test_an_answer_is_the_text_between_its_offsets_whatever_the_characters(answer, noise, text):
+    context = f"start {noise}{text * 6}"
+    for found in answer(question="What?", context=context, top_k=5, max_seq_len=32, doc_stride=8, max_answer_len=4):
+        assert found["answer"] == context[found["start"] : found["end"]]
+        assert found["answer"].strip()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_batches_and_ways_to_ask_change_no_answer(answer, side, monkeypatch):
+    monkeypatch.setattr(answer.tokenizer, "padding_side", side)
+    asked = [{"question": q, "context": c} for q in ("Who?", QUESTION) for c in (CONTEXT, "Nobody.", CONTEXT[:90])]
+    options = {"max_seq_len": 48, "doc_stride": 16, "max_answer_len": 8, "top_k": 3}
+    one_by_one = [answer(example, **options) for example in asked]
+    questions, contexts = ([example[name] for example in asked] for name in ("question", "context"))
+    for found in (
+        answer(asked, batch_size=4, **options),
+        list(answer((example for example in asked), batch_size=3, **options)),
+        answer(question=questions, context=contexts, batch_size=5, **options),
+    ):
+        assert all(same(a, b) for a, b in zip(found, one_by_one, strict=True))
+    assert same(answer(question=["Who?"], context="Nobody.", **options)[0], one_by_one[1])
+    assert answer([]) == []
+
+
+def test_the_threshold_of_the_configuration_holds_unless_another_is_given(answer, monkeypatch):
+    ask = {"question": QUESTION, "context": CONTEXT}
+    margin = answer(ask)["no_answer_score"]
+    assert answer(ask)["answer"]
+    monkeypatch.setattr(answer.model.config, "no_answer_threshold", margin - 0.01, raising=False)
+    assert answer(ask)["answer"] == ""
+    assert answer(ask, no_answer_threshold=margin + 0.01)["answer"] != ""
+    assert answer(ask, no_answer_threshold=math.inf)["answer"] != ""
+
+
+def test_a_literal_separator_in_the_question_opens_no_context(answer):
+    context = "The answer stands here."
+    found = answer(question="one [SEP] two [SEP] three?", context=context, top_k=50)
+    assert all(a["answer"] == context[a["start"] : a["end"]] for a in found)
+    assert max(a["end"] for a in found) <= len(context)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "message"),
+    [
+        ({"question": "", "context": "x"}, {}, "question must be a string with text in it"),
+        ({"question": "q", "context": " "}, {}, "context must be a string with text in it"),
+        ({"question": "q"}, {}, "needs a question and a context"),
+        ({"question": "q", "context": "\u200d"}, {}, "no token"),
+        ({"question": "q " * 50, "context": "x"}, {"max_seq_len": 40}, "50 tokens and leaves no room"),
+        ({"question": "q", "context": "x"}, {"max_seq_len": 129}, "more than the 128 positions"),
+        ({"question": "q", "context": "x"}, {"top_k": 0}, "top_k must be at least 1"),
+        (None, {"question": ["a", "b"], "context": ["c"]}, "2 questions but 1 contexts"),
+        (None, {"question": "a"}, "give question and context"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(answer, asked, options, message):
+    with pytest.raises(ValueError, match=message):
+        answer(asked, **options)
+
+
+def test_a_model_without_the_head_is_refused(tiny_config, bert_folder):
+    with pytest.raises(ValueError, match="MyBertForMaskedLM has no question-answering head"):
+        MyBertQuestionAnsweringPipeline(
+            model=MyBertForMaskedLM(tiny_config), tokenizer=BertTokenizer.from_pretrained(bert_folder)
+        )
+
+
+STRANGER = """
+import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
+import json
+from transformers import pipeline
+asked = json.loads(sys.stdin.read())
+for folder, other, task in (("saved", "again", "question-answering"), ("again", "third", None)):
+    answer = pipeline(task, model=folder, trust_remote_code=True)
+    print(json.dumps(answer(**asked)))
+    str(answer.model.config)
+    answer.model.save_pretrained(other)
+    answer.tokenizer.save_pretrained(other)
+"""
+
+
+def test_a_saved_folder_answers_in_a_process_without_this_project_and_so_does_what_that_saves(answer, tmp_path):
+    answer.save_pretrained(tmp_path / "whole")
+    answer.model.save_pretrained(tmp_path / "saved")
+    answer.tokenizer.save_pretrained(tmp_path / "saved")
+    asked = {"question": QUESTION, "context": CONTEXT, "top_k": 3, "max_seq_len": 48, "batch_size": 2}
+    expected = answer(**asked)
+    (tmp_path / "stranger.py").write_text(STRANGER)
+    run = subprocess.run(
+        [sys.executable, "-P", "stranger.py"],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(found) == 2
+    assert all(same(answers, expected) for answers in found)
+    for folder in ("whole", "saved", "again", "third"):
+        config = json.loads((tmp_path / folder / "config.json").read_text())
+        assert list(config["custom_pipelines"]) == ["question-answering"]
+        assert (tmp_path / folder / "question_answering_mybert.py").is_file()
+
+
+def test_a_checkpoint_without_the_head_promises_no_answers(answer, tmp_path):
+    MyBertForMaskedLM(answer.model.config).save_pretrained(tmp_path)
+    assert "custom_pipelines" not in json.loads((tmp_path / "config.json").read_text())
