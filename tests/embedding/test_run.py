@@ -1,8 +1,7 @@
-"""`mybert embed` on files and standard input, in a real process, to every format."""
+"""`mybert embed` on files and standard input, to every format."""
 
+import io
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -80,14 +79,9 @@ def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_
     assert np.load(tmp_path / "v.npy").shape == (30, 384)
 
 
-def test_standard_input_in_a_process_of_its_own(minilm_folder, tmp_path, embedder):
-    subprocess.run(
-        [sys.executable, "-m", "mybert.cli", "embed", minilm_folder, "-", "--output", "v.npy", "--device", "cpu"],
-        input="\n".join(LINES).encode(),
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
+def test_standard_input_is_read_line_by_line(minilm_folder, tmp_path, embedder, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
+    assert run(minilm_folder, "-", "--output", tmp_path / "v.npy") == 0
     assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["v.npy", "v.npy.manifest.json"]
 
