@@ -20,11 +20,18 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, refuse_existing, staged_folder, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.corpus.blocks import block_to_examples, example_schema
-from mybert.corpus.documents import StoredDocuments, group_in_blocks, held_out, read_stored, store_documents
+from mybert.corpus.documents import (
+    StoredDocuments,
+    even_order,
+    group_in_blocks,
+    held_out,
+    read_stored,
+    store_documents,
+)
 from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.sources import Source, find_sources, read_documents
-from mybert.corpus.wordpiece import load_plain_tokenizer, load_wordpiece, plain_tokenizer
+from mybert.corpus.wordpiece import load_plain_tokenizer, load_wordpiece
 
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 500
 _MOST_UNKNOWN = 0.5
@@ -66,7 +73,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
         )
         stored = store_documents(documents, scratch / "documents.arrow", settings)
         validation, training = held_out(stored, settings)
-        _check_fit(stored.path, training, tokenizer, settings.tokenizer)
+        _check_fit(stored.path, training, folder / "tokenizer", settings.tokenizer)
         blocks = _blocks(stored, "validation", validation, 1)
         held = len(blocks)
         blocks += _blocks(stored, "training", training, settings.dupe_factor)
@@ -93,11 +100,13 @@ def build_corpus(settings: CorpusSettings) -> Path:
 
 
 def _blocks(stored: StoredDocuments, part: str, order: np.ndarray, dupes: int) -> list[dict]:
-    """Rows for `_make_examples`."""
-    return [
+    """Rows for `_make_examples`, in an order of which any stretch means about as much work as another as long."""
+    lengths = stored.lengths[order]
+    blocks = [
         {"key": f"{part}-{number}", "documents": order[start:end], "dupes": dupes}
-        for number, (start, end) in enumerate(group_in_blocks(stored.lengths[order]))
+        for number, (start, end) in enumerate(group_in_blocks(lengths))
     ]
+    return [blocks[i] for i in even_order([int(stored.lengths[block["documents"]].sum()) for block in blocks])]
 
 
 def _map_blocks(blocks: list[dict], path: Path, folder: Path, settings: CorpusSettings):
@@ -151,13 +160,13 @@ def _one_thread_a_process() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _check_fit(path: Path, documents: np.ndarray, tokenizer, name: str) -> None:
+def _check_fit(path: Path, documents: np.ndarray, tokenizer: Path, name: str) -> None:
     """
     Raises:
         UserError: most of what the tokenizer finds in the first documents is unknown to it.
     """
     texts, _ = read_stored(str(path), documents[:_SAMPLE_DOCUMENTS])
-    plain = plain_tokenizer(tokenizer)
+    plain = _plain_tokenizer(str(tokenizer))  # loaded here, it is there already in the processes forked later
     sample = [text[:_SAMPLE_CHARACTERS] for text in texts]
     found = [encoding.ids for encoding in plain.backend.encode_batch_fast(sample, add_special_tokens=False)]
     total = sum(map(len, found))
@@ -165,7 +174,7 @@ def _check_fit(path: Path, documents: np.ndarray, tokenizer, name: str) -> None:
     if unknown > _MOST_UNKNOWN * total:
         raise UserError(
             f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are "
-            f"{tokenizer.unk_token}; train one on them by `mybert tokenizer`"
+            "[UNK]; train one on them by `mybert tokenizer`"
         )
 
 

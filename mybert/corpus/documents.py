@@ -2,9 +2,9 @@
 
 import functools
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -173,3 +173,16 @@ def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
             start = blocks.pop()[0]
         blocks.append((start, len(lengths)))
     return blocks
+
+
+def even_order(sizes: Sequence[int]) -> list[int]:
+    """An order of `sizes`, given as indices, whose running sum stays near its average: processes get even shares."""
+    waiting = sorted((size, index) for index, size in enumerate(sizes))
+    average = sum(sizes) / max(1, len(sizes))
+    order, missing = [], 0.0
+    while waiting:
+        missing += average
+        size, index = waiting.pop(min(bisect_left(waiting, (missing, -1)), len(waiting) - 1))
+        order.append(index)
+        missing -= size
+    return order

@@ -86,11 +86,11 @@ def segment_pairs(
     for document in range(len(documents.identities)):
         target = max_tokens
         if is_short := rng.random() < short_seq_prob:
-            target = rng.randint(2, max_tokens)
+            target = _between(2, max_tokens, rng)
         start, last = documents.bounds[document], documents.bounds[document + 1]
         while start < last:
             end = documents.reach(start, target, last)
-            middle = rng.randint(start + 1, end - 1) if end - start > 1 else end
+            middle = _between(start + 1, end - 1, rng) if end - start > 1 else end
             b = (middle, end)
             is_random = middle == end or rng.random() < 0.5
             if is_random:
@@ -111,7 +111,7 @@ def full_sentences(
     for first, last in pairwise(documents.bounds):
         target = max_tokens
         if is_short := rng.random() < short_seq_prob:
-            target = rng.randint(2, max_tokens)
+            target = _between(2, max_tokens, rng)
         start, end = documents.offsets[first], documents.offsets[last]
         sentence = first
         while start < end:
@@ -126,8 +126,8 @@ def _in_another_document(documents: TokenisedDocuments, document: int, start, mi
     identities, bounds = documents.identities, documents.bounds
     other = document
     while identities[other] == identities[document]:
-        other = rng.randrange(len(identities))
-    first = rng.randrange(bounds[other], bounds[other + 1])
+        other = _between(0, len(identities) - 1, rng)
+    first = _between(bounds[other], bounds[other + 1] - 1, rng)
     return first, documents.reach(first, wanted, bounds[other + 1])
 
 
@@ -137,7 +137,7 @@ def _elsewhere_in_document(documents: TokenisedDocuments, document: int, start: 
     before, after = start - low, max(0, high - (middle + 1))
     if not before + after:
         return None
-    place = rng.randrange(before + after)
+    place = _between(0, before + after - 1, rng)
     if place < before:
         return low + place, documents.reach(low + place, wanted, start)
     first = middle + 1 + place - before
@@ -157,6 +157,11 @@ def _truncated(offsets, a, b, is_random: bool, is_short: bool, max_tokens: int, 
         a, a_end = a + front_a, a_end - (cut_a - front_a)
         b, b_end = b + front_b, b_end - (cut - cut_a - front_b)
     return Pair(a, a_end, b, b_end, is_random, is_short, cut)
+
+
+def _between(low: int, high: int, rng: random.Random) -> int:
+    """`rng.randint`, several times as fast; over ranges this small its bias is below 2**-30."""
+    return low + int(rng.random() * (high - low + 1))
 
 
 def _heads(tosses: int, rng: random.Random) -> int:
