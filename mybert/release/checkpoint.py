@@ -1,0 +1,140 @@
+"""A BERT or MyBERT checkpoint, loaded whole: by the head that it was saved from, with its tokenizer."""
+
+import contextlib
+import json
+import pickle
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers.utils import logging
+
+import modeling_mybert
+from modeling_mybert import MyBertConfig, MyBertForPreTraining, MyBertModel, MyBertPreTrainedModel
+from mybert.common.errors import UserError
+from mybert.common.manifest import fingerprint
+from tokenization import MyBertTokenizer
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """
+    Attributes:
+        name: the folder or Hub name.
+        model: in evaluation mode.
+        tokenizer: None where the folder has none.
+        left_out: names of the weights that the model has no place for.
+    """
+
+    name: str
+    model: MyBertPreTrainedModel
+    tokenizer: MyBertTokenizer | None
+    left_out: list[str]
+
+
+def load_checkpoint(name: str) -> Checkpoint:
+    """
+    Args:
+        name: folder or Hub name of a MyBERT or BERT checkpoint, its weights in safetensors or PyTorch's format.
+
+    Raises:
+        UserError: it cannot be read, has no such head, lacks weights, holds code, or its tokenizer has more tokens
+            than its model.
+    """
+    with explain_unreadable(name):
+        model, missing, left_out = _load(_named_class(name), name)
+        if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased calls itself a masked language model
+            whole = _load(MyBertForPreTraining, name)
+            model, missing, left_out = (model, missing, left_out) if whole[1] or whole[2] else whole
+        if missing:
+            raise UserError(
+                f"checkpoint {name} lacks {len(missing)} weights of {type(model).__name__}, such as {missing[0]}; "
+                "they would be random"
+            )
+        tokenizer = _tokenizer(name)
+    if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
+        raise UserError(
+            f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {model.config.vocab_size}; one of them "
+            "is of another checkpoint"
+        )
+    return Checkpoint(name, model.eval(), tokenizer, left_out)
+
+
+def _named_class(name: str) -> type[MyBertPreTrainedModel]:
+    architecture = (MyBertConfig.from_pretrained(name).architectures or [MyBertModel.__name__])[0]
+    ours = architecture if architecture.startswith("My") else f"My{architecture}"
+    if not hasattr(modeling_mybert, ours):
+        raise UserError(f"checkpoint {name} is a {architecture}, which MyBERT has no counterpart of")
+    return getattr(modeling_mybert, ours)
+
+
+def _load(cls: type[MyBertPreTrainedModel], name: str) -> tuple[MyBertPreTrainedModel, list[str], list[str]]:
+    """The model, the weights it lacks, and those it has no place for."""
+    model, report = cls.from_pretrained(name, output_loading_info=True)
+    missing = sorted(report["missing_keys"])
+    if cls is MyBertModel and missing and all(key.startswith("pooler.") for key in missing):
+        model.pooler, missing = None, []
+    # position_ids: a constant that older versions of transformers wrote
+    return model, missing, sorted(key for key in report["unexpected_keys"] if not key.endswith("position_ids"))
+
+
+def _tokenizer(name: str) -> MyBertTokenizer | None:
+    if Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES):
+        return None
+    return MyBertTokenizer.from_pretrained(name)
+
+
+def identity(name: str) -> dict[str, str]:
+    """What a manifest says of a checkpoint: its path, and the fingerprint of a folder."""
+    return {"path": name} | ({"sha256": fingerprint(name)} if Path(name).is_dir() else {})
+
+
+def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
+    """Puts beside the weights what belongs to them: the tokenizer, and the modules of sentence-transformers."""
+    if checkpoint.tokenizer is not None:
+        checkpoint.tokenizer.save_pretrained(folder)
+    modules = Path(checkpoint.name) / "modules.json"
+    if not modules.is_file():
+        return
+    for path in (modules, *modules.parent.glob("*sentence*.json")):
+        shutil.copy(path, folder)
+    for module in json.loads(modules.read_text(encoding="utf-8")):
+        if module["path"] and (modules.parent / module["path"]).is_dir():  # a module without settings has no folder
+            shutil.copytree(modules.parent / module["path"], folder / module["path"])
+
+
+def said_of(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Rows for a closing table: what was not found, and what was not taken along."""
+    rows = []
+    if checkpoint.tokenizer is None:
+        rows.append(("tokenizer", "none: the checkpoint has none"))
+    if checkpoint.left_out:
+        rows.append((f"left out, {len(checkpoint.left_out)} weights", ", ".join(checkpoint.left_out)))
+    return rows
+
+
+@contextlib.contextmanager
+def explain_unreadable(name: str) -> Iterator[None]:
+    """Turns what transformers and torch say to a checkpoint they cannot read into one line, and mutes their report."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    except UserError:
+        raise
+    except pickle.UnpicklingError as error:  # only tensors are unpickled (torch.load's weights_only)
+        refused = next((line for line in str(error).splitlines() if "GLOBAL" in line), "not a file of tensors")
+        raise UserError(
+            f"checkpoint {name}: its PyTorch weights are refused, since they hold more than tensors and reading them "
+            f"might run a stranger's code ({refused.strip()}); ask for a copy in safetensors"
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
+    finally:
+        logging.set_verbosity(before)
