@@ -12,6 +12,8 @@ COMMANDS = {
     "corpus": ("mybert.corpus.build", "documents → MLM + NSP examples"),
     "pretrain": ("mybert.pretraining.run", "examples → pretrained checkpoint"),
     "embed": ("mybert.embedding.run", "texts → vectors of texts or of words in context"),
+    "export": ("mybert.release.export", "checkpoint → plain BERT folder, or ONNX (also int8)"),
+    "import": ("mybert.release.import_bert", "BERT of transformers or Google → MyBERT folder"),
     "quickstart": ("mybert.quickstart", "the whole life of a small BERT on the documentation inside Python"),
 }
 
