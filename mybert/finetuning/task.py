@@ -1,0 +1,201 @@
+"""What every task says of itself: its columns, features, head and metric. One module a task, one class in it."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertConfig
+from mybert.common.errors import UserError
+from mybert.finetuning.settings import TaskSettings
+
+ROW = "row"  # the column of features that says which row, from 0, each of them is of
+LOWER_IS_BETTER = frozenset({"loss", "mse", "mae"})  # of every other metric, more is better
+
+
+class Problem(NamedTuple):
+    """A row that cannot be used.
+
+    Attributes:
+        row: which, from 0.
+        message: what was found and what was expected.
+    """
+
+    row: int
+    message: str
+
+
+class Matrix(NamedTuple):
+    """How often what was confused with what.
+
+    Attributes:
+        names: the labels.
+        counts: (labels, labels) integers: rows are what is true, columns what was predicted.
+    """
+
+    names: list[str]
+    counts: np.ndarray
+
+
+class Task(ABC):
+    """A kind of fine-tuning.
+
+    Rows are a `datasets.Dataset` whose columns have the canonical names that are the keys of `inputs` and `targets`.
+    Features are what the model reads: one or several for each row, with the column `row`.
+
+    Args:
+        settings: what the user chose; `with_defaults` has filled them in.
+        config: of the model; `configure` writes the labels into that of a new one, and evaluation and prediction read
+            them there.
+
+    Attributes:
+        name: as `--task` has it.
+        head: the model's class.
+        inputs, targets: canonical name of each column and the names under which it is looked for, best first.
+        optional: columns that rows may lack.
+        defaults: what the task takes for settings that were not given.
+    """
+
+    name: ClassVar[str]
+    head: ClassVar[type[PreTrainedModel]]
+    inputs: ClassVar[Mapping[str, tuple[str, ...]]]
+    targets: ClassVar[Mapping[str, tuple[str, ...]]]
+    optional: ClassVar[frozenset[str]] = frozenset()
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
+
+    def __init__(self, settings: TaskSettings, config: MyBertConfig):
+        self.settings, self.config = settings, config
+
+    # Rows
+
+    def read(self, path: Path) -> Dataset | None:
+        """The rows of a file in a format that this task alone knows, or None to leave it to `datasets`.
+
+        Raises:
+            UserError: the file is in that format, but broken; the message names file and line.
+        """
+        return None
+
+    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+        """The columns that the task needs, under their canonical names.
+
+        Args:
+            source: the file, for messages.
+            labelled: whether `targets` are required; without, they are left out.
+
+        Raises:
+            UserError: a column is neither given nor found.
+        """
+        found = self.find_columns(dataset.column_names, source, labelled)
+        return dataset.select_columns(list(found.values())).rename_columns(
+            {column: role for role, column in found.items() if column != role}
+        )
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        """Canonical name → column: as given by `--columns`, else by the names in `inputs` and `targets`."""
+        wanted = {**self.inputs, **(self.targets if labelled else {})}
+        given = self.settings.given_columns()
+        for role, column in given.items():
+            if role not in {**self.inputs, **self.targets}:
+                known = ", ".join([*self.inputs, *self.targets])
+                raise UserError(f"--columns {role}={column}: {self.name} has the columns {known}")
+            if role in wanted and column not in names:
+                raise UserError(f"{source} has no column {column!r}; there are {', '.join(names)}")
+        found = {role: column for role, column in given.items() if role in wanted}
+        for role, candidates in wanted.items():
+            free = [name for name in candidates if name in names and name not in found.values()]
+            if role not in found and free:
+                found[role] = free[0]
+            elif role not in found and role not in self.optional:
+                raise UserError(
+                    f"{source} has no column for {role!r} (looked for {', '.join(candidates)}; there are "
+                    f"{', '.join(names)}); name it by --columns {role}=COLUMN"
+                )
+        return found
+
+    @abstractmethod
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        """What is wrong in rows: empty texts, missing labels, spans that do not match …
+
+        Args:
+            training: the rows that labels are taken from; in all others a label must be one of the configuration's.
+                Rows to predict have no column of `targets`.
+        """
+
+    @abstractmethod
+    def balance(self, rows: Dataset) -> Counter:
+        """How often each label occurs; for targets that are no labels, how often each kind of them."""
+
+    @abstractmethod
+    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
+        """For each row all its token ids, special tokens included, nothing cut."""
+
+    # Model
+
+    @abstractmethod
+    def configure(self, rows: Dataset) -> None:
+        """Writes what the training rows decide into `self.config`: `num_labels`, label names, the kind of problem."""
+
+    @abstractmethod
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        """What the model reads.
+
+        Args:
+            training: whether to train on them; a task may train on other features than it predicts from.
+
+        Returns:
+            The model's arguments (with labels, where the rows have them), the column `row`, not decreasing, and what
+            `decode` needs beside. Each row has at least one feature.
+        """
+
+    @abstractmethod
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+        """Makes a batch of features (those columns that the model's `forward` names), padded to the longest."""
+
+    # Results
+
+    @abstractmethod
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """What the model says, one prediction for each row, as `mybert predict` writes it.
+
+        Args:
+            logits: for each feature what the head gave: (num_labels,), (choices,), (S, num_labels), or for answers
+                (S, 2), start and end. S may be larger than the feature: what is beyond it is padding.
+        """
+
+    @abstractmethod
+    def references(self, rows: Dataset) -> list:
+        """What is true, one for each row, as `score` takes it."""
+
+    @property
+    @abstractmethod
+    def best_metric(self) -> str:
+        """The metric that chooses the best checkpoint, by its name in what `score` gives."""
+
+    @abstractmethod
+    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
+        """All metrics of the task."""
+
+    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
+        """Fits what is found on validation rows (a threshold) and writes it into `self.config`."""
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        """Every metric on each of `samples` (samples, rows), which are row numbers drawn with replacement."""
+        drawn = [
+            self.score([predictions[i] for i in sample], [references[i] for i in sample])
+            for sample in samples.tolist()
+        ]
+        return {name: [scores[name] for scores in drawn] for name in drawn[0]}
+
+    @abstractmethod
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        """How wrong each prediction is: 0 is right, more is worse."""
+
+    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+        """The confusion matrix, for tasks that have labels."""
+        return None
