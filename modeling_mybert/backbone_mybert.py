@@ -39,6 +39,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["MyBertEmbeddings", "MyBertLayer"]  # noqa: RUF012 - transformers' own convention
     _supports_sdpa = True
     _supports_flash_attn = True
+    _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"attentions": MyBertSelfAttention}  # noqa: RUF012
 
@@ -113,7 +114,6 @@ class MyBertModel(MyBertPreTrainedModel):
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         self._check(inputs, input_ids, token_type_ids, position_ids)
         layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q)
-        packed = cu_seq_lens_q is not None
         if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
                 f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
@@ -121,9 +121,7 @@ class MyBertModel(MyBertPreTrainedModel):
             )
 
         def ragged(x: Tensor | None) -> Tensor | None:
-            if x is None:
-                return None
-            return x.flatten(0, 1) if packed else layout.from_grid(x.expand(*layout.grid, *x.shape[2:]))
+            return None if x is None else layout.from_batch(x)
 
         positions = layout.positions if position_ids is None else ragged(position_ids)
         hidden_states = self.embeddings(ragged(input_ids), ragged(token_type_ids), positions, ragged(inputs_embeds))
@@ -135,13 +133,10 @@ class MyBertModel(MyBertPreTrainedModel):
             hidden_states, layout, output_hidden_states, output_attentions
         )
 
-        def batched(x: Tensor) -> Tensor:
-            return x[None] if packed else layout.to_grid(x)
-
         return BaseModelOutputWithPooling(
-            last_hidden_state=batched(hidden_states),
+            last_hidden_state=layout.to_batch(hidden_states),
             pooler_output=None if self.pooler is None else self.pooler(hidden_states[layout.first]),
-            hidden_states=tuple(map(batched, all_hidden_states)) if output_hidden_states else None,
+            hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
             attentions=tuple(all_attentions) if output_attentions else None,
         )
 

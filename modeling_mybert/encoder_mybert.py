@@ -122,13 +122,20 @@ class MyBertEncoder(nn.Module):
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """
         Returns:
-            (T, H) the last layer's output; the (T, H) input of each layer and the last output, when asked for; each
-            layer's probabilities (N, A, L, L), when asked for.
+            (T, H) the last layer's output; the input of each layer and the last output in the batch's own form, (B, S,
+            H) or (1, T, H), when asked for; each layer's probabilities (N, A, L, L), when asked for.
         """
-        all_hidden_states, all_attentions = [hidden_states], []
+        all_hidden_states, all_attentions = [], []
+
+        def recorded(hidden_states: Tensor) -> Tensor:
+            if not output_hidden_states:
+                return hidden_states
+            all_hidden_states.append(layout.to_batch(hidden_states))
+            return layout.from_batch(all_hidden_states[-1])  # what is handed out receives gradients, as in BERT
+
+        hidden_states = recorded(hidden_states)
         for layer in self.layer:
             hidden_states, probabilities = layer(hidden_states, layout, output_attentions)
+            hidden_states = recorded(hidden_states)
             all_attentions.append(probabilities)
-            if output_hidden_states:
-                all_hidden_states.append(hidden_states)
         return hidden_states, all_hidden_states, all_attentions

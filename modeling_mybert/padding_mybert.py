@@ -6,9 +6,11 @@ The shape letters of this package:
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 
 @dataclass
@@ -22,6 +24,8 @@ class RaggedLayout:
             4-D mask, bool or additive.
         cu_seq_lens: (N + 1,) int32, where each sequence starts in the ragged order, and T at the end.
         first: (N,) the row of each sequence's first token in the ragged order.
+        packed: the batch's own form is (1, T), not the grid.
+        real: bool (N, L), where every position of the grid is computed but some are padding; else None.
     """
 
     grid: tuple[int, int]
@@ -29,6 +33,8 @@ class RaggedLayout:
     mask: Tensor | None
     cu_seq_lens: Tensor
     first: Tensor
+    packed: bool = False
+    real: Tensor | None = None
 
     def to_grid(self, ragged: Tensor) -> Tensor:
         """(T, …) → (N, L, …), zeros where there is no token."""
@@ -41,6 +47,36 @@ class RaggedLayout:
         """(N, L, …) → (T, …)."""
         flat = padded.flatten(0, 1)
         return flat if self.indices is None else flat.index_select(0, self.indices)
+
+    def to_batch(self, ragged: Tensor) -> Tensor:
+        """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
+        if self.packed:
+            return ragged[None]
+        batch = self.to_grid(ragged)
+        if self.real is None:
+            return batch
+        return batch.masked_fill(~self.real.view(*self.real.shape, *[1] * (batch.dim() - 2)), 0)
+
+    def from_batch(self, batch: Tensor) -> Tensor:
+        """The batch's own form → (T, …); one row of it serves all sequences."""
+        return batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether `cu_seq_lens` alone says what attention may see: there is no mask beyond that of missing tokens."""
+        return self.mask is None or self.indices is not None
+
+    @cached_property
+    def block_mask(self) -> BlockMask:
+        """What flex attention may see among the T tokens, built once a batch (T·T bytes while it is)."""
+        total = self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
+        token = torch.arange(total, device=self.cu_seq_lens.device, dtype=torch.int32)
+        sequence = torch.searchsorted(self.cu_seq_lens, token, right=True)
+
+        def same_sequence(batch, head, query, key):
+            return sequence[query] == sequence[key]
+
+        return create_block_mask(same_sequence, None, None, total, total, device=token.device)
 
     @property
     def positions(self) -> Tensor:
@@ -105,7 +141,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLay
     sequence = torch.searchsorted(cu_seq_lens, token, right=True, out_int32=True).long() - 1
     indices = sequence * max_length + token - cu_seq_lens[sequence]
     mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
-    return RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
+    return RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1], packed=True)
 
 
 def _dense_layout(
@@ -114,4 +150,4 @@ def _dense_layout(
     """Every position of the grid is computed; `real` (N, L) tells where the first token of each row stands."""
     rows = torch.arange(grid[0] + 1, device=device, dtype=torch.int32) * grid[1]
     first = rows[:-1] if real is None else rows[:-1] + real.int().argmax(1)
-    return RaggedLayout(grid, None, mask, rows, first)
+    return RaggedLayout(grid, None, mask, rows, first, real=real)
