@@ -227,9 +227,6 @@ class FinetuningArguments(TrainingArguments):
         default=1, metadata={"help": "How many checkpoints to keep beside the best while training."}
     )
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
-    report_to: str | list[str] | None = field(
-        default="none", metadata={"help": "Where else to log, such as tensorboard."}
-    )
 
     def __post_init__(self):
         super().__post_init__()

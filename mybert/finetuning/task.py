@@ -181,7 +181,7 @@ class Task(ABC):
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         """All metrics of the task."""
 
-    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
+    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:  # noqa: B027 - most tasks tune nothing
         """Fits what is found on validation rows (a threshold) and writes it into `self.config`."""
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:

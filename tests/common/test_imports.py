@@ -14,6 +14,7 @@ ALLOWED = {
     "mybert.corpus": {"modeling_mybert", "tokenization", "mybert.common"},
     "mybert.pretraining": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
     "mybert.release": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
+    "mybert.finetuning": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
     "mybert.embedding": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
 }
 
