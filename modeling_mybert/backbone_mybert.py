@@ -12,7 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
-from .encoder_mybert import MyBertEmbeddings, MyBertEncoder
+from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import check_ids, check_shape
 from .padding_mybert import packed_layout, padded_layout
 
@@ -41,7 +41,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _can_record_outputs = {"attentions": MyBertSelfAttention}  # noqa: RUF012
+    _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
@@ -85,7 +85,7 @@ class MyBertModel(MyBertPreTrainedModel):
         cu_seq_lens_q: Tensor | None = None,
         max_length_q: int | None = None,
         output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool | int | list[int] | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling | tuple:
         """

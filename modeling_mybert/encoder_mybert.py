@@ -117,18 +117,23 @@ class MyBertEncoder(nn.Module):
         self,
         hidden_states: Tensor,
         layout: RaggedLayout,
-        output_hidden_states: bool = False,
+        output_hidden_states: bool | int | list[int] = False,
         output_attentions: bool = False,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    ) -> tuple[Tensor, list[Tensor | None], list[Tensor]]:
         """
+        Args:
+            output_hidden_states: whether to return them; or which ones, counted from either end.
+
         Returns:
             (T, H) the last layer's output; the input of each layer and the last output in the batch's own form, (B, S,
-            H) or (1, T, H), when asked for; each layer's probabilities (N, A, L, L), when asked for.
+            H) or (1, T, H), None where not asked for; each layer's probabilities (N, A, L, L), when asked for.
         """
         all_hidden_states, all_attentions = [], []
+        wanted = _wanted(output_hidden_states, len(self.layer) + 1)
 
         def recorded(hidden_states: Tensor) -> Tensor:
-            if not output_hidden_states:
+            if len(all_hidden_states) not in wanted:
+                all_hidden_states.append(None)
                 return hidden_states
             all_hidden_states.append(layout.to_batch(hidden_states))
             return layout.from_batch(all_hidden_states[-1])  # what is handed out receives gradients, as in BERT
@@ -139,3 +144,11 @@ class MyBertEncoder(nn.Module):
             hidden_states = recorded(hidden_states)
             all_attentions.append(probabilities)
         return hidden_states, all_hidden_states, all_attentions
+
+
+def _wanted(output_hidden_states: bool | int | list[int], count: int) -> set[int]:
+    """Which of `count` hidden states to return; transformers' own meaning of the argument."""
+    if isinstance(output_hidden_states, bool):
+        return set(range(count)) if output_hidden_states else set()
+    indices = [output_hidden_states] if isinstance(output_hidden_states, int) else output_hidden_states
+    return {index % count for index in indices if -count <= index < count}

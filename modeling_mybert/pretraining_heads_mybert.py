@@ -1,13 +1,14 @@
 """The heads of pretraining: masked tokens and next sentences, together or alone (Devlin et al. 2019, section 3.1)."""
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import MaskedLMOutput, NextSentencePredictorOutput
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
@@ -143,7 +144,7 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
         sparse_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         num_pairs_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MyBertForPreTrainingOutput | tuple:
         """
         Args:
@@ -205,7 +206,7 @@ class MyBertForMaskedLM(_MaskedLMMixin, MyBertPreTrainedModel):
         label_positions: Tensor | None = None,
         sparse_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput | tuple:
         """Arguments as in `MyBertForPreTraining.forward`; returns `loss`, `logits`, `hidden_states`, `attentions`."""
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -234,7 +235,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput | tuple:
         """
         Args:

@@ -4,6 +4,8 @@ Modules are named as in transformers' BERT, arguments and outputs too. Every los
 `num_items_in_batch`, which Trainer gives, else their mean: accumulated batches then equal one big batch.
 """
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
@@ -12,6 +14,7 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
@@ -45,7 +48,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | tuple:
         """
         Args:
@@ -109,7 +112,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput | tuple:
         """
         Args:
@@ -149,7 +152,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput | tuple:
         """
         Args:
@@ -229,7 +232,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         labels: Tensor | None = None,
         num_choices: int | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput | tuple:
         """
         Args:

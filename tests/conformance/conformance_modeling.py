@@ -36,7 +36,7 @@ class ModelTester:
     def get_config(self):
         sizes = (
             *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-            *("max_position_embeddings", "type_vocab_size", "num_labels"),
+            *("max_position_embeddings", "type_vocab_size"),
         )
         return self.family.config(**{name: getattr(self, name) for name in sizes})
 
