@@ -1,0 +1,188 @@
+"""A training step of MyBERT beside transformers' BERT: same weights, same examples, interleaved, ratio of medians.
+
+    python benchmarks/training_step.py [--rows mini-full,base-ragged,…] [--dtypes float32] [--pairs 5] [--threads 2]
+
+Both learn masked tokens and next sentences (a label for each sentence in the `finetune` row) with sdpa attention,
+dropout 0.1 and a fused AdamW step. transformers gets batches padded to their longest sequence; MyBERT gets them
+packed, as its collator makes them, but for fine-tuning, where both get the same padded batch. Before any timing, both
+losses and gradients are compared without dropout.
+
+Useful work is counted once for both: matrix products on real tokens and labelled positions, three times the forward
+pass. Its rate stands beside that of bare matrix products of the model's shapes, measured in the same run.
+"""
+
+import argparse
+import contextlib
+import statistics
+import time
+
+import torch
+from rich.progress import track
+from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
+
+from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
+from mybert.common.table import print_table
+from mybert.corpus.sentences import sentence_splitter
+from mybert.corpus.sources import read_documents
+
+ROWS = {
+    "mini-full": ("mini", 32, 128, 128),
+    "mini-ragged": ("mini", 32, 16, 128),
+    "base-full": ("base", 16, 128, 128),
+    "base-ragged": ("base", 16, 16, 128),
+    "base-long": ("base", 4, 128, 512),
+    "finetune": ("base", 16, None, None),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default=",".join(ROWS))
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--text", default="python-docs", help="what the sentences of `finetune` are taken from")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    table = [
+        measure(row, getattr(torch, dtype), arguments.pairs, arguments.text)
+        for dtype in arguments.dtypes.split(",")
+        for row in arguments.rows.split(",")
+    ]
+    columns = ("work", "dtype", "transformers s", "MyBERT s", "ratio", "GFLOP", "GFLOP/s", "bare GFLOP/s", "share")
+    print_table(f"Training step, torch {torch.__version__}, {arguments.threads} threads", table, columns)
+
+
+def measure(row: str, dtype: torch.dtype, pairs: int, text: str) -> tuple:
+    size, sequences, shortest, longest = ROWS[row]
+    torch.manual_seed(0)
+    shape = {**NAMED_SIZES[size], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    finetune = shortest is None
+    theirs = (BertForSequenceClassification if finetune else BertForPreTraining)(BertConfig(**shape))
+    ours = (MyBertForSequenceClassification if finetune else MyBertForPreTraining)(MyBertConfig(**shape))
+    ours.load_state_dict(theirs.state_dict())
+    if finetune:
+        lengths = sentence_lengths(text, sequences)
+    else:
+        lengths = torch.randint(shortest, longest + 1, (sequences,))
+        lengths[0] = longest
+    padded, packed = batches(lengths, finetune)
+    packed = padded if finetune else packed
+    compare(theirs, ours, padded, packed)
+    steps = [Step(theirs, padded, dtype), Step(ours, packed, dtype)]
+    for step in steps:
+        step.dropout(0.1)
+        step.run()
+    seconds, rates = ([], []), []
+    for _ in track(range(pairs), description=f"{row} {dtype}"):
+        for kept, step in zip(seconds, steps, strict=True):
+            kept.append(step.run())
+        rates.append(bare_rate(int(lengths.sum()), ours.config, dtype))
+    peer, mine = map(statistics.median, seconds)
+    work = useful_flops(lengths, ours.config, 0 if finetune else int((padded["labels"] != -100).sum()))
+    rate = statistics.median(rates)
+    return (
+        *(row, str(dtype).removeprefix("torch."), peer, mine, f"{peer / mine:.2f}"),
+        *(work / 1e9, work / mine / 1e9, rate / 1e9, f"{work / mine / rate:.0%}"),
+    )
+
+
+class Step:
+    """One optimizer step on one batch, over and over."""
+
+    def __init__(self, model, batch: dict, dtype: torch.dtype):
+        self.model, self.batch = model.train(), batch
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
+        self.autocast = torch.autocast("cpu", dtype) if dtype != torch.float32 else contextlib.nullcontext()
+
+    def dropout(self, p: float) -> None:
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            setattr(self.model.config, name, p)
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = p
+            if isinstance(getattr(module, "dropout_prob", None), float):
+                module.dropout_prob = p
+
+    def run(self) -> float:
+        begun = time.perf_counter()
+        with self.autocast:
+            loss = self.model(**self.batch).loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return time.perf_counter() - begun
+
+
+def batches(lengths: torch.Tensor, finetune: bool) -> tuple[dict, dict]:
+    """The same sequences padded and packed, 15 % of their tokens labelled."""
+    real = torch.arange(int(lengths.max())) < lengths[:, None]
+    ids = torch.randint(5, 30522, real.shape) * real
+    segments = (torch.arange(real.shape[1]) > lengths[:, None] // 2).long() * real
+    padded = {"input_ids": ids, "token_type_ids": segments, "attention_mask": real.long()}
+    if finetune:
+        return {**padded, "labels": torch.arange(len(lengths)) % 2}, {}
+    labels = torch.where((torch.rand(real.shape) < 0.15) & real, ids, -100)
+    pairs = torch.arange(len(lengths)) % 2
+    packed = {
+        "input_ids": ids[real][None],
+        "token_type_ids": segments[real][None],
+        "labels": labels[real][None],
+        "label_positions": (labels[real] != -100).nonzero().squeeze(1),
+        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+        "max_length_q": int(lengths.max()),
+        "next_sentence_label": pairs,
+    }
+    return {**padded, "labels": labels, "next_sentence_label": pairs}, packed
+
+
+def sentence_lengths(text: str, count: int) -> torch.Tensor:
+    """Lengths in words, and two special tokens, of sentences spread evenly over a text."""
+    split = sentence_splitter("en")
+    found = []
+    for document in read_documents([text]):
+        found += [len(sentence.split()) + 2 for sentence in split(document.text)]
+        if len(found) > 1000 * count:
+            break
+    return torch.tensor(found[:: len(found) // count][:count]).clamp(max=128)
+
+
+def compare(theirs, ours, padded: dict, packed: dict) -> None:
+    """Same loss and gradients without dropout, or there is nothing to time."""
+    losses = [model.train()(**batch).loss for model, batch in ((theirs, padded), (ours, packed))]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
+    for loss in losses:
+        loss.backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        off = (parameter.grad - gradients[name]).norm() / gradients[name].norm().clamp(min=1e-6)
+        assert off < 1e-3, f"{name}: gradients differ by {off:.1e} of their norm"
+    theirs.zero_grad()
+    ours.zero_grad()
+
+
+def useful_flops(lengths: torch.Tensor, config, labelled: int) -> float:
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    tokens, squares = int(lengths.sum()), int((lengths**2).sum())
+    encoder = layers * (tokens * (4 * hidden**2 + 2 * hidden * config.intermediate_size) + 2 * hidden * squares)
+    head = labelled * (hidden**2 + hidden * config.vocab_size) + len(lengths) * hidden**2
+    return 6 * (encoder + head)
+
+
+def bare_rate(tokens: int, config, dtype: torch.dtype) -> float:
+    """FLOP/s of the matrix products of one layer, as (tokens, in) × (in, out)."""
+    hidden, wide = config.hidden_size, config.intermediate_size
+    shapes = [(hidden, hidden)] * 4 + [(hidden, wide), (wide, hidden)]
+    operands = [(torch.randn(tokens, a, dtype=dtype), torch.randn(a, b, dtype=dtype)) for a, b in shapes]
+    outputs = [torch.empty(tokens, b, dtype=dtype) for _, b in shapes]
+    spent = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        for (x, y), out in zip(operands, outputs, strict=True):
+            torch.mm(x, y, out=out)
+        spent.append(time.perf_counter() - begun)
+    return sum(2 * tokens * a * b for a, b in shapes) / statistics.median(spent)
+
+
+if __name__ == "__main__":
+    main()
