@@ -7,6 +7,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
+from .dropout_mybert import MyBertDropout
 from .padding_mybert import RaggedLayout
 
 
@@ -19,7 +20,7 @@ class MyBertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = MyBertDropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -49,7 +50,7 @@ class MyBertResidual(nn.Module):
         super().__init__()
         self.dense = nn.Linear(in_features, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = MyBertDropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: Tensor, residual: Tensor) -> Tensor:
         """(T, in_features), (T, H) → (T, H)."""

@@ -19,12 +19,14 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
+from .dropout_mybert import MyBertDropout
 from .input_checks_mybert import check_labels, may_read
 from .padding_mybert import packed_layout
 
 
-def _dropout(config: MyBertConfig) -> nn.Dropout:
-    return nn.Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)
+def _dropout(config: MyBertConfig) -> MyBertDropout:
+    own = config.classifier_dropout
+    return MyBertDropout(config.hidden_dropout_prob if own is None else own)
 
 
 class MyBertForSequenceClassification(MyBertPreTrainedModel):
