@@ -54,7 +54,7 @@ class Family:
 
 
 def _heads(module, name: str) -> dict[str, type]:
-    return {head: getattr(module, name + head) for head in _TABLES if hasattr(modeling_mybert, 'MyBert' + head)}
+    return {head: getattr(module, name + head) for head in _TABLES if hasattr(modeling_mybert, "MyBert" + head)}
 
 
 BERT = Family("Bert", transformers.BertConfig, _heads(transformers, "Bert"), transformers.BertTokenizer)
@@ -64,5 +64,5 @@ MYBERT = Family(
 
 # A model inside transformers stands in these tables; one outside is known to the Auto classes only.
 for _head, _table in _TABLES.items():
-  if _head in MYBERT.heads:
-    getattr(modeling_auto, _table)["mybert"] = MYBERT.heads[_head].__name__
+    if _head in MYBERT.heads:
+        getattr(modeling_auto, _table)["mybert"] = MYBERT.heads[_head].__name__

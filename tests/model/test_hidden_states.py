@@ -1,0 +1,59 @@
+"""Hidden states that are handed out: which ones, their gradients, and padding, beside transformers' BERT."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from modeling_mybert import MyBertModel
+
+
+@pytest.fixture
+def encoders(tiny_config):
+    theirs = BertModel(
+        BertConfig(**{name: value for name, value in tiny_config.to_dict().items() if name != "model_type"})
+    )
+    ours = MyBertModel(tiny_config)
+    ours.load_state_dict(theirs.state_dict(), strict=False)
+    return theirs.eval(), ours.eval()
+
+
+def padded() -> dict[str, torch.Tensor]:
+    ids = torch.randint(1, 99, (3, 10), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(10) < torch.tensor([10, 4, 7])[:, None]).long()
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def test_hidden_states_receive_the_gradients_that_berts_receive(encoders):
+    inputs, gradients = padded(), []
+    for model in encoders:
+        states = model(**inputs, output_hidden_states=True).hidden_states
+        for state in states:
+            state.retain_grad()
+        states[-1][inputs["attention_mask"].bool()].pow(3).sum().backward()
+        gradients.append([state.grad for state in states])
+    real = inputs["attention_mask"].bool()
+    for expected, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-4)
+        assert not found[~real].any()
+
+
+@pytest.mark.parametrize("wanted", [[0, 2], [-1], 1, [7]])
+@torch.no_grad()
+def test_output_hidden_states_may_name_layers_from_either_end(encoders, wanted):
+    expected, found = (model(**padded(), output_hidden_states=wanted).hidden_states for model in encoders)
+    assert [state is None for state in found] == [state is None for state in expected]
+    real = padded()["attention_mask"].bool()
+    for one, other in zip(found, expected, strict=True):
+        if one is not None:
+            torch.testing.assert_close(one[real], other[real], atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_an_exported_program_gives_zeros_at_padding_as_the_model_does(encoders):
+    model, inputs = encoders[1], padded()
+    program = torch.export.export(model, (), {**inputs, "output_hidden_states": True})
+    found = program.module()(**inputs, output_hidden_states=True)
+    expected = model(**inputs, output_hidden_states=True)
+    assert not found.last_hidden_state[~inputs["attention_mask"].bool()].any()
+    for one, other in zip(found.hidden_states, expected.hidden_states, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
