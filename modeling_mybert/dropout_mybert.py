@@ -13,7 +13,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """`torch.nn.functional.dropout`: each value is zero with probability `p`, else divided by `1 - p`.
 
     On the CPU `p` is rounded to a multiple of 2**-16, and values are scaled by what it is rounded to, so that the
-    expectation stays exact. Elsewhere, and in compiled graphs, which fuse it with its neighbours, this is PyTorch's own.
+    expectation stays exact. Elsewhere, and in compiled graphs, which fuse it with its neighbours, it is PyTorch's own.
     """
     if not training or p == 0:
         return x
