@@ -1,14 +1,29 @@
-"""Self-attention over a ragged batch: each sequence attends to itself alone, on every backend."""
+"""Self-attention over a ragged batch: each sequence attends to itself alone, on every backend.
+
+    attn_implementation    works on                     dropout   dtypes         where
+    eager                  the grid, the reference      yes       all            everywhere
+    sdpa                   the grid                     yes       all            everywhere
+    flex_attention         the tokens, by a BlockMask   no        all            CUDA
+    varlen_attn            the tokens, by cu_seq_lens   no        half           CUDA
+    flash_attention_2      the tokens, by cu_seq_lens   yes       half           CUDA
+    flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
+
+The numbers are the same on all. What a backend lacks, sdpa computes in its place, and a warning says so once;
+`output_attentions` is always computed by eager. Other functions of `ALL_ATTENTION_FUNCTIONS` get the grid.
+"""
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
 from .padding_mybert import RaggedLayout
 
-# Backends that read cu_seq_lens themselves; all others get the grid and a mask over its keys.
-_VARLEN_BACKENDS = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
+logger = logging.get_logger(__name__)
+
+# The second is what transformers puts in place of the first where only the `kernels` package is installed.
+_FLASH_WITH_DROPOUT = ("flash_attention_2", "kernels-community/flash-attn2")
 
 
 def eager_attention_forward(
@@ -38,6 +53,79 @@ def eager_attention_forward(
     probabilities = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
     probabilities = nn.functional.dropout(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
+
+
+def varlen_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: None,
+    *,
+    scaling: float,
+    dropout: float = 0.0,
+    cu_seq_lens_q: Tensor,
+    cu_seq_lens_k: Tensor,
+    max_length_q: int,
+    max_length_k: int,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """PyTorch's own variable-length attention, as transformers calls a backend.
+
+    Args:
+        query, key, value: (1, A, T, D) in half precision, on CUDA.
+        cu_seq_lens_q, cu_seq_lens_k: (N + 1,) int32.
+        max_length_q, max_length_k: the longest sequence.
+
+    Returns:
+        (1, T, A, D).
+
+    Raises:
+        ValueError: a mask or dropout is asked for, which it does not have.
+    """
+    if attention_mask is not None or dropout:
+        raise ValueError("varlen_attn has neither masks nor attention dropout: choose sdpa, or set the dropout to 0")
+    from torch.nn.attention.varlen import varlen_attn  # here, so that the code loads where torch has none yet
+
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+    mixed = varlen_attn(query, key, value, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, scale=scaling)
+    return mixed[None], None
+
+
+AttentionInterface.register("varlen_attn", varlen_attention_forward)
+
+
+def works_on_tokens(backend: str) -> bool:
+    """Whether `backend` takes the ragged tokens as they are; all others get the grid and a mask over its keys."""
+    return backend in ("flex_attention", "varlen_attn") or "flash" in backend  # "flash": transformers' own test
+
+
+def able_backend(backend: str, query: Tensor, layout: RaggedLayout, dropout: float) -> str:
+    """`backend`, or sdpa when this batch asks for what it cannot do; the first time, a warning says why.
+
+    Args:
+        query: of any shape; its dtype and device count.
+        dropout: the probability with which attention probabilities are dropped.
+    """
+    if not works_on_tokens(backend):
+        return backend
+    if query.device.type == "cpu":
+        lack = "is not for the CPU"  # flex: no gradients there, and seconds of C++ compiler for each new shape
+    elif backend != "flex_attention" and query.dtype not in (torch.float16, torch.bfloat16):
+        lack = f"computes in float16 and bfloat16, not in {query.dtype}"
+    elif not layout.is_ragged:
+        lack = "knows no mask but that of padding, and is not traced or exported"
+    elif dropout and backend not in _FLASH_WITH_DROPOUT:
+        lack = f"has no dropout (attention_probs_dropout_prob is {dropout}; set it to 0 to train with {backend})"
+    else:
+        return backend
+    _warn_once(f"attn_implementation={backend!r} {lack}: sdpa computes this instead, to the same numbers")
+    return "sdpa"
+
+
+@torch.compiler.assume_constant_result  # a warning while compiling, in place of a break in the graph
+def _warn_once(message: str) -> None:
+    logger.warning_once(message)
 
 
 class MyBertSelfAttention(nn.Module):
@@ -70,29 +158,41 @@ class MyBertSelfAttention(nn.Module):
         Returns:
             (T, H), and the probabilities (N, A, L, L) when asked for.
         """
-        backend = "eager" if output_attentions else self.config._attn_implementation
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        heads = [
+        query, key, value = (
             projection(hidden_states).unflatten(-1, (-1, self.head_size))
             for projection in (self.query, self.key, self.value)
-        ]
-        if backend in _VARLEN_BACKENDS:
-            context, _ = attend(
-                self,
-                *(x.transpose(0, 1)[None] for x in heads),  # (1, A, T, D)
-                None,
-                scaling=self.scaling,
-                dropout=dropout,
-                is_causal=False,
-                cu_seq_lens_q=layout.cu_seq_lens,
-                cu_seq_lens_k=layout.cu_seq_lens,
-                max_length_q=layout.grid[1],
-                max_length_k=layout.grid[1],
-            )
-            return context.squeeze(0).flatten(1), None
-        query, key, value = (layout.to_grid(x).transpose(1, 2) for x in heads)
+        )
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        backend = "eager" if output_attentions else self.config._attn_implementation
+        backend = able_backend(backend, query, layout, dropout)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
+        where = self._on_tokens if works_on_tokens(backend) else self._on_grid
+        context, probabilities = where(attend, query, key, value, layout, dropout)
+        return context.flatten(1), probabilities if output_attentions else None
+
+    def _on_grid(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, Tensor | None]:
+        """(T, A, D) → (N, A, L, D) → (T, A, D): padding comes back for this step alone."""
+        query, key, value = (layout.to_grid(x).transpose(1, 2) for x in (query, key, value))
         context, probabilities = attend(
             self, query, key, value, layout.mask, scaling=self.scaling, dropout=dropout, is_causal=False
         )
-        return layout.from_grid(context).flatten(1), probabilities if output_attentions else None
+        return layout.from_grid(context), probabilities
+
+    def _on_tokens(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, None]:
+        """(T, A, D) → (1, A, T, D) → (T, A, D): the backend keeps sequences apart itself."""
+        query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+        context, _ = attend(
+            self,
+            query,
+            key,
+            value,
+            layout.block_mask() if self.config._attn_implementation == "flex_attention" else None,
+            scaling=self.scaling,
+            dropout=dropout,
+            is_causal=False,
+            cu_seq_lens_q=layout.cu_seq_lens,
+            cu_seq_lens_k=layout.cu_seq_lens,
+            max_length_q=layout.grid[1],
+            max_length_k=layout.grid[1],
+        )
+        return context.squeeze(0), None

@@ -6,7 +6,6 @@ The shape letters of this package:
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -35,6 +34,7 @@ class RaggedLayout:
     first: Tensor
     packed: bool = False
     real: Tensor | None = None
+    _block_mask: BlockMask | None = None
 
     def to_grid(self, ragged: Tensor) -> Tensor:
         """(T, …) → (N, L, …), zeros where there is no token."""
@@ -66,9 +66,10 @@ class RaggedLayout:
         """Whether `cu_seq_lens` alone says what attention may see: there is no mask beyond that of missing tokens."""
         return self.mask is None or self.indices is not None
 
-    @cached_property
     def block_mask(self) -> BlockMask:
         """What flex attention may see among the T tokens, built once a batch (T·T bytes while it is)."""
+        if self._block_mask is not None:
+            return self._block_mask
         total = self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
         token = torch.arange(total, device=self.cu_seq_lens.device, dtype=torch.int32)
         sequence = torch.searchsorted(self.cu_seq_lens, token, right=True)
@@ -76,7 +77,8 @@ class RaggedLayout:
         def same_sequence(batch, head, query, key):
             return sequence[query] == sequence[key]
 
-        return create_block_mask(same_sequence, None, None, total, total, device=token.device)
+        self._block_mask = create_block_mask(same_sequence, None, None, total, total, device=token.device)
+        return self._block_mask
 
     @property
     def positions(self) -> Tensor:
