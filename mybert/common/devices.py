@@ -1,0 +1,41 @@
+"""Where models compute, and how they are loaded without transformers' remarks on weights."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from transformers.utils import logging
+
+from mybert.common.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """
+    Args:
+        name: as torch has it, such as `cuda:1`; or `auto`, the GPU if there is one.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
+    return device
+
+
+@contextlib.contextmanager
+def quiet_loading() -> Iterator[None]:
+    """transformers reports weights of other heads as unexpected and those of a new head as missing; we check both."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

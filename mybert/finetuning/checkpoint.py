@@ -1,0 +1,125 @@
+"""A checkpoint as fine-tuning needs it: encoder to start from, or model with the head of a task and what it remembers.
+
+`config.finetuned` of a fine-tuned checkpoint holds the task's name and its `TaskSettings`.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from transformers import PreTrainedModel
+
+from modeling_mybert import MyBertConfig
+from mybert.common.devices import choose_device, quiet_loading
+from mybert.common.errors import UserError
+from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings
+from mybert.finetuning.task import Task
+from mybert.finetuning.tasks import task_class
+from tokenization import MyBertTokenizer
+
+
+class Finetuned(NamedTuple):
+    """A model with the head of a task, in evaluation mode on its device."""
+
+    model: PreTrainedModel
+    tokenizer: MyBertTokenizer
+    task: Task
+
+
+def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
+    """The task with the configuration of the checkpoint to start from, whose labels and problem are forgotten.
+
+    Raises:
+        UserError: the checkpoint cannot be used, or `max_length` is more than it can read.
+    """
+    config, tokenizer = _load(settings.model)
+    config.problem_type = None
+    kind = task_class(settings.task)
+    task = kind(settings.with_defaults(kind.defaults), config)
+    _check_length(task, settings.model)
+    config.finetuned = {"task": settings.task, **dataclasses.asdict(task.settings)}
+    return task, tokenizer
+
+
+def new_model(task: Task, checkpoint: str) -> PreTrainedModel:
+    """The checkpoint's encoder under a new head (or its own, of the same shape); the task shares its configuration.
+
+    Raises:
+        UserError: the encoder's weights are not there.
+    """
+    model = _load_model(task, checkpoint, head_is_new=True)
+    task.config = model.config
+    return model
+
+
+def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
+    """
+    Raises:
+        UserError: the checkpoint cannot be used, or has no head for the task.
+    """
+    config, tokenizer = _load(settings.model)
+    remembered = getattr(config, "finetuned", None) or {}
+    name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
+    kind = task_class(name)
+    if remembered.get("task") != name:
+        remembered = {}
+    task = kind(settings.with_defaults(remembered, kind.defaults), config)
+    _check_length(task, settings.model)
+    if config.problem_type is None:
+        config.problem_type = "regression" if config.num_labels == 1 else "single_label_classification"
+    model = _load_model(task, settings.model, head_is_new=False)
+    task.config = model.config
+    return Finetuned(model.eval().to(choose_device(settings.device)), tokenizer, task)
+
+
+def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
+    try:
+        config = MyBertConfig.from_pretrained(name)
+        tokenizer = MyBertTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
+    if len(tokenizer) > config.vocab_size:
+        raise UserError(
+            f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {config.vocab_size}; "
+            "one of them is of another checkpoint"
+        )
+    return config, tokenizer
+
+
+def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
+    try:
+        with quiet_loading():
+            model, report = task.head.from_pretrained(
+                name, config=task.config, output_loading_info=True, ignore_mismatched_sizes=head_is_new
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"checkpoint {name} cannot be used ({' '.join(str(error).split())[:300]})") from error
+    heads = tuple(f"{child}." for child, _ in model.named_children() if child != model.base_model_prefix)
+    new = (*heads, f"{model.base_model_prefix}.pooler.") if head_is_new else ()
+    mismatched = [key for key, *_ in report["mismatched_keys"]]
+    missing = sorted(key for key in (*report["missing_keys"], *mismatched) if not key.startswith(new))
+    if missing:
+        remedy = "" if head_is_new else f"; fine-tune it with `mybert finetune --task {task.name}`"
+        raise UserError(f"checkpoint {name} lacks {len(missing)} weights, such as {missing[0]}{remedy}")
+    return model
+
+
+def _check_length(task: Task, name: str) -> None:
+    positions = task.config.max_position_embeddings
+    if task.settings.max_length > positions:
+        raise UserError(f"--max-length {task.settings.max_length}: {name} has {positions} positions")
+
+
+def _task_of_architecture(config: MyBertConfig, name: str) -> str:
+    """The task of a checkpoint that was fine-tuned elsewhere."""
+    endings = {
+        "ForSequenceClassification": "text-classification",
+        "ForTokenClassification": "token-classification",
+        "ForQuestionAnswering": "question-answering",
+        "ForMultipleChoice": "multiple-choice",
+    }
+    for architecture in config.architectures or ():
+        for ending, task in endings.items():
+            if architecture.endswith(ending):
+                return task
+    raise UserError(f"checkpoint {name} does not say what task it is for; name it by --task")

@@ -1,0 +1,70 @@
+"""Is the data fit to learn from? Problems are said with file and row number, before anything is spent."""
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from datasets import Dataset
+
+from mybert.common.errors import UserError
+from mybert.finetuning.task import Problem, Task
+
+_SHOWN = 5
+
+
+class Split(NamedTuple):
+    """Rows and the file they are from."""
+
+    source: str
+    rows: Dataset
+
+
+def usable_rows(split: Split, task: Task, training: bool, errors: str) -> Split:
+    """The split without rows that cannot be used.
+
+    Args:
+        training: whether labels are taken from these rows; else they must be among the configuration's.
+        errors: strict: a problem stops the run; skip: its row is left out, and this is printed.
+
+    Raises:
+        UserError: there are problems and `errors` is strict, or nothing is left; the first of them are named.
+    """
+    problems = task.check_rows(split.rows, training)
+    if not problems:
+        return split
+    bad = {problem.row for problem in problems}
+    report = f"{split.source}: {len(bad)} of {len(split.rows)} rows cannot be used: {_listed(problems)}"
+    if errors == "strict":
+        raise UserError(f"{report}; correct them, or leave them out by --errors skip")
+    if len(bad) == len(split.rows):
+        raise UserError(report)
+    print(f"{report}; left out")
+    return Split(split.source, split.rows.select([row for row in range(len(split.rows)) if row not in bad]))
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    lines = [f"row {problem.row + 1}: {problem.message}" for problem in problems[:_SHOWN]]
+    return "; ".join([*lines, "…"] if len(problems) > _SHOWN else lines)
+
+
+def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
+    """A line for each two splits that share inputs, with row numbers: no model is to be judged by what it has seen."""
+    keys = {name: _keys(split.rows, task) for name, split in splits.items()}
+    lines = []
+    for one, other in itertools.combinations(splits, 2):
+        first = {key: row for row, key in reversed(list(enumerate(keys[one])))}
+        shared = [(first[key], row) for row, key in enumerate(keys[other]) if key in first]
+        if shared:
+            shown = ", ".join(f"{row + 1} = {twin + 1}" for twin, row in shared[:_SHOWN])
+            more = ", …" if len(shared) > _SHOWN else ""
+            lines.append(
+                f"{len(shared)} rows of {splits[other].source} stand in {splits[one].source} too "
+                f"(row of the one = row of the other: {shown}{more})"
+            )
+    return lines
+
+
+def _keys(rows: Dataset, task: Task) -> list[bytes]:
+    inputs = [rows[column] for column in task.inputs if column in rows.column_names]
+    return [hashlib.blake2b(repr(values).encode(), digest_size=16).digest() for values in zip(*inputs, strict=True)]

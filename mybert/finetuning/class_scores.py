@@ -1,0 +1,69 @@
+"""Scores of classes and numbers on many samples of the same rows at once, for confidence intervals.
+
+Shapes: `N` rows, `R` samples, `C` classes; `samples` is (R, N), row numbers. Each score is a list of R numbers. Scores
+that are not defined (one class only, no variance) are 0. Definitions are those of scikit-learn.
+"""
+
+import numpy as np
+from scipy.stats import rankdata
+
+
+def confusion(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
+    """(N,) classes predicted and true → (R, C, C) counts, true by predicted."""
+    cells = true * classes + said
+    counts = [np.bincount(cells[sample], minlength=classes**2) for sample in samples]
+    return np.stack(counts).reshape(-1, classes, classes)
+
+
+def single_label(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> dict[str, list[float]]:
+    """Accuracy, F1 (of class 1 if there are two; mean over classes that occur), Matthews' correlation (Gorodkin)."""
+    counts = confusion(said, true, classes, samples).astype(float)
+    hits, trues, saids = counts.diagonal(axis1=1, axis2=2), counts.sum(2), counts.sum(1)
+    total = counts.sum((1, 2))
+    f1 = _ratio(2 * hits, trues + saids)
+    occurs = (trues + saids) > 0
+    scores = {"accuracy": hits.sum(1) / total, "f1_macro": f1.sum(1) / occurs.sum(1)}
+    if classes == 2:
+        scores["f1"] = f1[:, 1]
+    covariance = hits.sum(1) * total - (trues * saids).sum(1)
+    spread = (total**2 - (trues**2).sum(1)) * (total**2 - (saids**2).sum(1))
+    scores["matthews_correlation"] = _ratio(covariance, np.sqrt(spread))
+    return _listed(scores)
+
+
+def multi_label(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
+    """F1 over all labels together, its mean over labels, and the share of rows with every label right, from (N, C)."""
+    weights = np.stack([np.bincount(sample, minlength=len(true)) for sample in samples])  # (R, N)
+    hits, trues, saids = weights @ (said & true), weights @ true, weights @ said
+    exact = weights @ (said == true).all(1)
+    scores = {
+        "f1_micro": _ratio(2 * hits.sum(1), trues.sum(1) + saids.sum(1)),
+        "f1_macro": _ratio(2 * hits, trues + saids).mean(1),
+        "accuracy": exact / weights.sum(1),
+    }
+    return _listed(scores)
+
+
+def regression(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
+    """Pearson's and Spearman's correlation and the mean squared error of (N,) numbers."""
+    scores = {"pearson": [], "spearman": [], "mse": []}
+    for sample in samples:
+        one, other = said[sample], true[sample]
+        scores["pearson"].append(_correlation(one, other))
+        scores["spearman"].append(_correlation(rankdata(one), rankdata(other)))
+        scores["mse"].append(np.mean((one - other) ** 2))
+    return _listed(scores)
+
+
+def _correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    one, other = one - one.mean(), other - other.mean()
+    return _ratio(one @ other, np.sqrt((one @ one) * (other @ other)))
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    below = np.asarray(below, dtype=float)
+    return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
+
+
+def _listed(scores: dict) -> dict[str, list[float]]:
+    return {name: np.asarray(values, dtype=float).tolist() for name, values in scores.items()}

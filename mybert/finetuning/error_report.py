@@ -1,0 +1,67 @@
+"""What a model gets wrong, as text and as a picture."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from mybert.finetuning.task import Matrix
+
+_WORST = 100
+_CELL = 200  # characters of a value
+_NAMES_IN_CELLS = 20  # labels up to which the picture has the counts in its cells
+
+
+def write_errors(
+    path: Path, rows: Dataset, predictions: Sequence[dict], errors: Sequence[float], matrix: Matrix | None
+) -> None:
+    """Writes the confusion matrix, if there is one, and the worst rows with what was said of them, the worst first."""
+    console = Console(file=io.StringIO(), width=140)
+    if matrix is not None:
+        table = Table("true \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
+        for name, counts in zip(matrix.names, matrix.counts.tolist(), strict=True):
+            table.add_row(name, *map(str, counts))
+        console.print(table, markup=False)
+    wrong = [row for row in np.argsort(-np.asarray(errors), kind="stable").tolist() if errors[row] > 0]
+    console.print(f"{len(wrong)} of {len(errors)} rows are not right; the worst {min(_WORST, len(wrong))}:")
+    for row in wrong[:_WORST]:
+        console.print(f"\nrow {row + 1}, error {errors[row]:.4g}", markup=False, highlight=False)
+        said = {name: value for name, value in predictions[row].items() if name != "scores"}
+        for name, value in {**rows[row], "predicted": said}.items():
+            console.print(f"  {name}: {_short(value)}", markup=False, highlight=False, soft_wrap=True)
+    path.write_text(console.file.getvalue(), encoding="utf-8")
+
+
+def _short(value) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def draw_errors(path: Path, errors: Sequence[float], matrix: Matrix | None) -> None:
+    """Draws the confusion matrix, coloured by the share of each true label; without labels, how large errors are."""
+    if matrix is None:
+        figure = Figure(figsize=(5, 3.5), layout="tight")
+        axis = figure.subplots()
+        axis.hist(errors, bins=30)
+        axis.set(xlabel="error of a row", ylabel="rows")
+    else:
+        size = 2 + 0.5 * min(len(matrix.names), 40)
+        figure = Figure(figsize=(size + 1, size), layout="tight")
+        axis = figure.subplots()
+        shares = matrix.counts / np.maximum(matrix.counts.sum(1, keepdims=True), 1)
+        image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        ticks = range(len(matrix.names))
+        axis.set_xticks(ticks, matrix.names, rotation=90)
+        axis.set_yticks(ticks, matrix.names)
+        axis.set(xlabel="predicted", ylabel="true")
+        figure.colorbar(image, label="share of the true label")
+        if len(matrix.names) <= _NAMES_IN_CELLS:
+            for true, said in np.ndindex(matrix.counts.shape):
+                colour = "white" if shares[true, said] > 0.5 else "black"
+                axis.text(said, true, matrix.counts[true, said], ha="center", va="center", color=colour)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,156 @@
+"""`mybert evaluate`: checkpoint + labelled rows → scores with confidence intervals, predictions, errors."""
+
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mybert.common.manifest import fingerprint, staged_folder, versions, write_json, write_manifest
+from mybert.common.settings import parse_settings
+from mybert.common.table import print_table
+from mybert.finetuning.checkpoint import load_finetuned
+from mybert.finetuning.checks import Split, usable_rows
+from mybert.finetuning.error_report import draw_errors, write_errors
+from mybert.finetuning.inference import logits_of
+from mybert.finetuning.reading import read_rows
+from mybert.finetuning.settings import EvaluateSettings
+from mybert.finetuning.task import Matrix, Task
+
+_NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
+
+
+class Evaluation(NamedTuple):
+    """What a model makes of labelled rows.
+
+    Attributes:
+        metrics: of all rows.
+        intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
+        predictions, errors: one for each row; see `Task`.
+        matrix: the confusion matrix of a task that has labels.
+        seconds: wall time of features and model.
+    """
+
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    predictions: list[dict]
+    errors: list[float]
+    matrix: Matrix | None
+    seconds: float
+
+    def results(self) -> dict:
+        """Numbers for results.json."""
+        rate = round(len(self.predictions) / max(self.seconds, 1e-6), 1)
+        return {
+            "metrics": self.metrics,
+            "intervals_95": self.intervals,
+            "rows": len(self.predictions),
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": rate,
+        }
+
+
+def evaluate(settings: EvaluateSettings) -> Path:
+    """Scores a checkpoint on labelled rows and prints the scores.
+
+    Returns:
+        The folder with results.json, predictions.jsonl, errors.txt, errors.png and manifest.json.
+
+    Raises:
+        UserError: checkpoint, rows, output and settings do not fit together; nothing was written then.
+    """
+    with staged_folder(settings.output, overwrite=settings.overwrite) as folder:
+        model, tokenizer, task = load_finetuned(settings)
+        split = Split(settings.data, read_rows(settings.data, task, split="validation"))
+        split = usable_rows(split, task, training=False, errors=settings.errors)
+        found = evaluate_rows(
+            model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.batch_tokens
+        )
+        write_evaluation(folder, found, split.rows, {"settings": vars(settings), "versions": versions()})
+        write_manifest(
+            folder,
+            "evaluate",
+            settings=settings,
+            inputs={"model": identity(settings.model), "data": identity(settings.data)},
+            counts={"rows": len(split.rows)},
+            metrics=found.metrics,
+        )
+    print_evaluation(f"{settings.model} on {settings.data}", found)
+    return Path(settings.output)
+
+
+def main(argv: list[str], prog: str) -> None:
+    (settings,) = parse_settings((EvaluateSettings,), argv, prog, "Checkpoint + labelled rows → scores and errors.")
+    print(f"results.json, the predictions and the errors are in {evaluate(settings)}")
+
+
+def identity(name: str) -> dict:
+    """Path and fingerprint of an input; its name alone if it is on the Hub."""
+    return {"path": name, **({"sha256": fingerprint(name)} if Path(name).exists() else {})}
+
+
+def evaluate_rows(
+    model: PreTrainedModel,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    samples: int = 1000,
+    seed: int = 42,
+    batch_tokens: int | None = None,
+    tune: bool = False,
+) -> Evaluation:
+    """
+    Args:
+        rows: under the canonical names of the task.
+        samples: how often rows are drawn with replacement for the intervals.
+        tune: also fit what the task finds on validation rows (a threshold) to these rows.
+    """
+    began = time.perf_counter()
+    features = task.features(rows, tokenizer, training=False)
+    model.eval()
+    with tqdm(total=len(features), desc="evaluating", unit=" features", leave=False) as bar:
+        logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
+    if tune:
+        task.tune(logits, features, rows)
+    predictions, references = task.decode(logits, features, rows), task.references(rows)
+    seconds = time.perf_counter() - began
+    return Evaluation(
+        task.score(predictions, references),
+        _intervals(task, predictions, references, samples, seed),
+        predictions,
+        task.errors(predictions, references),
+        task.matrix(predictions, references),
+        seconds,
+    )
+
+
+def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
+    rows, generator, drawn = len(references), np.random.default_rng(seed), {}
+    at_once = max(1, _NUMBERS_AT_ONCE // rows)
+    for first in range(0, samples, at_once):
+        numbers = generator.integers(rows, size=(min(at_once, samples - first), rows))
+        for name, values in task.bootstrap(predictions, references, numbers).items():
+            drawn.setdefault(name, []).extend(values)
+    return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
+
+
+def write_evaluation(folder: Path, found: Evaluation, rows: Dataset, facts: dict) -> None:
+    """Writes results.json, predictions.jsonl, errors.txt and errors.png into a folder that is there."""
+    write_json(folder / "results.json", {**found.results(), **facts})
+    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
+    write_errors(folder / "errors.txt", rows, found.predictions, found.errors, found.matrix)
+    draw_errors(folder / "errors.png", found.errors, found.matrix)
+
+
+def print_evaluation(title: str, found: Evaluation) -> None:
+    rows = []
+    for name, value in found.metrics.items():
+        low, high = found.intervals.get(name, (None, None))
+        rows.append((name, value, "-" if low is None else f"{low:.4g} to {high:.4g}"))
+    print_table(title, rows, ("metric", "value", "95 % interval"))
+    print(f"{len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")

@@ -1,0 +1,64 @@
+"""The data of a run: read, checked, described and turned into features."""
+
+from dataclasses import dataclass
+
+from datasets import Dataset
+
+from mybert.finetuning.checks import Split, duplicate_rows, usable_rows
+from mybert.finetuning.overview import overview, print_overview
+from mybert.finetuning.reading import read_rows
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.task import Task
+from tokenization import MyBertTokenizer
+
+
+@dataclass(frozen=True)
+class RunData:
+    """
+    Attributes:
+        splits: `train`, and `validation` and `test` where they are given; rows that can be used.
+        train_features: what is trained on.
+        validation_features: what checkpoints are compared on; None without validation rows.
+        overview: what was printed of the splits; see `overview`.
+        duplicates: a line for each two splits that share rows.
+    """
+
+    splits: dict[str, Split]
+    train_features: Dataset
+    validation_features: Dataset | None
+    overview: dict[str, dict]
+    duplicates: list[str]
+
+
+def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, verbose: bool = True) -> RunData:
+    """Reads and checks all splits, takes the labels from the training rows, and prints what there is.
+
+    Raises:
+        UserError: a file cannot be read, or rows of it cannot be used.
+    """
+    names = {"train": settings.train, "validation": settings.validation, "test": settings.test}
+    splits = {
+        split: Split(
+            name, read_rows(name, task, split=split, limit=settings.train_limit if split == "train" else None)
+        )
+        for split, name in names.items()
+        if name is not None
+    }
+    duplicates = duplicate_rows(splits, task)
+    splits["train"] = usable_rows(splits["train"], task, training=True, errors=settings.errors)
+    task.configure(splits["train"].rows)
+    for split in splits.keys() - {"train"}:
+        splits[split] = usable_rows(splits[split], task, training=False, errors=settings.errors)
+    found = overview(splits, task, tokenizer)
+    if verbose:
+        print_overview(found, task)
+        for line in duplicates:
+            print(f"warning: {line}")
+    validation = splits.get("validation")
+    return RunData(
+        splits=splits,
+        train_features=task.features(splits["train"].rows, tokenizer, training=True),
+        validation_features=validation and task.features(validation.rows, tokenizer, training=False),
+        overview=found,
+        duplicates=duplicates,
+    )

@@ -1,0 +1,161 @@
+"""Rows of a file, folder or Hub data set, under the names that a task knows."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import IO, Any
+
+import datasets
+import zstandard
+from datasets import ClassLabel, Dataset, DatasetDict
+from datasets.exceptions import DatasetGenerationError
+
+from mybert.common.errors import UserError
+from mybert.finetuning.task import Task
+
+_COMPRESSED = {".gz", ".zst"}
+_CSV = {"keep_default_na": False}  # a text may be "None", "NA" or "null"
+_READERS = {
+    ".jsonl": ("json", {}),
+    ".json": ("json", {}),
+    ".csv": ("csv", _CSV),
+    ".tsv": ("csv", {"sep": "\t", **_CSV}),
+    ".parquet": ("parquet", {}),
+}
+
+
+def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train", limit: int | None = None) -> Dataset:
+    """
+    Args:
+        name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
+        task: names the columns, and reads formats that it alone knows.
+        labelled: whether the task's targets are required.
+        split: of a data set that has several, where the name does not say.
+        limit: rows at most, from the first on.
+
+    Raises:
+        UserError: it cannot be read, has no rows, or lacks a column.
+    """
+    path = Path(name)
+    own = task.read(path) if path.is_file() else None
+    if own is not None:
+        rows = own
+    elif path.is_file():
+        rows = _read_file(path)
+    elif path.is_dir():
+        rows = _read_folder(path, split)
+    else:
+        rows = _read_hub(name, split)
+    if not len(rows):
+        raise UserError(f"{name} holds no rows")
+    rows = task.canonical(_named_labels(rows), name, labelled)
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+
+
+def open_file(path: Path) -> IO[str]:
+    """Opens a text file, plain or compressed; bytes that are not UTF-8 raise UnicodeDecodeError."""
+    opener = {".gz": gzip.open, ".zst": zstandard.open}.get(path.suffix, open)
+    return opener(path, "rt", encoding="utf-8-sig")
+
+
+def file_format(path: Path) -> str:
+    """The suffix that says the format: `.jsonl` of `rows.jsonl.gz`."""
+    return next((suffix for suffix in reversed(path.suffixes) if suffix not in _COMPRESSED), "")
+
+
+def _read_file(path: Path) -> Dataset:
+    suffix = file_format(path)
+    if suffix not in _READERS:
+        raise UserError(f"{path}: expected {', '.join(_READERS)} (also .gz and .zst), found {suffix or 'no suffix'}")
+    if not path.stat().st_size:
+        raise UserError(f"{path} is empty")
+    builder, options = _READERS[suffix]
+    try:
+        return datasets.load_dataset(builder, data_files=str(path), split="train", **options)
+    except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
+        reason = _broken_line(path) if builder == "json" else None
+        raise UserError(f"{path}{reason or f': {_cause(error)}'}") from error
+
+
+def _cause(error: BaseException) -> str:
+    """What lies at the bottom of `datasets`' exceptions, as one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _broken_line(path: Path) -> str | None:
+    """Where a file of JSON goes wrong, which `datasets` does not say: no JSON, no object, or a column's other type."""
+    kinds: dict[str, tuple[str, int]] = {}
+    try:
+        with open_file(path) as file:
+            records = enumerate(file, 1) if file_format(path) == ".jsonl" else enumerate(_items(file.read()), 1)
+            for number, record in records:
+                if isinstance(record, str) and not record.strip():
+                    continue
+                record = json.loads(record) if isinstance(record, str) else record
+                if not isinstance(record, dict):
+                    return f", row {number}: expected a JSON object, found {type(record).__name__}"
+                for name, value in record.items():
+                    kind = "number" if isinstance(value, (int, float)) else type(value).__name__
+                    if value is not None and kinds.setdefault(name, (kind, number))[0] != kind:
+                        return f", row {number}: {name!r} is {kind}, in row {kinds[name][1]} {kinds[name][0]}"
+    except UnicodeDecodeError as error:
+        return f": not UTF-8 ({error.reason}); save the file as UTF-8"
+    except ValueError as error:
+        return f", row {number}: not JSON ({error})" if kinds else f": not JSON ({error})"
+    return None
+
+
+def _items(content: str) -> list:
+    try:
+        parsed: Any = json.loads(content)
+    except ValueError:
+        return content.splitlines()  # JSON lines under another suffix
+    return parsed if isinstance(parsed, list) else [parsed]
+
+
+def _read_folder(path: Path, split: str) -> Dataset:
+    try:
+        found = datasets.load_from_disk(str(path))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a saved data set ({_cause(error)}); name a file in it") from error
+    if isinstance(found, DatasetDict):
+        if split not in found:
+            raise UserError(
+                f"{path} holds the splits {', '.join(found)}; name the folder of one, such as {path}/train"
+            )
+        found = found[split]
+    return found
+
+
+def _read_hub(name: str, split: str) -> Dataset:
+    path, config, named, *_ = [*name.split(":"), None, None]
+    try:
+        return datasets.load_dataset(path, config or None, split=named or split)
+    except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart
+        raise UserError(
+            f"{name} is neither a file here nor a data set that the Hub gives ({_cause(error)})"
+        ) from error
+
+
+def _named_labels(rows: Dataset) -> Dataset:
+    """Class numbers become the names that the data set has for them; -1, a hidden label, becomes None."""
+    names = {}
+    for column, feature in rows.features.items():
+        inner = getattr(feature, "feature", feature)
+        if isinstance(inner, ClassLabel):
+            names[column] = inner.names
+
+    def named(values, labels):
+        if isinstance(values, list):
+            return [named(value, labels) for value in values]
+        return None if values is None or values < 0 else labels[values]
+
+    if not names:
+        return rows
+    plain = {column: [named(value, labels) for value in rows[column]] for column, labels in names.items()}
+    rows = rows.remove_columns(list(names))
+    for column, values in plain.items():
+        rows = rows.add_column(column, values)
+    return rows

@@ -1,0 +1,100 @@
+"""The runs of a fine-tuning: a recipe or the paper's grid of them, each with one or several seeds."""
+
+import copy
+import itertools
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mybert.common.table import print_table
+from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.task import LOWER_IS_BETTER
+
+# Devlin et al. 2019, appendix A.3
+PAPER_GRID = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (16, 32), "epochs": (2, 3, 4)}
+
+
+class Recipe(NamedTuple):
+    """What the paper's grid varies; batches are of one device."""
+
+    learning_rate: float
+    batch_size: int
+    epochs: float
+
+    @property
+    def name(self) -> str:
+        return f"lr{self.learning_rate:g}-batch{self.batch_size}-epochs{self.epochs:g}"
+
+
+class Run(NamedTuple):
+    """One training."""
+
+    recipe: Recipe
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.recipe.name}-seed{self.seed}"
+
+    def arguments(self, arguments: FinetuningArguments, folder: str) -> FinetuningArguments:
+        """Those of the command, with this run's recipe, seed and folder."""
+        own = copy.deepcopy(arguments)
+        own.learning_rate, own.num_train_epochs = self.recipe.learning_rate, self.recipe.epochs
+        own.per_device_train_batch_size, own.seed = self.recipe.batch_size, self.seed
+        own.output_dir = folder
+        return own
+
+
+def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> list[Run]:
+    """All runs, those of one recipe together."""
+    recipes = [
+        Recipe(arguments.learning_rate, arguments.per_device_train_batch_size, float(arguments.num_train_epochs))
+    ]
+    if settings.sweep == "paper":
+        recipes = [Recipe(*values) for values in itertools.product(*PAPER_GRID.values())]
+    seeds = range(arguments.seed, arguments.seed + settings.seeds)
+    return [Run(recipe, seed) for recipe in recipes for seed in seeds]
+
+
+class Summary(NamedTuple):
+    """A recipe over its seeds.
+
+    Attributes:
+        mean, deviation: of the metric; the deviation is the sample's, None for one seed.
+        best: the run with the best metric.
+    """
+
+    recipe: Recipe
+    mean: float
+    deviation: float | None
+    best: Run
+
+
+def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
+    """One summary for each recipe, the best mean first; earlier ones first where means are equal."""
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    found = []
+    for recipe, runs in itertools.groupby(scores, key=lambda run: run.recipe):
+        runs = list(runs)
+        values = [scores[run] for run in runs]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        best = max(runs, key=lambda run: sign * scores[run])
+        found.append(Summary(recipe, statistics.mean(values), deviation, best))
+    return sorted(found, key=lambda summary: -sign * summary.mean)
+
+
+def leaders(scores: dict[Run, float], planned: Sequence[Run], metric: str) -> set[Run]:
+    """The runs whose models may still win: the best of the best finished recipe, and of the one that is going on."""
+    finished = {run.recipe for run in planned} - {run.recipe for run in planned if run not in scores}
+    done = summarise({run: score for run, score in scores.items() if run.recipe in finished}, metric)
+    going_on = summarise({run: score for run, score in scores.items() if run.recipe not in finished}, metric)
+    return {summary.best for summary in (*done[:1], *going_on)}
+
+
+def print_summaries(summaries: Sequence[Summary], metric: str) -> None:
+    rows = [
+        (f"{s.recipe.learning_rate:g}", s.recipe.batch_size, f"{s.recipe.epochs:g}", s.mean, s.deviation, s.best.seed)
+        for s in summaries
+    ]
+    columns = ("learning rate", "batch", "epochs", f"{metric}, mean", "deviation", "best seed")
+    print_table("Runs, the best first", rows, columns)

@@ -1,0 +1,216 @@
+"""`mybert finetune`: checkpoint + labelled rows → a model with one head."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+from accelerate import PartialState
+from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import (
+    explain_full_disk,
+    read_manifest,
+    refuse_existing,
+    versions,
+    write_json,
+    write_manifest,
+)
+from mybert.common.settings import parse_settings
+from mybert.finetuning.checkpoint import new_model, new_task
+from mybert.finetuning.evaluate import evaluate_rows, identity, print_evaluation, write_evaluation
+from mybert.finetuning.inputs import RunData, load_data
+from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
+from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.task import Task
+from mybert.finetuning.training import MODEL, RESULTS, train_run
+from tokenization import MyBertTokenizer
+
+STAGE = "finetune"
+RUNS = "runs"
+# settings and arguments that may differ when a run is resumed
+_FREE = {"resume", "overwrite", "output", "bootstrap"}
+_FIXED_ARGUMENTS = (
+    *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("warmup_steps", "weight_decay", "adam_epsilon", "lr_scheduler_type", "seed", "data_seed"),
+)
+
+
+def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
+    """Trains a head and its encoder on labelled rows, once or for several recipes and seeds, and keeps the best model.
+
+    Args:
+        settings: what is trained on what.
+        arguments: how; those of `FinetuningArguments` when not given. Their `output_dir` becomes `settings.output`.
+
+    Returns:
+        The folder of the best model, as the Auto classes and `pipeline` read it, with results.json and manifest.json;
+        `validation/` and `test/` hold scores, predictions and errors as `mybert evaluate` leaves them, `runs/` the
+        numbers of every run.
+
+    Raises:
+        UserError: checkpoint, rows, settings and output do not fit together; nothing was trained then.
+    """
+    arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else arguments
+    _check_arguments(settings, arguments)
+    output = Path(settings.output)
+    if not settings.resume:
+        refuse_existing(output, overwrite=settings.overwrite)
+    task, tokenizer = new_task(settings)
+    data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
+    metric = settings.metric or task.best_metric
+    with explain_full_disk(output):
+        _start_output(settings, arguments)
+        results, scores = {}, {}
+        planned = planned_runs(settings, arguments)
+        for run in planned:
+            results[run] = train_run(run, output / RUNS / run.name, settings, arguments, task, tokenizer, data, metric)
+            scores[run] = _score_of(results[run], metric)
+            _keep_models(output, results, leaders(scores, planned, metric))
+        if arguments.process_index == 0:
+            _finish(settings, arguments, task, tokenizer, data, metric, results, scores)
+        PartialState().wait_for_everyone()
+    return output
+
+
+def main(argv: list[str], prog: str) -> None:
+    types = (FinetuneSettings, FinetuningArguments)
+    settings, arguments = parse_settings(types, argv, prog, "Checkpoint + labelled rows → a model with one head.")
+    output = finetune(settings, arguments)
+    if arguments.process_index == 0:
+        print(f"the model is in {output}")
+
+
+def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -> None:
+    if arguments.output_dir not in (None, "trainer_output", settings.output):
+        raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
+    if arguments.n_gpu > 1:
+        raise UserError(
+            f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
+            f"{arguments.n_gpu} -m mybert.cli finetune …`, or choose one with CUDA_VISIBLE_DEVICES"
+        )
+    arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
+    if settings.validation is None:
+        arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+
+
+def _choices(settings: FinetuneSettings, arguments: TrainingArguments) -> dict:
+    """What may not change when a run is resumed: else its steps would not be those of one run."""
+    fixed = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _FREE}
+    return {**fixed, **{name: getattr(arguments, name) for name in _FIXED_ARGUMENTS}}
+
+
+def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> None:
+    """Empties the folder of a new run and writes down what it is; that of a resumed one must be the same run.
+
+    Raises:
+        UserError: there is nothing to resume, or it was started with something else.
+    """
+    output, choices = Path(settings.output), _choices(settings, arguments)
+    inputs = {
+        name: identity(getattr(settings, name))
+        for name in ("model", "train", "validation", "test")
+        if getattr(settings, name) is not None
+    }
+    processes = PartialState()
+    if settings.resume:
+        before = read_manifest(output)
+        if before.get("stage") != STAGE:
+            raise UserError(f"--resume: {output} has no run of `mybert finetune` to go on with")
+        for name, value in choices.items():
+            if before["choices"].get(name) != value:
+                raise UserError(
+                    f"--resume: {name} is {value!r}, the run was started with {before['choices'].get(name)!r}"
+                )
+        for name, value in inputs.items():
+            if before["inputs"].get(name) != value:
+                raise UserError(f"--resume: {name} {value['path']} is not the one that the run was started with")
+    processes.wait_for_everyone()  # all have seen the folder as it was
+    if processes.is_main_process and not settings.resume:
+        if output.exists():
+            shutil.rmtree(output)
+        output.mkdir(parents=True)
+        write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, choices=choices, complete=False)
+    processes.wait_for_everyone()
+
+
+def _score_of(results: dict, metric: str) -> float:
+    """Without validation rows all runs count alike, and the first is kept.
+
+    Raises:
+        UserError: the task has no such metric.
+    """
+    metrics = results["metrics"]
+    if metrics and metric not in metrics:
+        raise UserError(f"--metric {metric}: expected one of {', '.join(metrics)}")
+    return metrics.get(metric, 0.0)
+
+
+def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:
+    """A sweep would fill the disk with models that cannot win any more."""
+    processes = PartialState()
+    if processes.is_main_process:
+        for run in done:
+            if run not in kept:
+                shutil.rmtree(output / RUNS / run.name / MODEL, ignore_errors=True)
+    processes.wait_for_everyone()
+
+
+def _finish(
+    settings: FinetuneSettings,
+    arguments: TrainingArguments,
+    task: Task,
+    tokenizer: MyBertTokenizer,
+    data: RunData,
+    metric: str,
+    results: dict[Run, dict],
+    scores: dict[Run, float],
+) -> None:
+    """Moves the best model up, evaluates it, and writes and prints what there is to say."""
+    output = Path(settings.output)
+    summaries = summarise(scores, metric)
+    best = summaries[0].best
+    for path in (output / RUNS / best.name / MODEL).iterdir():
+        path.replace(output / path.name)
+    model = new_model(task, str(output)).to(arguments.device)
+    evaluations = {}
+    for name in ("validation", "test"):
+        if name in data.splits:
+            rows = data.splits[name].rows
+            found = evaluate_rows(model, task, tokenizer, rows, settings.bootstrap, arguments.seed)
+            (output / name).mkdir(exist_ok=True)
+            write_evaluation(output / name, found, rows, {"source": data.splits[name].source})
+            print_evaluation(f"{name.capitalize()}: {data.splits[name].source}", found)
+            evaluations[name] = found.results()
+    if data.validation_features is not None and len(scores) > 1:
+        print_summaries(summaries, metric)
+    write_json(
+        output / RESULTS,
+        {
+            "task": settings.task,
+            "metric": metric,
+            **evaluations,
+            "best": {**best.recipe._asdict(), "seed": best.seed},
+            "recipes": [
+                {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}
+                for s in (summaries if evaluations.get("validation") else ())
+            ],
+            "runs": list(results.values()),
+            "data": data.overview,
+            "duplicates": data.duplicates,
+            "settings": dataclasses.asdict(settings),
+            "training_arguments": arguments.to_dict(),
+            "versions": versions(),
+        },
+    )
+    write_manifest(
+        output,
+        STAGE,
+        settings=settings,
+        inputs=read_manifest(output)["inputs"],
+        counts={name: split["rows"] for name, split in data.overview.items()},
+        choices=_choices(settings, arguments),
+        metrics={name: found["metrics"] for name, found in evaluations.items()},
+        complete=True,
+    )

@@ -1,0 +1,234 @@
+"""text-classification: a label, several labels or a number for each text or pair of texts."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from scipy.special import expit, softmax
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertForSequenceClassification
+from mybert.common.errors import UserError
+from mybert.finetuning import class_scores
+from mybert.finetuning.labels import check_label, is_missing, label_name, name_labels, sort_labels
+from mybert.finetuning.task import ROW, Matrix, Problem, Task
+
+SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+_PROBLEMS = {"single-label": SINGLE, "multi-label": MULTI, "regression": REGRESSION}
+_PAIRS = (
+    ("text", "text_pair"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+)
+_SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
+
+
+class TextClassification(Task):
+    """One class, several classes or a number for a text; the labels say which (`--problem` overrides them).
+
+    A text of more than `max_length` tokens is cut, or read in windows whose logits are averaged. In training each
+    window is an example of its text's label.
+    """
+
+    name = "text-classification"
+    head = MyBertForSequenceClassification
+    inputs = {  # noqa: RUF012 - a constant
+        "text": tuple(dict.fromkeys([*(first for first, _ in _PAIRS), *_SINGLES])),
+        "text_pair": tuple(dict.fromkeys(second for _, second in _PAIRS)),
+    }
+    targets = {"label": ("label", "labels", "score", "category", "class", "target")}  # noqa: RUF012
+    optional = frozenset({"text_pair"})
+    defaults = {"max_length": 128, "long_texts": "truncate"}  # noqa: RUF012
+
+    # Rows
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        found, given = super().find_columns(names, source, labelled), self.settings.given_columns()
+        if "text_pair" in found and "text_pair" not in given and (found["text"], found["text_pair"]) not in _PAIRS:
+            del found["text_pair"]  # two columns of texts that do not belong together
+        return found
+
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        problems = [
+            Problem(row, f"the {column} is {'missing' if text is None else 'not a string' if text else 'empty'}")
+            for column in self.inputs
+            if column in rows.column_names
+            for row, text in enumerate(rows[column])
+            if not isinstance(text, str) or not text.strip()
+        ]
+        if "label" in rows.column_names:
+            problem = self._problem(rows) if training else self.config.problem_type
+            known = None if training else self.config.label2id
+            for row, label in enumerate(rows["label"]):
+                message = _label_message(label, problem, known)
+                if message:
+                    problems.append(Problem(row, message))
+        return sorted(problems)
+
+    def _problem(self, rows: Dataset) -> str:
+        if self.settings.problem is not None:
+            return _PROBLEMS[self.settings.problem]
+        label = next((label for label in rows["label"] if not is_missing(label)), None)
+        return MULTI if isinstance(label, list) else REGRESSION if isinstance(label, float) else SINGLE
+
+    def balance(self, rows: Dataset) -> Counter:
+        """Regression: how many numbers lie in each of five equal parts of their range."""
+        labels = rows["label"]
+        if self.config.problem_type == MULTI:
+            return Counter(label_name(label) for labels_of_row in labels for label in labels_of_row)
+        if self.config.problem_type == SINGLE:
+            return Counter(map(label_name, labels))
+        counts, edges = np.histogram(labels, bins=5)
+        parts = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+        return Counter({f"{low:.3g} to {high:.3g}": count for low, high, count in parts})
+
+    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
+        for batch in rows.iter(1000):
+            yield from tokenizer(batch["text"], batch.get("text_pair"), split_special_tokens=True)["input_ids"]
+
+    # Model
+
+    def configure(self, rows: Dataset) -> None:
+        self.config.problem_type = self._problem(rows)
+        if self.config.problem_type == REGRESSION:
+            self.config.num_labels = 1
+            return
+        labels = rows["label"]
+        labels = [label for several in labels for label in several] if self.config.problem_type == MULTI else labels
+        names = sort_labels(labels)
+        if len(names) < (1 if self.config.problem_type == MULTI else 2):
+            raise UserError(f"the training rows have no other label than {names}; a classifier needs two or more")
+        name_labels(self.config, names)
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        windows = self.settings.long_texts == "window"
+        if windows and "text_pair" in rows.column_names:
+            raise UserError("--long-texts window reads single texts; pairs are truncated")
+        length = self.settings.max_length
+        overlap = length // 3 if self.settings.overlap is None else self.settings.overlap
+        if windows and overlap >= length - 2:
+            raise UserError(f"--overlap {overlap}: expected less than the {length - 2} tokens of a window's text")
+
+        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            encoded = tokenizer(
+                batch["text"],
+                batch.get("text_pair"),
+                truncation=True,
+                max_length=length,
+                split_special_tokens=True,  # a literal [SEP] in a text is text
+                **({"stride": overlap, "return_overflowing_tokens": True} if windows else {}),
+            )
+            origin = encoded.pop("overflow_to_sample_mapping", range(len(indices)))
+            columns = {**encoded, ROW: [indices[i] for i in origin]}
+            if "label" in batch:
+                columns["labels"] = [self._target(batch["label"][i]) for i in origin]
+            return columns
+
+        return rows.map(
+            encode,
+            batched=True,
+            with_indices=True,
+            remove_columns=rows.column_names,
+            keep_in_memory=True,
+            desc="tokenizing",
+        )
+
+    def _target(self, label: Any) -> int | float | list[float]:
+        if self.config.problem_type == REGRESSION:
+            return float(label)
+        if self.config.problem_type == SINGLE:
+            return self.config.label2id[label_name(label)]
+        names = set(map(label_name, label))
+        return [float(self.config.id2label[i] in names) for i in range(self.config.num_labels)]
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+        return DataCollatorWithPadding(tokenizer)
+
+    # Results
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """`label` and `score`; or `labels` (probability above 0.5); each with all `scores`. Regression: `score`."""
+        number = np.asarray(features[ROW])
+        summed = np.zeros((len(rows), self.config.num_labels))
+        np.add.at(summed, number, np.asarray(logits, dtype=np.float64))
+        means = summed / np.bincount(number, minlength=len(rows))[:, None]
+        if self.config.problem_type == REGRESSION:
+            return [{"score": score} for score in means[:, 0].tolist()]
+        names = [self.config.id2label[i] for i in range(self.config.num_labels)]
+        multi = self.config.problem_type == MULTI
+        predictions = []
+        for row in (expit(means) if multi else softmax(means, axis=1)).tolist():
+            scores = dict(zip(names, row, strict=True))
+            best = max(scores, key=scores.get)
+            said = (
+                {"labels": [n for n in names if scores[n] > 0.5]} if multi else {"label": best, "score": scores[best]}
+            )
+            predictions.append({**said, "scores": scores})
+        return predictions
+
+    def references(self, rows: Dataset) -> list:
+        if self.config.problem_type == SINGLE:
+            return list(map(label_name, rows["label"]))
+        if self.config.problem_type == MULTI:
+            return [list(map(label_name, labels)) for labels in rows["label"]]
+        return list(map(float, rows["label"]))
+
+    @property
+    def best_metric(self) -> str:
+        return {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "pearson"}[self.config.problem_type]
+
+    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
+        every_row = np.arange(len(references))[None]
+        return {name: values[0] for name, values in self.bootstrap(predictions, references, every_row).items()}
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        if self.config.problem_type == REGRESSION:
+            guesses = np.array([prediction["score"] for prediction in predictions])
+            return class_scores.regression(guesses, np.array(references), samples)
+        if self.config.problem_type == SINGLE:
+            return class_scores.single_label(*self._ids(predictions, references), self.config.num_labels, samples)
+        said, true = (
+            np.array([self._target(x) for x in labels]) > 0
+            for labels in ([prediction["labels"] for prediction in predictions], references)
+        )
+        return class_scores.multi_label(said, true, samples)
+
+    def _ids(self, predictions: Sequence[dict], references: Sequence) -> tuple[np.ndarray, np.ndarray]:
+        ids = self.config.label2id
+        return np.array([ids[p["label"]] for p in predictions]), np.array([ids[label] for label in references])
+
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        """1 - the probability of the true label where another was given; labels missed or too many; the distance."""
+        if self.config.problem_type == SINGLE:
+            return [
+                0.0 if p["label"] == label else 1 - p["scores"][label]
+                for p, label in zip(predictions, references, strict=True)
+            ]
+        if self.config.problem_type == MULTI:
+            pairs = zip(predictions, references, strict=True)
+            return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in pairs]
+        return [abs(p["score"] - number) for p, number in zip(predictions, references, strict=True)]
+
+    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+        if self.config.problem_type != SINGLE:
+            return None
+        said, true = self._ids(predictions, references)
+        counts = class_scores.confusion(said, true, self.config.num_labels, np.arange(len(true))[None])[0]
+        return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
+
+
+def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
+    if problem == REGRESSION:
+        good = isinstance(label, (int, float)) and not isinstance(label, bool) and math.isfinite(label)
+        return None if good else f"the label {label!r} is not a number"
+    if problem == MULTI:
+        if not isinstance(label, list):
+            return f"the labels {label!r} are not a list"
+        return next(filter(None, (check_label(one, known) for one in label)), None)
+    return check_label(label, known)

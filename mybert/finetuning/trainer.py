@@ -1,0 +1,73 @@
+"""transformers' Trainer where fine-tuning wants more: a frozen encoder, weighted classes, evaluation in order."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
+from transformers import EvalPrediction, Trainer
+
+from mybert.common.errors import UserError
+from mybert.finetuning.task import Task
+
+
+class FinetuningTrainer(Trainer):
+    """
+    Args:
+        freeze_encoder: embeddings and layers stay as they are, without dropout; pooler and head are trained.
+        kwargs: as in `transformers.Trainer`.
+    """
+
+    def __init__(self, *args, freeze_encoder: bool = False, **kwargs):
+        super().__init__(*args, **kwargs)
+        base = self.model.base_model
+        self._frozen = (base.embeddings, base.encoder) if freeze_encoder else ()
+        for part in self._frozen:
+            part.requires_grad_(False)
+
+    def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
+        for part in self._frozen:
+            part.eval()  # Trainer puts the whole model into training mode before every batch
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
+        return SequentialSampler(eval_dataset)  # also where training groups by length: predictions are matched to rows
+
+
+class WeightedLoss:
+    """Cross-entropy in which every class weighs as much as every other.
+
+    A class weighs (labels / classes / its labels), so that weights average 1 over the training rows and the loss may
+    be divided by the number of labels.
+
+    Raises:
+        UserError: a label is not one of a set of classes.
+    """
+
+    def __init__(self, features: Dataset, classes: int):
+        labels = [np.ravel(label) for label in features["labels"]] if "labels" in features.column_names else [[0.5]]
+        labels = np.concatenate(labels)
+        if labels.dtype.kind != "i":
+            raise UserError("--class-weights is for tasks with one class for each text or token")
+        counts = np.bincount(labels[labels >= 0], minlength=classes)
+        self.weights = torch.tensor(counts.sum() / (classes * np.maximum(counts, 1)), dtype=torch.float32)
+
+    def __call__(self, outputs: dict, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        logits = outputs["logits"].flatten(0, -2).float()
+        weights = self.weights.to(logits.device)
+        total = nn.functional.cross_entropy(logits, labels.flatten(), weight=weights, reduction="sum")
+        return total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
+def metrics_function(task: Task, features: Dataset, rows: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
+    """What Trainer calls after each evaluation on `features`: the task's scores, whatever it tunes tuned first."""
+
+    def compute(evaluation: EvalPrediction) -> dict[str, float]:
+        logits = evaluation.predictions
+        logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
+        task.tune(logits, features, rows)
+        return task.score(task.decode(logits, features, rows), task.references(rows))
+
+    return compute

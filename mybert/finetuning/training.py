@@ -1,0 +1,121 @@
+"""One run: train, keep the best checkpoint, leave its model and its numbers in the run's folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+from accelerate import PartialState
+from transformers import EarlyStoppingCallback, TrainerState, set_seed
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+
+from mybert.common.manifest import write_json
+from mybert.finetuning.checkpoint import new_model
+from mybert.finetuning.inputs import RunData
+from mybert.finetuning.recipes import Run
+from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.task import LOWER_IS_BETTER, Task
+from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
+from tokenization import MyBertTokenizer
+
+MODEL = "model"  # subfolder of a run
+RESULTS = "results.json"
+
+
+def train_run(
+    run: Run,
+    folder: Path,
+    settings: FinetuneSettings,
+    arguments: FinetuningArguments,
+    task: Task,
+    tokenizer: MyBertTokenizer,
+    data: RunData,
+    metric: str,
+) -> dict:
+    """Trains in `folder`, from its last checkpoint if there is one, or reads what a finished run has left there.
+
+    Args:
+        arguments: of the command; the run's recipe and seed replace theirs.
+        metric: chooses the best checkpoint, where there are validation rows.
+
+    Returns:
+        What `folder/results.json` holds: `metrics` on the validation rows, steps, losses, seconds. The model is in
+        `folder/model`.
+    """
+    if not (folder / RESULTS).is_file():
+        trainer = _trainer(run.arguments(arguments, str(folder)), settings, task, tokenizer, data, metric)
+        _train(trainer, _last_checkpoint(folder), task)
+        metrics = trainer.evaluate() if data.validation_features is not None else {}
+        trainer.save_model(str(folder / MODEL))
+        if trainer.is_world_process_zero():
+            (folder / MODEL / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
+            for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+                shutil.rmtree(checkpoint)
+            write_json(folder / RESULTS, _results(run, trainer, metrics))
+        PartialState().wait_for_everyone()
+    return json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+
+
+def _trainer(
+    arguments: FinetuningArguments,
+    settings: FinetuneSettings,
+    task: Task,
+    tokenizer: MyBertTokenizer,
+    data: RunData,
+    metric: str,
+) -> FinetuningTrainer:
+    arguments.metric_for_best_model = f"eval_{metric}"
+    arguments.greater_is_better = metric not in LOWER_IS_BETTER
+    arguments.restore_callback_states_from_checkpoint = True  # the patience that is left
+    set_seed(arguments.seed)
+    model = new_model(task, settings.model)
+    validation = data.splits.get("validation")
+    classes = task.config.num_labels
+    return FinetuningTrainer(
+        model=model,
+        args=arguments,
+        data_collator=task.collator(tokenizer),
+        train_dataset=data.train_features,
+        eval_dataset=data.validation_features,
+        processing_class=tokenizer,
+        compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows),
+        compute_loss_func=WeightedLoss(data.train_features, classes) if settings.class_weights else None,
+        callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
+        freeze_encoder=settings.freeze == "encoder",
+    )
+
+
+def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> None:
+    if checkpoint:
+        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+        if state.global_step >= state.max_steps:  # nothing is left to train, but Trainer would make one step more
+            best = task.head.from_pretrained(state.best_model_checkpoint or checkpoint)
+            trainer.model.load_state_dict(best.state_dict())
+            trainer.state = state
+            return
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The last one that is complete."""
+    if folder.is_dir():
+        for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+            if not (checkpoint / TRAINER_STATE_NAME).is_file():  # written last
+                shutil.rmtree(checkpoint)
+        return get_last_checkpoint(str(folder))
+    return None
+
+
+def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
+    state = trainer.state
+    runtime = next((log["train_runtime"] for log in reversed(state.log_history) if "train_runtime" in log), None)
+    measures = ("_runtime", "_per_second", "_steps_per_second", "epoch")
+    return {
+        **run.recipe._asdict(),
+        "seed": run.seed,
+        "metrics": {name.removeprefix("eval_"): v for name, v in metrics.items() if not name.endswith(measures)},
+        "steps": state.global_step,
+        "best_step": state.best_global_step,
+        "seconds": runtime,  # of the last session, evaluations included
+        "log": state.log_history,
+    }
