@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from .input_checks_mybert import may_read
+
 
 @dataclass
 class RaggedLayout:
@@ -100,7 +102,7 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
 
     Raises:
         ValueError: the mask has another shape, or a row of it has no real token (looked at on the CPU only, since it
-            would cost a synchronisation elsewhere).
+            would cost a synchronisation elsewhere, and not in a compiled graph).
     """
     if attention_mask is None or attention_mask.dim() == 4:
         return _dense_layout(grid, attention_mask, None, device)
@@ -113,7 +115,7 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
     if indices.numel() == real.numel():
         return _dense_layout(grid, None, None, device)
     lengths = real.sum(1)
-    if device.type == "cpu" and not lengths.all():
+    if may_read(lengths, training=True) and not lengths.all():
         raise ValueError(f"attention_mask has no real token in row {int(lengths.argmin())}; leave empty rows out")
     cu_seq_lens = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
     return RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
@@ -128,10 +130,10 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLay
         total: T, known from the shape of `input_ids`, so that nothing is read back from the device.
 
     Raises:
-        ValueError: on the CPU, when the boundaries do not run from 0 to `total` in steps of 1 to `max_length`.
+        ValueError: on the CPU, outside compiled graphs, when the boundaries do not run from 0 to `total` in steps of 1 to `max_length`.
     """
     cu_seq_lens = cu_seq_lens.to(torch.int32)
-    if cu_seq_lens.device.type == "cpu":
+    if may_read(cu_seq_lens, training=True):
         lengths = cu_seq_lens.diff()
         if cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length:
             raise ValueError(
