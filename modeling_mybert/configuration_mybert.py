@@ -40,6 +40,7 @@ AUTO_MAP: dict[str, str] = {
     "AutoModelForTokenClassification": "modeling_mybert.MyBertForTokenClassification",
     "AutoModelForQuestionAnswering": "modeling_mybert.MyBertForQuestionAnswering",
     "AutoModelForMultipleChoice": "modeling_mybert.MyBertForMultipleChoice",
+    "AutoModelForCausalLM": "modeling_mybert.MyBertLMHeadModel",
 }
 
 
@@ -63,6 +64,10 @@ class MyBertConfig(PreTrainedConfig):
         pad_token_id: id of [PAD].
         classifier_dropout: dropout before a task head; None means `hidden_dropout_prob`.
         tie_word_embeddings: the vocabulary projection shares the word embedding, as in BERT.
+        is_decoder: the weights are those of a causal model (`MyBertLMHeadModel`).
+        add_cross_attention: the causal model has layers that attend to an encoder.
+        use_cache: the causal model returns its keys and values, to go on from.
+        bos_token_id, eos_token_id: what generation begins and ends with.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a field has the wrong type or is out of range; it is named.
@@ -89,6 +94,11 @@ class MyBertConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
+    is_decoder: bool = False
+    add_cross_attention: bool = False
+    use_cache: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
 
     @classmethod
     def from_size(cls, size: str, **settings) -> "MyBertConfig":

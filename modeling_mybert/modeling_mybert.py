@@ -1,6 +1,7 @@
 """Every MyBERT model; the Auto classes load this module, so that the whole code comes along with any one of them."""
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
+from .decoder_mybert import MyBertDecoder, MyBertLMHeadModel
 from .pretraining_heads_mybert import (
     MyBertForMaskedLM,
     MyBertForNextSentencePrediction,
@@ -15,6 +16,7 @@ from .task_heads_mybert import (
 )
 
 __all__ = [
+    "MyBertDecoder",
     "MyBertForMaskedLM",
     "MyBertForMultipleChoice",
     "MyBertForNextSentencePrediction",
@@ -23,6 +25,7 @@ __all__ = [
     "MyBertForQuestionAnswering",
     "MyBertForSequenceClassification",
     "MyBertForTokenClassification",
+    "MyBertLMHeadModel",
     "MyBertModel",
     "MyBertPreTrainedModel",
 ]

@@ -1,0 +1,359 @@
+"""The decoder: BERT's layers made causal, with attention to an encoder, a key-value cache and `generate`.
+
+Modules and tensors are named as in transformers' BERT (`is_decoder`, `add_cross_attention`), so that checkpoints
+interchange both ways. Batches are padded here, (B, S): a cache keeps columns. C is how many columns it has already.
+"""
+
+from copy import copy
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    CausalLMOutputWithCrossAttentions,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import logging
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
+
+from .attention_mybert import MyBertSelfAttention, eager_attention_forward, works_on_tokens
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
+from .configuration_mybert import MyBertConfig
+from .encoder_mybert import MyBertEmbeddings, MyBertIntermediate, MyBertResidual
+from .input_checks_mybert import check_labels, check_shape
+from .pretraining_heads_mybert import MyBertPreTrainingHeads, _MaskedLMMixin
+
+logger = logging.get_logger(__name__)
+
+
+class _CachedAttention(MyBertSelfAttention):
+    """The encoder's projections, on padded batches whose keys and values a cache may keep."""
+
+    def __init__(self, config: MyBertConfig, layer_index: int):
+        super().__init__(config)
+        self.layer_index = layer_index
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, S, H) → (B, A, S, D)."""
+        return x.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, backend: str):
+        """(B, A, S, D), twice (B, A, K, D) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        context, probabilities = attention(self, query, key, value, mask, scaling=self.scaling, dropout=dropout)
+        return context.flatten(2), probabilities
+
+
+class MyBertCausalAttention(_CachedAttention):
+    """Attention of each token to itself and those before it."""
+
+    is_causal = True
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str):
+        """(B, S, H) → (B, S, H), and the probabilities (B, A, S, C + S) if the backend has them."""
+        query, key, value = (self.split(project(hidden_states)) for project in (self.query, self.key, self.value))
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.self_attention_cache
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_index)
+        return self.attend(query, key, value, mask, backend)
+
+
+class MyBertCrossAttention(_CachedAttention):
+    """Attention of each token to all of the encoder's; those keys and values are computed once a generation."""
+
+    def forward(
+        self, hidden_states: Tensor, encoder_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str
+    ):
+        """(B, S, H), (B, K, H) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
+        query = self.split(self.query(hidden_states))
+        kept = cache if isinstance(cache, EncoderDecoderCache) else None
+        if kept is not None and kept.is_updated.get(self.layer_index):
+            layer = kept.cross_attention_cache.layers[self.layer_index]
+            return self.attend(query, layer.keys, layer.values, mask, backend)
+        key, value = (self.split(project(encoder_states)) for project in (self.key, self.value))
+        if kept is not None:
+            key, value = kept.cross_attention_cache.update(key, value, self.layer_index)
+            kept.is_updated[self.layer_index] = True
+        return self.attend(query, key, value, mask, backend)
+
+
+class MyBertDecoderAttention(nn.Module):
+    """An attention of either kind, and its residual."""
+
+    def __init__(self, config: MyBertConfig, attention: _CachedAttention):
+        super().__init__()
+        self.self = attention
+        self.output = MyBertResidual(config, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, *args) -> Tensor:
+        """(B, S, H) → (B, S, H)."""
+        return self.output(self.self(hidden_states, *args)[0], hidden_states)
+
+
+class MyBertDecoderLayer(GradientCheckpointingLayer):
+    """One post-norm decoder layer: causal attention, attention to the encoder, feed-forward (Vaswani et al. 2017)."""
+
+    def __init__(self, config: MyBertConfig, layer_index: int):
+        super().__init__()
+        self.attention = MyBertDecoderAttention(config, MyBertCausalAttention(config, layer_index))
+        if config.add_cross_attention:
+            self.crossattention = MyBertDecoderAttention(config, MyBertCrossAttention(config, layer_index))
+        self.intermediate = MyBertIntermediate(config)
+        self.output = MyBertResidual(config, config.intermediate_size)
+        self.chunk = config.chunk_size_feed_forward
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        encoder_states: Tensor | None,
+        encoder_mask: Tensor | None,
+        backend: str,
+        past_key_values: Cache | None = None,  # the name by which a checkpointed layer is spared the cache
+    ) -> Tensor:
+        """(B, S, H), and the encoder's (B, K, H) if there is one → (B, S, H)."""
+        hidden_states = self.attention(hidden_states, mask, past_key_values, backend)
+        if encoder_states is not None:
+            hidden_states = self.crossattention(hidden_states, encoder_states, encoder_mask, past_key_values, backend)
+        parts = hidden_states.split(self.chunk, dim=1) if self.chunk else (hidden_states,)
+        return torch.cat([self.output(self.intermediate(part), part) for part in parts], dim=1)
+
+
+class MyBertDecoderStack(nn.Module):
+    """The layers, under BERT's name on disk (`encoder.layer`)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__()
+        self.layer = nn.ModuleList(MyBertDecoderLayer(config, index) for index in range(config.num_hidden_layers))
+
+    def forward(self, hidden_states: Tensor, *args, past_key_values: Cache | None) -> Tensor:
+        """(B, S, H) → (B, S, H)."""
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, *args, past_key_values=past_key_values)
+        return hidden_states
+
+
+class MyBertDecoder(MyBertPreTrainedModel):
+    """The decoder without its head: embeddings and layers."""
+
+    _no_split_modules = ["MyBertEmbeddings", "MyBertDecoderLayer"]  # noqa: RUF012 - transformers' own convention
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": MyBertDecoderLayer,
+        "attentions": MyBertCausalAttention,
+        "cross_attentions": MyBertCrossAttention,
+    }
+    _check = MyBertModel._check  # the same inputs, the same words about what is wrong with them
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__(config)
+        self.embeddings = MyBertEmbeddings(config)
+        self.encoder = MyBertDecoderStack(config)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.embeddings.word_embeddings = value
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPastAndCrossAttentions | tuple:
+        """Arguments as in `MyBertLMHeadModel.forward`; returns `last_hidden_state` (B, S, H) and what was asked for.
+
+        Raises:
+            ValueError: arguments that contradict each other, wrong shapes, an empty batch, ids outside their tables, a
+                sequence longer than the position table, a packed batch.
+        """
+        if kwargs.get("cu_seq_lens_q") is not None:
+            raise ValueError("the decoder takes no packed batches (cu_seq_lens_q): pad them")
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        self._check(inputs, input_ids, token_type_ids, position_ids)
+        if use_cache is None:
+            use_cache = self.config.use_cache
+        if self.training and self.gradient_checkpointing:
+            use_cache = False  # a layer computed twice would fill it twice
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+            if encoder_hidden_states is not None:
+                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        self._check_against_past(inputs, attention_mask, position_ids, past)
+        self._check_encoder(inputs, encoder_hidden_states, encoder_attention_mask)
+        if position_ids is None:
+            position_ids = torch.arange(inputs.shape[1], device=inputs.device)[None] + past
+        hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        config = self._with_able_backend(output_attentions)
+        mask = create_causal_mask(config, hidden_states, attention_mask, past_key_values)
+        if encoder_hidden_states is not None:
+            encoder_attention_mask = create_bidirectional_mask(
+                config, hidden_states, encoder_attention_mask, encoder_hidden_states
+            )
+        hidden_states = self.encoder(
+            hidden_states,
+            mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            config._attn_implementation,
+            past_key_values=past_key_values,
+        )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
+        )
+
+    def _check_against_past(self, inputs, attention_mask, position_ids, past):
+        if isinstance(past, Tensor):
+            return  # a static cache, whose length lies on the device
+        batch, columns = inputs.shape[0], past + inputs.shape[1]
+        if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape != (batch, columns):
+            raise ValueError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}, expected {(batch, columns)}: "
+                f"{past} cached and {inputs.shape[1]} new columns"
+            )
+        if position_ids is None and columns > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a sequence has {columns} positions, more than max_position_embeddings="
+                f"{self.config.max_position_embeddings}; generate fewer tokens or train with more positions"
+            )
+
+    def _check_encoder(self, inputs, encoder_hidden_states, encoder_attention_mask):
+        if encoder_hidden_states is None:
+            return
+        if not self.config.add_cross_attention:
+            raise ValueError("encoder_hidden_states needs cross-attention: set add_cross_attention=True")
+        rows, columns, width = encoder_hidden_states.shape
+        if rows != inputs.shape[0] or width != self.config.hidden_size:
+            raise ValueError(
+                f"encoder_hidden_states has shape {(rows, columns, width)}, expected "
+                f"({inputs.shape[0]}, any, {self.config.hidden_size})"
+            )
+        check_shape("encoder_attention_mask", encoder_attention_mask, (rows, columns))
+
+    def _with_able_backend(self, output_attentions: bool) -> MyBertConfig:
+        """The configuration, for the masks, with eager in place of a backend that has no probabilities to return, and
+        sdpa in place of one for ragged tokens."""
+        wanted = self.config._attn_implementation
+        able = "eager" if output_attentions else "sdpa" if works_on_tokens(wanted) else wanted
+        if able == wanted:
+            return self.config
+        if not output_attentions:
+            logger.warning_once(f"the decoder has no attn_implementation={wanted!r}: sdpa computes it instead")
+        config = copy(self.config)
+        config._attn_implementation = able
+        return config
+
+
+class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
+    """A causal language model; with `add_cross_attention` the decoder of a sequence-to-sequence model.
+
+    It is causal whatever `is_decoder` says: on a configuration that does not say so, it works with a copy that does.
+
+    Example:
+        >>> model = MyBertLMHeadModel(MyBertConfig.from_size("tiny", is_decoder=True))
+        >>> model.generate(torch.tensor([[2, 7, 3]]), max_new_tokens=4, min_new_tokens=4).shape
+        torch.Size([1, 7])
+    """
+
+    def __init__(self, config: MyBertConfig):
+        if not config.is_decoder:
+            config = copy(config)
+            config.is_decoder = True
+        super().__init__(config)
+        self.bert = MyBertDecoder(config)
+        self.cls = MyBertPreTrainingHeads(config, next_sentence=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> CausalLMOutputWithCrossAttentions | tuple:
+        """
+        Args:
+            input_ids: (B, S), padded on either side; with a cache, the new columns only.
+            attention_mask: (B, C + S), nonzero for real tokens; None when all are.
+            token_type_ids: (B, S); None means segment 0.
+            position_ids: (B, S) or (1, S); None means the column. `generate` counts real tokens on left padding.
+            inputs_embeds: (B, S, H) in place of `input_ids`.
+            encoder_hidden_states: (B, K, H), what to attend to; without it cross-attention is left out.
+            encoder_attention_mask: (B, K), nonzero where that is real.
+            labels: (B, S), the ids of `input_ids` where they are to be predicted, -100 elsewhere; the logits of a
+                column are held against the label of the next.
+            past_key_values: `DynamicCache`, or `EncoderDecoderCache` to keep what comes from the encoder as well.
+            use_cache: return a cache; None means `config.use_cache`. Not with labels, and not while training with
+                gradient checkpointing.
+            logits_to_keep: logits of so many last columns only (0: all), or of the columns given.
+            num_items_in_batch: predicted labels of the whole optimizer step (Trainer gives it).
+            kwargs: `output_attentions`, `output_hidden_states`, `return_dict`.
+
+        Returns:
+            `loss`, `logits` (B, S, V), `past_key_values`, `hidden_states`, `attentions` (B, A, S, C + S) and
+            `cross_attentions` (B, A, S, K) of each layer.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            use_cache if labels is None else False,
+            **kwargs,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.cls.predictions(outputs.last_hidden_state[:, kept])
+        loss = None
+        if labels is not None:
+            places = logits.shape[:-1].numel()
+            check_labels("labels", labels, self.config.vocab_size, "vocab_size", places, self.training)
+            loss = mean_cross_entropy(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+        return CausalLMOutputWithCrossAttentions(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+        )
+
+
+__all__ = ["MyBertDecoder", "MyBertLMHeadModel"]
