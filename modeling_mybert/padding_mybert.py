@@ -6,12 +6,16 @@ The shape letters of this package:
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from .input_checks_mybert import may_read
+
+_WORTH_ALONE = 32  # tokens; below, calls cost more than padding (measured on two cores)
 
 
 @dataclass
@@ -82,6 +86,12 @@ class RaggedLayout:
         self._block_mask = create_block_mask(same_sequence, None, None, total, total, device=token.device)
         return self._block_mask
 
+    @cached_property
+    def lengths(self) -> list[int] | None:
+        """The sequences' lengths, where they are long enough (on average) to be attended to one by one; else None."""
+        ends = self.cu_seq_lens.tolist()
+        return [end - start for start, end in pairwise(ends)] if ends[-1] >= _WORTH_ALONE * self.grid[0] else None
+
     @property
     def positions(self) -> Tensor:
         """(T,) each token's column in the grid, BERT's default `position_ids`."""
@@ -130,7 +140,8 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLay
         total: T, known from the shape of `input_ids`, so that nothing is read back from the device.
 
     Raises:
-        ValueError: on the CPU, outside compiled graphs, when the boundaries do not run from 0 to `total` in steps of 1 to `max_length`.
+        ValueError: on the CPU, outside compiled graphs, when the boundaries do not run from 0 to `total` in steps of 1
+            to `max_length`.
     """
     cu_seq_lens = cu_seq_lens.to(torch.int32)
     if may_read(cu_seq_lens, training=True):
