@@ -18,6 +18,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
+from .dropout_mybert import dropout as dropped
+from .input_checks_mybert import may_read
 from .padding_mybert import RaggedLayout
 
 logger = logging.get_logger(__name__)
@@ -51,7 +53,7 @@ def eager_attention_forward(
     elif attention_mask is not None:
         scores = scores + attention_mask
     probabilities = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    probabilities = nn.functional.dropout(probabilities, dropout, module.training)
+    probabilities = dropped(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
 
 
@@ -93,6 +95,29 @@ def varlen_attention_forward(
 
 
 AttentionInterface.register("varlen_attn", varlen_attention_forward)
+
+
+def attend_each(
+    query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float, dropout: float
+) -> Tensor:
+    """sdpa for the CPU, one sequence after the other: no padding, no mask, and the scores of one fit in its cache.
+
+    Args:
+        query, key, value: (T, A, D).
+        lengths: (N,) of the sequences.
+
+    Returns:
+        (T, A, D).
+    """
+    context = []
+    for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (query, key, value)), strict=True):
+        if dropout:
+            scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
+            mixed = dropped(scores.softmax(-1, dtype=torch.float32).to(v.dtype), dropout, True) @ v
+        else:
+            mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
+        context.append(mixed.transpose(0, 1))
+    return torch.cat(context)
 
 
 def works_on_tokens(backend: str) -> bool:
@@ -165,6 +190,10 @@ class MyBertSelfAttention(nn.Module):
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = able_backend(backend, query, layout, dropout)
+        if backend == "sdpa" and layout.is_ragged and query.device.type == "cpu" and may_read(query, self.training):
+            if layout.lengths is not None:
+                return attend_each(query, key, value, layout.lengths, self.scaling, dropout).flatten(1), None
+            backend = "eager" if dropout else backend  # sdpa with dropout is not fused there, and its dropout is slow
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         where = self._on_tokens if works_on_tokens(backend) else self._on_grid
         context, probabilities = where(attend, query, key, value, layout, dropout)
