@@ -5,6 +5,7 @@ interchange both ways. Batches are padded here, (B, S): a cache keeps columns. C
 """
 
 from copy import copy
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from transformers.modeling_outputs import (
     CausalLMOutputWithCrossAttentions,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import logging
+from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -302,8 +303,9 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
+        shift_labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithCrossAttentions | tuple:
         """
         Args:
@@ -320,6 +322,8 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
             use_cache: return a cache; None means `config.use_cache`. Not with labels, and not while training with
                 gradient checkpointing.
             logits_to_keep: logits of so many last columns only (0: all), or of the columns given.
+            shift_labels: (B, S), in place of `labels`: the label of each column's own logits, from trainers that split
+                a sequence among processes.
             num_items_in_batch: predicted labels of the whole optimizer step (Trainer gives it).
             kwargs: `output_attentions`, `output_hidden_states`, `return_dict`.
 
@@ -336,16 +340,18 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
             encoder_hidden_states,
             encoder_attention_mask,
             past_key_values,
-            use_cache if labels is None else False,
+            use_cache if labels is None and shift_labels is None else False,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.cls.predictions(outputs.last_hidden_state[:, kept])
         loss = None
-        if labels is not None:
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+        if shift_labels is not None:
             places = logits.shape[:-1].numel()
-            check_labels("labels", labels, self.config.vocab_size, "vocab_size", places, self.training)
-            loss = mean_cross_entropy(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+            check_labels("labels", shift_labels, self.config.vocab_size, "vocab_size", places, self.training)
+            loss = mean_cross_entropy(logits, shift_labels, num_items_in_batch)
         return CausalLMOutputWithCrossAttentions(
             loss=loss,
             logits=logits,

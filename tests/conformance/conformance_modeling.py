@@ -66,7 +66,7 @@ class _Tests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin):
             inputs["next_sentence_label"] = torch.zeros(self.model_tester.batch_size, dtype=torch.long)
         return inputs
 
-    def test_config(self):
+    def test_configuration(self):
         ConfigTester(self, config_class=self.family.config, hidden_size=37).run_common_tests()
 
 

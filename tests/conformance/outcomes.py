@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 # Which file of transformers a test comes from, by the class that ran it and how its name begins.
 _SOURCES = (
     ("ModelTest.test_pipeline_", "test_pipeline_mixin.py"),
-    ("ModelTest.test_config", "test_configuration_common.py"),
+    ("ModelTest.test_configuration", "test_configuration_common.py"),
     ("ModelTest.", "test_modeling_common.py"),
     ("BackendTest.", "test_tokenizers_backend_mixin.py"),
     ("TokenizerTest.", "test_tokenization_common.py"),

