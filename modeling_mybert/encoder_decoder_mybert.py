@@ -1,0 +1,116 @@
+"""Sequence to sequence: transformers' `EncoderDecoderModel`, made to travel and to train under accumulation.
+
+The stock class takes MyBERT on both sides as well, and reads what this one saves, and the other way round. This one
+adds what the stock class lacks: its folder carries the code, so that `AutoModelForSeq2SeqLM` reads it anywhere; and its
+loss honours `num_items_in_batch`.
+"""
+
+from torch import Tensor
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+)
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils.generic import can_return_tuple
+
+from .backbone_mybert import MyBertModel, mean_cross_entropy
+from .configuration_mybert import MyBertConfig
+from .decoder_mybert import MyBertLMHeadModel
+from .input_checks_mybert import check_labels
+
+
+class MyBertEncoderDecoderConfig(EncoderDecoderConfig):
+    """The configurations of both sides, as in `EncoderDecoderConfig`."""
+
+
+class MyBertEncoderDecoderModel(EncoderDecoderModel):
+    """An encoder and a decoder that attends to it.
+
+    Example:
+        >>> model = MyBertEncoderDecoderModel.from_encoder_decoder_pretrained("checkpoint", "checkpoint")
+        >>> model.config.decoder_start_token_id, model.config.pad_token_id = 101, 0
+        >>> model(input_ids=torch.tensor([[101, 2178, 102]]), labels=torch.tensor([[2748, 102]])).loss.backward()
+    """
+
+    config_class = MyBertEncoderDecoderConfig
+
+    def __init__(
+        self,
+        config: EncoderDecoderConfig | None = None,
+        encoder: MyBertModel | None = None,
+        decoder: MyBertLMHeadModel | None = None,
+    ):
+        """
+        Args:
+            config: of either class; None takes those of `encoder` and `decoder`.
+            encoder, decoder: made from `config` when not given.
+        """
+        if config is None and encoder is not None and decoder is not None:
+            config = MyBertEncoderDecoderConfig.from_encoder_decoder_configs(encoder.config, decoder.config)
+        elif type(config) is EncoderDecoderConfig:
+            config = MyBertEncoderDecoderConfig.from_dict(config.to_dict())
+        super().__init__(config, encoder, decoder)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> Seq2SeqLMOutput | tuple:
+        """Arguments and outputs as in `EncoderDecoderModel.forward`; no cache is made with labels.
+
+        Args:
+            input_ids, attention_mask: (B, K).
+            labels: (B, S), ids or -100; without decoder inputs they are also those, shifted to the right.
+            num_items_in_batch: labels of the whole optimizer step (Trainer gives it).
+        """
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            if decoder_attention_mask is None:
+                decoder_attention_mask = (decoder_input_ids != self.config.pad_token_id).long()
+        outputs = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache if labels is None else False,
+            return_dict=True,
+            **kwargs,
+        )
+        if labels is None:
+            return outputs
+        vocabulary, places = outputs.logits.shape[-1], outputs.logits.shape[:-1].numel()
+        check_labels("labels", labels, vocabulary, "vocab_size", places, self.training)
+        return Seq2SeqLMOutput(**{**outputs, "loss": mean_cross_entropy(outputs.logits, labels, num_items_in_batch)})
+
+
+# transformers copies the code of a class so marked beside every checkpoint it saves.
+MyBertEncoderDecoderConfig.register_for_auto_class()
+MyBertEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+# EncoderDecoderModel asks the Auto classes for both sides. Where this file came along with a checkpoint, they know none.
+if MyBertConfig.model_type not in CONFIG_MAPPING:
+    AutoConfig.register(MyBertConfig.model_type, MyBertConfig)
+    AutoModel.register(MyBertConfig, MyBertModel)
+    AutoModelForCausalLM.register(MyBertConfig, MyBertLMHeadModel)
+
+__all__ = ["MyBertEncoderDecoderConfig", "MyBertEncoderDecoderModel"]
