@@ -17,6 +17,7 @@ COMMANDS = {
     "embed": ("mybert.embedding.run", "texts → vectors of texts or of words in context"),
     "export": ("mybert.release.export", "checkpoint → plain BERT folder, or ONNX (also int8)"),
     "import": ("mybert.release.import_bert", "BERT of transformers or Google → MyBERT folder"),
+    "push": ("mybert.release.push", "checkpoint → the Hugging Face Hub, verified, with a card"),
     "quickstart": ("mybert.quickstart", "the whole life of a small BERT on the documentation inside Python"),
 }
 

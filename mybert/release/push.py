@@ -1,0 +1,118 @@
+"""`mybert push`: a checkpoint → a repository of the Hub that works for a stranger at the first try."""
+
+import tempfile
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.common.settings import parse_settings
+from mybert.common.table import print_table
+from mybert.release.bundle import Bundle, make_bundle
+from mybert.release.card import write_card
+from mybert.release.hub_errors import explained
+from mybert.release.publish import Published, check_upload, publish, tag
+from mybert.release.settings import PushSettings
+
+NOT_VERIFIED = "It was uploaded without being verified (`--no-verify`)."
+
+
+def push(settings: PushSettings) -> Published | None:
+    """Bundles the checkpoint, verifies the bundle, publishes it, downloads it and verifies that.
+
+    Returns:
+        What was published; None for a dry run.
+
+    Raises:
+        UserError: the checkpoint would not work for others, or could not be published. The repository then is as it
+            was, unless the message says that the commit is complete.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch,
+        explained(settings.repo_id, "nothing was sent"),
+    ):
+        folder = Path(scratch) / "bundle"
+        folder.mkdir()
+        bundle = make_bundle(settings, folder)
+        classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
+        expected, checked = None, NOT_VERIFIED
+        if settings.verify:
+            expected, checked = _verify_bundle(bundle, classes)
+        pin = _pin(settings, bundle)
+        card = write_card(bundle, settings, pin, checked)
+        if settings.dry_run:
+            _print_plan(bundle, settings)
+            print(f"\n{card}")
+            return None
+        published = publish(bundle, settings, pin)
+        if expected is not None:
+            _verify_upload(bundle, settings, published, classes, expected, Path(scratch) / "home")
+        if not settings.create_pr and not settings.pull_request:
+            tag(settings, published, pin)
+        _print_result(bundle, settings, published, pin)
+        return published
+
+
+def main(argv: list[str], prog: str) -> None:
+    (settings,) = parse_settings((PushSettings,), argv, prog, "A checkpoint → a repository of the Hub.")
+    if published := push(settings):
+        print(f"the model is at {published.url}")
+
+
+def _pin(settings: PushSettings, bundle: Bundle) -> str:
+    """What the card's examples load: a tag of this upload; the branch where no tag can be set yet."""
+    if settings.create_pr or settings.pull_request:
+        return settings.revision
+    return settings.tag or bundle.content_name()
+
+
+def _verify_bundle(bundle: Bundle, classes: list[str]):
+    """What the checkpoint says, and a sentence for the card."""
+    from mybert.release.verify import Expected, verify, verify_plain_bert
+
+    expected = Expected.of(bundle.source)
+    verify(str(bundle.folder), expected, classes)
+    difference = verify_plain_bert(bundle.folder)
+    return expected, (
+        f"Before the upload, a process with torch and transformers alone loaded it by {len(classes)} Auto classes; "
+        "the outputs of the saved head, and those of the encoder, were the checkpoint's to the last bit. As plain "
+        f"BERT, loaded by transformers' own class, its outputs differ by {difference:.1g} at most."
+    )
+
+
+def _verify_upload(
+    bundle, settings: PushSettings, published: Published, classes: list[str], expected, home: Path
+) -> None:
+    """The same for what a stranger downloads at that commit."""
+    from mybert.release.verify import verify
+
+    check_upload(bundle, settings, published, home)
+    try:
+        verify(settings.repo_id, expected, classes, revision=published.commit, home=home)
+    except UserError as error:
+        raise UserError(f"commit {published.commit[:12]} is in the repository, but {error}; do not use it") from error
+
+
+def _print_plan(bundle: Bundle, settings: PushSettings) -> None:
+    sizes = [(name, path.stat().st_size) for name, path in bundle.files().items()]
+    rows = [*sizes, ("in all", sum(size for _, size in sizes))]
+    print_table(f"{settings.checkpoint} → {settings.repo_id} (nothing is sent)", rows, ("file", "bytes"))
+    _print_notes(bundle)
+
+
+def _print_result(bundle: Bundle, settings: PushSettings, published: Published, pin: str) -> None:
+    rows = [
+        ("repository", f"{settings.repo_id}, {'private' if published.private else 'public'}"),
+        ("branch", "a new pull request" if settings.create_pr else settings.revision),
+        ("commit", published.commit),
+        ("load with revision", pin),
+        ("files", len(bundle.files())),
+        ("verified", "before and after the upload" if settings.verify else "no (--no-verify)"),
+    ]
+    print_table("Published", rows)
+    _print_notes(bundle)
+
+
+def _print_notes(bundle: Bundle) -> None:
+    for note in bundle.notes:
+        print(note)
+    if bundle.left_out:
+        print(f"left out: {', '.join(bundle.left_out[:20])}{', …' if len(bundle.left_out) > 20 else ''}")

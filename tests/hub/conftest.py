@@ -1,0 +1,141 @@
+"""A Hub for every test, a checkpoint trained for all of them, and processes that know the one and not the project."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from huggingface_hub import constants, file_download
+from huggingface_hub.utils import _http, close_session
+
+sys.path.insert(0, str(Path(__file__).parent))  # for hub_server, which is no test
+
+from hub_server import REPO, WRITER, Hub
+
+from mybert.corpus.build import build_corpus
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.tokenizer_settings import TokenizerSettings
+from mybert.corpus.vocabulary import build_tokenizer
+from mybert.pretraining.run import pretrain
+from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.release.push import push
+from mybert.release.settings import PushSettings
+
+WORDS = [
+    *("the", "a", "cat", "dog", "sat", "ran", "on", "in", "mat", "house"),
+    *("big", "red", "and", "but", "ate", "sky"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Models this small are slower on many threads, much slower when other tests run beside."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def hub():
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def client(hub, monkeypatch) -> list[float]:
+    """The client in this process talks to the Hub, logged in; what it would have waited between attempts."""
+    waits: list[float] = []
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    for module in (_http, file_download):
+        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(module.time), "sleep": waits.append}))
+    close_session()
+    yield waits
+    close_session()
+
+
+@pytest.fixture
+def send(checkpoint):
+    """Pushes a checkpoint, without verifying it if nothing else is said."""
+
+    def call(folder=checkpoint, **settings):
+        return push(PushSettings(**{"checkpoint": str(folder), "repo_id": REPO, "verify": False, **settings}))
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """A checkpoint with the whole chain behind it: text, tokenizer, corpus, four steps of pretraining."""
+    root = tmp_path_factory.mktemp("chain")
+    sentences = [" ".join(WORDS[(i * j) % len(WORDS)] for j in range(1, 8)).capitalize() + "." for i in range(1, 200)]
+    documents = ["\n".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5)]
+    (root / "books.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    names = {name: str(root / name) for name in ("books.txt", "tokenizer", "corpus", "model")}
+    build_tokenizer(TokenizerSettings([names["books.txt"]], output=names["tokenizer"], vocab_size=200))
+    build_corpus(
+        CorpusSettings(
+            [names["books.txt"]],
+            tokenizer=names["tokenizer"],
+            output=names["corpus"],
+            max_length=32,
+            validation_share=0.2,
+            num_proc=1,
+        )
+    )
+    arguments = PretrainingArguments(
+        output_dir=names["model"], max_steps=4, use_cpu=True, disable_tqdm=True, logging_steps=1, save_strategy="no"
+    )
+    pretrain(PretrainSettings(corpus=names["corpus"], output=names["model"], size="tiny"), arguments)
+    return Path(names["model"])
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path) -> Path:
+    """A copy of it that a test may spoil."""
+    return Path(shutil.copytree(trained, tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def process(hub, tmp_path):
+    """Runs Python in a clean process that has an empty cache (or one of that name) and, unless offline, the Hub."""
+
+    def run(*command, home="home", token=None, offline=False, preexec_fn=None) -> subprocess.CompletedProcess:
+        environment = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
+        environment |= {"HF_HOME": str(tmp_path / home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        environment |= {"HF_TOKEN": token} if token else {}
+        environment |= {"HF_HUB_OFFLINE": "1"} if offline else {}
+        return subprocess.run(
+            [sys.executable, "-P", *map(str, command)],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            preexec_fn=preexec_fn,
+        )
+
+    return run
+
+
+@pytest.fixture
+def stranger(process):
+    """Runs a script in a process that cannot import this project; what it prints last, as JSON."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['modeling_mybert', 'tokenization', 'mybert']))\n"
+
+    def run(script: str, *arguments, **options):
+        done = process("-c", blocked + script, *arguments, **options)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run

@@ -1,0 +1,155 @@
+"""A Hub on 127.0.0.1: what the unmodified `huggingface_hub` client asks of huggingface.co, with faults to switch on.
+
+Two listeners, as in the real one: the Hub, which wants tokens, and the storage that it sends large files to, by signed
+addresses that must not come with a token.
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from hub_protocol import API, MAIN, STORAGE, Answer, Call, File, Repo, error
+
+REPO = "alice/tiny-bert"
+WRITER, READER = "hf_" + "Writer" * 6, "hf_" + "Reader" * 6
+
+
+@dataclass
+class Fault:
+    """What happens to the next `times` requests that match, in place of the answer or before it."""
+
+    method: str
+    path: str
+    times: int = 1
+    status: int | None = None
+    headers: dict = field(default_factory=dict)
+    body: dict = field(default_factory=lambda: {"error": "a fault that was switched on"})
+    larger_than: int = -1  # requests with no larger body are not meant
+    cut_after: int | None = None  # bytes of the body that are read before the line goes dead
+    drop_answer: bool = False  # the request is served, its answer lost
+    run: Callable[[], None] | None = None
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    status: int
+    received: int
+
+
+class Hub:
+    """Both listeners and what they keep.
+
+    Attributes:
+        url: what HF_ENDPOINT is set to.
+        users: token → name and whether it may write.
+        repos: by `owner/name`.
+        large: what the storage holds, by SHA-256.
+        requests: all so far.
+    """
+
+    def __init__(self):
+        self.users = {WRITER: ("alice", True), READER: ("alice", False)}
+        self.repos: dict[str, Repo] = {}
+        self.large: dict[str, bytes] = {}
+        self.requests: list[Request] = []
+        self.faults: list[Fault] = []
+        self.lock = threading.RLock()
+        self.listeners = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, routes)) for routes in (API, STORAGE)]
+        for listener in self.listeners:
+            listener.daemon_threads = True
+            threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True).start()
+        self.url, self.storage = (f"http://127.0.0.1:{listener.server_address[1]}" for listener in self.listeners)
+
+    def close(self) -> None:
+        for listener in self.listeners:
+            listener.shutdown()
+            listener.server_close()
+
+    def fail(self, method: str, path: str, **what) -> Fault:
+        """Switches a fault on for requests whose path matches the expression `path`."""
+        self.faults.append(Fault(method, path, **what))
+        return self.faults[-1]
+
+    def received(self, method: str, path: str) -> int:
+        """Bytes of bodies that came with matching requests."""
+        return sum(r.received for r in self.requests if r.method == method and re.search(path, r.path))
+
+    def new_repo(self, name: str, private: bool = False) -> Repo:
+        repo = self.repos[name] = Repo(private)
+        repo.commit(
+            MAIN, {".gitattributes": File(b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n")}, "initial commit"
+        )
+        return repo
+
+
+def _handler(hub: Hub, routes: dict[str, Callable]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def serve(self):
+            url, received = urlsplit(self.path), 0
+            length = int(self.headers.get("Content-Length") or 0)
+            fault = self.fault(url.path, length)
+            try:
+                if fault and fault.cut_after is not None:
+                    received = len(self.rfile.read(fault.cut_after))
+                    raise ConnectionAbortedError
+                body = self.rfile.read(length)
+                received = len(body)
+                if fault and fault.run:
+                    fault.run()
+                if fault and fault.status:
+                    raise Answer(fault.status, fault.body, **fault.headers)
+                self.route(url.path, Call(hub, self, parse_qs(url.query), body))
+            except Answer as answer:
+                hub.requests.append(Request(self.command, url.path, answer.status, received))
+                if fault and fault.drop_answer:
+                    self.hang_up()
+                else:
+                    self.answer(answer)
+            except ConnectionAbortedError:
+                hub.requests.append(Request(self.command, url.path, 0, received))
+                self.hang_up()
+
+        do_GET = do_HEAD = do_POST = do_PUT = serve
+
+        def fault(self, path: str, length: int) -> Fault | None:
+            with hub.lock:
+                for fault in hub.faults:
+                    meant = fault.method == self.command and re.search(fault.path, path)
+                    if meant and fault.times and length > fault.larger_than:
+                        fault.times -= 1
+                        return fault
+            return None
+
+        def route(self, path: str, call: Call):
+            method = "GET" if call.head else self.command
+            for pattern, function in routes.items():
+                if match := re.fullmatch(pattern, f"{method} {path}"):
+                    with hub.lock:
+                        function(call, *match.groups())
+            raise error(404, f"this Hub does not speak {method} {path}")
+
+        def answer(self, answer: Answer):
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "application/json" if answer.body[:1] in (b"{", b"[") else "text/plain")
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        def hang_up(self):
+            self.close_connection = True
+            self.connection.close()
+
+        def log_message(self, *words):
+            pass
+
+    return Handler
