@@ -13,12 +13,20 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 import modeling_mybert
-from modeling_mybert import MyBertConfig, MyBertForPreTraining, MyBertModel, MyBertPreTrainedModel
+from modeling_mybert import (
+    MyBertConfig,
+    MyBertForMaskedLM,
+    MyBertForNextSentencePrediction,
+    MyBertForPreTraining,
+    MyBertModel,
+    MyBertPreTrainedModel,
+)
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint
 from tokenization import MyBertTokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
+_PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction)
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,8 @@ def load_checkpoint(name: str) -> Checkpoint:
     with explain_unreadable(name):
         model, missing, left_out = _load(_named_class(name), name)
         if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased calls itself a masked language model
-            whole = _load(MyBertForPreTraining, name)
-            model, missing, left_out = (model, missing, left_out) if whole[1] or whole[2] else whole
+            others = (_load(cls, name) for cls in _PRETRAINING)
+            model, missing, left_out = min(((model, missing, left_out), *others), key=lambda x: (len(x[1]), len(x[2])))
         if missing:
             raise UserError(
                 f"checkpoint {name} lacks {len(missing)} weights of {type(model).__name__}, such as {missing[0]}; "

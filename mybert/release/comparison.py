@@ -33,9 +33,8 @@ def _ragged(config: MyBertConfig, rows: int, columns: int, generator: torch.Gene
     lengths = 1 + random(columns, rows)
     lengths[0] = columns
     mask = (torch.arange(columns) < lengths[:, None]).long()
-    segments = (
-        (torch.arange(columns) >= random(columns + 1, rows)[:, None]).long().clamp(max=config.type_vocab_size - 1)
-    )
+    first = torch.arange(columns) < random(columns + 1, rows)[:, None]
+    segments = torch.where(first, 0, config.type_vocab_size - 1)
     return {
         "input_ids": random(config.vocab_size, rows, columns),
         "attention_mask": mask,

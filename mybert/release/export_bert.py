@@ -4,7 +4,7 @@ from pathlib import Path
 
 import transformers
 
-from modeling_mybert import MyBertConfig, MyBertModel, MyBertPreTrainedModel
+from modeling_mybert import MyBertForQuestionAnswering, MyBertModel, MyBertPreTrainedModel
 from mybert.common.errors import UserError
 from mybert.release.comparison import largest_differences, outputs_of, ragged_batches
 
@@ -23,7 +23,7 @@ def write_bert(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
     cls, arguments = bert_class(model)
     bert, report = cls.from_pretrained(
         None,
-        config=bert_config(model.config),
+        config=bert_config(model),
         state_dict=model.state_dict(),
         dtype=model.dtype,
         output_loading_info=True,
@@ -34,9 +34,13 @@ def write_bert(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
     return differences_from_bert(model, str(folder))
 
 
-def bert_config(config: MyBertConfig) -> transformers.BertConfig:
+def bert_config(model: MyBertPreTrainedModel) -> transformers.BertConfig:
     """The same settings as transformers' own configuration, without what points to our code."""
-    return transformers.BertConfig(**{k: v for k, v in config.to_dict().items() if k not in _OURS_ALONE})
+    values = {name: value for name, value in model.config.to_dict().items() if name not in _OURS_ALONE}
+    config = transformers.BertConfig(**values, architectures=[type(model).__name__.removeprefix("My")])
+    if isinstance(model, MyBertForQuestionAnswering) and config.num_labels != 2:
+        config.num_labels = 2  # start and end: BERT makes its head by this number, ours is always of that size
+    return config
 
 
 def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrainedModel], dict]:

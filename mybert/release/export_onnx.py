@@ -13,7 +13,7 @@ from torch import Tensor
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
 from mybert.release.comparison import Inputs, largest_differences, outputs_of, ragged_batches, relative_errors
-from mybert.release.export_bert import bert_class, bert_config
+from mybert.release.export_bert import bert_config
 
 ONNX_FILE = "model.onnx"
 INT8_FILE = "model_int8.onnx"
@@ -59,9 +59,7 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
             verbose=False,
         )
     program.save(folder / ONNX_FILE)
-    config = bert_config(model.config)
-    config.architectures = [bert_class(model)[0].__name__]
-    config.save_pretrained(folder)
+    bert_config(model).save_pretrained(folder)
     return largest_differences(lambda x: outputs_of(model, x), onnx_outputs(folder / ONNX_FILE), ragged_batches(model))
 
 

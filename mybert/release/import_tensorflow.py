@@ -159,7 +159,7 @@ def _read_config(path: Path) -> tuple[MyBertConfig, list[str]]:
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; it belongs beside the checkpoint") from error
     except (ValueError, TypeError, AttributeError, StrictDataclassError) as error:
-        raise UserError(f"{path} is not a BERT configuration: {error}") from error
+        raise UserError(f"{path} is not a BERT configuration: {' '.join(str(error).split())}") from error
     return config, sorted(values.keys() - known)
 
 

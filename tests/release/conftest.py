@@ -13,12 +13,13 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in r
 
 
 @pytest.fixture
-def saved_head(tiny_config, tmp_path) -> Callable[[str], Path]:
-    """From the name of a class to a folder with such a model and a tokenizer."""
+def saved_head(tiny_config, tmp_path) -> Callable[..., Path]:
+    """From the name of a class and settings of its configuration to a folder with such a model and a tokenizer."""
 
-    def save(name: str) -> Path:
+    def save(name: str, **settings) -> Path:
         torch.manual_seed(0)
-        tiny_config.num_labels = 3
+        for key, value in settings.items():
+            setattr(tiny_config, key, value)
         model = getattr(modeling_mybert, name)(tiny_config)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)  # biases and norms too: none is to be mistaken for another

@@ -1,0 +1,190 @@
+"""Every form of a BERT folder comes in: file formats, old names, prefixes, heads; and none brings code along."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import BertConfig, BertForPreTraining
+
+import modeling_mybert
+from modeling_mybert import MyBertForPreTraining, MyBertModel
+from mybert import cli
+from mybert.common.errors import UserError
+from mybert.release.checkpoint import load_checkpoint
+from tokenization import MyBertTokenizer
+
+HEADS = [
+    *("Model", "ForPreTraining", "ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"),
+    *("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"),
+]
+
+
+class Code:
+    """Unpickled by a careless reader, it leaves a file."""
+
+    def __init__(self, trace: Path):
+        self.trace = trace
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.trace}",)
+
+
+@pytest.fixture(scope="module")
+def bert() -> BertForPreTraining:
+    """Made by transformers, all its numbers random."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = BertForPreTraining(BertConfig(**sizes, intermediate_size=24, max_position_embeddings=20)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def folder_of(bert: BertForPreTraining, folder: Path, weights: dict, file: str = "pytorch_model.bin") -> Path:
+    bert.config.save_pretrained(folder)
+    if file.endswith(".bin"):
+        torch.save(weights, folder / file)
+    else:
+        save_file({name: tensor.clone() for name, tensor in weights.items()}, folder / file)
+    return folder
+
+
+def old_names(weights: dict) -> dict:
+    names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    return {next((k.replace(a, b) for a, b in names.items() if a in k), k): v for k, v in weights.items()}
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("rename", [dict, old_names])
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_starts_from_every_form_of_a_bert_folder(bert, tmp_path, file, rename, head):
+    folder = folder_of(bert, tmp_path, rename(bert.state_dict()), file)
+    model, report = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(folder, output_loading_info=True)
+    new = {"classifier.weight", "classifier.bias", "qa_outputs.weight", "qa_outputs.bias"}
+    assert set(report["missing_keys"]) <= new
+    expected = bert.bert.state_dict()
+    found = getattr(model, "bert", model).state_dict()
+    assert found.keys() >= {name for name in expected if not name.startswith("pooler.")}
+    assert all(torch.equal(expected[name], tensor) for name, tensor in found.items())
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_starts_from_an_encoder_without_the_prefix(bert, tmp_path, head):
+    folder = folder_of(bert, tmp_path, bert.bert.state_dict())
+    model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(folder)
+    found = getattr(model, "bert", model).state_dict()
+    assert all(torch.equal(bert.bert.state_dict()[name], tensor) for name, tensor in found.items())
+
+
+@pytest.mark.parametrize("head", ["ForPreTraining", "ForMultipleChoice"])
+def test_a_head_starts_from_the_real_checkpoint_and_says_what_berts_says(minilm_folder, head):
+    torch.manual_seed(1)
+    ours, report = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(minilm_folder, output_loading_info=True)
+    assert not any(name.startswith("bert.") for name in report["missing_keys"])
+    theirs = getattr(transformers, f"Bert{head}").from_pretrained(minilm_folder)
+    theirs.load_state_dict(ours.state_dict())
+    ids = torch.randint(1000, 30522, (2, 3, 11) if head == "ForMultipleChoice" else (2, 11))
+    with torch.no_grad():
+        found, expected = ours.eval()(ids), theirs.eval()(ids)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_in_a_pickle_is_not_run_and_refused_in_one_line(bert, tmp_path, capsys, zipped):
+    trace = tmp_path / "trace"
+    folder = folder_of(bert, tmp_path / "evil", {})
+    weights = {**bert.state_dict(), "more": Code(trace)}
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    torch.load(folder / "pytorch_model.bin", weights_only=False)
+    assert trace.exists(), "the premise: a careless reader runs it"
+    trace.unlink()
+    for head in HEADS:
+        with pytest.raises(Exception, match=r"(?s)Weights only load failed.*GLOBAL posix.system"):
+            getattr(modeling_mybert, f"MyBert{head}").from_pretrained(folder)
+    assert cli.main(["export", str(folder), "--to", "bert", "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("mybert export: error: ")
+    assert "posix.system" in error
+    assert "ask for a copy in safetensors" in error
+    assert not trace.exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_with_both_heads_that_calls_itself_a_masked_lm_keeps_both(bert, tmp_path):
+    """As google-bert/bert-base-uncased does."""
+    folder = folder_of(bert, tmp_path, old_names(bert.state_dict()))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    checkpoint = load_checkpoint(str(folder))
+    assert isinstance(checkpoint.model, MyBertForPreTraining)
+    assert not checkpoint.left_out
+    assert checkpoint.tokenizer is None
+
+
+def test_weights_without_a_place_are_named(bert, tmp_path):
+    weights = bert.state_dict() | {"my_own.weight": torch.ones(1)}
+    checkpoint = load_checkpoint(str(folder_of(bert, tmp_path, weights)))
+    assert checkpoint.left_out == ["my_own.weight"]
+
+
+def test_a_folder_without_architectures_is_an_encoder_or_what_its_weights_say(bert, minilm_folder, tmp_path):
+    folder = folder_of(bert, tmp_path / "heads", bert.state_dict())
+    shutil.copytree(minilm_folder, tmp_path / "encoder")
+    for path in (folder, tmp_path / "encoder"):
+        config = json.loads((path / "config.json").read_text())
+        config.pop("architectures", None)
+        (path / "config.json").write_text(json.dumps(config))
+    assert isinstance(load_checkpoint(str(folder)).model, MyBertForPreTraining)
+    encoder = load_checkpoint(str(tmp_path / "encoder"))
+    assert isinstance(encoder.model, MyBertModel)
+    assert not encoder.left_out
+
+
+def test_an_encoder_saved_without_a_pooler_has_none(bert, tmp_path):
+    MyBertModel.from_pretrained(folder_of(bert, tmp_path / "a", bert.state_dict()), add_pooling_layer=False)
+    weights = {name: x for name, x in bert.bert.state_dict().items() if not name.startswith("pooler.")}
+    folder = folder_of(bert, tmp_path / "b", weights)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    assert load_checkpoint(str(folder)).model.pooler is None
+
+
+def test_what_cannot_be_loaded_is_one_message(bert, tmp_path):
+    def changed(name: str, **values) -> str:
+        folder = folder_of(bert, tmp_path / name, bert.bert.state_dict(), "model.safetensors")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | values))
+        return str(folder)
+
+    for folder, message in (
+        (str(tmp_path / "nowhere"), "cannot be used"),
+        (changed("head", architectures=["RobertaForMaskedLM"]), "a RobertaForMaskedLM, which MyBERT has no counter"),
+        (
+            changed("class", architectures=["BertForTokenClassification"]),
+            "lacks 2 weights of MyBertForTokenClassifica",
+        ),
+        (changed("relative", position_embedding_type="relative_key"), "must be 'absolute', the checkpoint has 'relat"),
+        (changed("shapes", hidden_size=18), "cannot be used"),
+        (changed("layers", num_hidden_layers=0), "num_hidden_layers must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_checkpoint(folder)
+    half = changed("half")
+    weights = Path(half) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(UserError, match="half cannot be used"):
+        load_checkpoint(half)
+
+
+def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
+    folder = folder_of(bert, tmp_path, bert.state_dict())
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in range(50))]
+    MyBertTokenizer(pieces).save_pretrained(folder)
+    with pytest.raises(UserError, match="has 55 tokens, its model 50"):
+        load_checkpoint(str(folder))

@@ -1,0 +1,117 @@
+"""ONNX: every head in ONNX Runtime beside the model, on batches that the command did not see; int8; refusals."""
+
+import importlib.util
+import json
+import shutil
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import modeling_mybert
+from mybert import cli
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
+from mybert.release.comparison import largest_differences, outputs_of, ragged_batches
+from mybert.release.export import ExportSettings, export
+from mybert.release.export_onnx import onnx_outputs, write_int8, write_onnx
+
+OUTPUTS = {
+    "Model": ["last_hidden_state", "pooler_output"],
+    "ForPreTraining": ["prediction_logits", "seq_relationship_logits"],
+    "ForMaskedLM": ["logits"],
+    "ForNextSentencePrediction": ["logits"],
+    "ForSequenceClassification": ["logits"],
+    "ForTokenClassification": ["logits"],
+    "ForQuestionAnswering": ["start_logits", "end_logits"],
+    "ForMultipleChoice": ["logits"],
+}
+
+
+def to_onnx(checkpoint, output, **more):
+    return export(ExportSettings(checkpoint=str(checkpoint), to="onnx", output=str(output), **more))
+
+
+# Each export takes seconds: the other heads, whose graphs are parts of these, are exported in the tests below.
+@pytest.mark.parametrize(
+    "head", ["Model", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"]
+)
+def test_a_head_says_the_same_on_any_shape_and_names_its_outputs(saved_head, tmp_path, head):
+    source = saved_head(f"MyBert{head}", num_hidden_layers=1, num_labels=3)
+    folder = to_onnx(source, tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    assert [output.name for output in session.get_outputs()] == OUTPUTS[head]
+    model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(source).eval()
+    for lengths in ([64], [1], [3, 1, 2], [10, 20, 5, 20]):
+        mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+        batch = {"input_ids": torch.randint(5, 99, mask.shape) * mask, "attention_mask": mask}
+        batch["token_type_ids"] = mask * (torch.arange(max(lengths)) > 1)
+        if head == "ForMultipleChoice":
+            batch = {name: torch.stack([x, x.flip(0), x], 1) for name, x in batch.items()}
+        with torch.no_grad():
+            expected = model(**batch)
+        found = session.run(None, {name: x.numpy() for name, x in batch.items()})
+        for name, array in zip(OUTPUTS[head], found, strict=True):
+            assert array.shape == expected[name].shape
+            real = mask.bool().numpy() if array.shape[:2] == mask.shape else ...
+            np.testing.assert_allclose(array[real], expected[name].numpy()[real], rtol=1e-4, atol=1e-5)
+    assert set(read_manifest(folder)["differences"]) == set(OUTPUTS[head])
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("bert", [f"Bert{head}"])
+    assert (folder / "tokenizer.json").is_file()
+    assert not list(folder.glob("*.py"))
+
+
+def test_real_weights_in_onnx_and_in_8_bits(minilm_folder, tmp_path, capsys):
+    """The first layer of the real checkpoint, which the exporter takes less time for."""
+    source = tmp_path / "source"
+    shutil.copytree(minilm_folder, source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    folder = to_onnx(source, tmp_path / "onnx", int8=True)
+    manifest, printed = read_manifest(folder), capsys.readouterr().out
+    assert len(manifest["left_out"]) == 5 * 16
+    assert 0 < max(manifest["differences"].values()) < 1e-5
+    assert 0.01 < max(manifest["int8_errors"].values()) < 0.3
+    for name, value in [*manifest["differences"].items(), *manifest["int8_errors"].items()]:
+        assert name in printed
+        assert f"{value:.4g}" in printed
+    assert (folder / "model_int8.onnx").stat().st_size < 0.3 * (folder / "model.onnx").stat().st_size
+    weights = {tensor.data_type for tensor in onnx.load(folder / "model_int8.onnx").graph.initializer if tensor.dims}
+    assert onnx.TensorProto.INT8 in weights
+    onnx.checker.check_model(folder / "model.onnx")
+
+
+def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_path, monkeypatch, capsys):
+    source = saved_head("MyBertForMaskedLM", num_hidden_layers=1)
+    words = ["export", str(source), "--to", "onnx", "--output", str(tmp_path / "out"), "--int8"]
+    assert cli.main([*words, "--int8-tolerance", "1e-6"]) == 2
+    assert "8 bits are too few: logits differs by" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr("mybert.release.export.write_onnx", lambda model, folder: {"logits": 2e-4})
+    assert cli.main(words) == 2
+    assert "does not say the same: logits differs by 0.0002, above" in capsys.readouterr().err.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_without_the_optional_packages_the_install_is_named(saved_head, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find(name))
+    with pytest.raises(UserError, match=r"needs onnx and onnxruntime and onnxscript; .*pip install 'mybert\[onnx\]'"):
+        to_onnx("anything", tmp_path / "out")
+
+
+@pytest.mark.parametrize("head", ["ForNextSentencePrediction", "ForSequenceClassification"])
+def test_the_differences_are_those_between_model_and_graph(saved_head, tmp_path, head):
+    """A graph of other weights is found out, in float32 and in 8 bits."""
+    source = saved_head(f"MyBert{head}", num_hidden_layers=1)
+    model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(source).eval()
+    found = write_onnx(model, tmp_path)
+    assert list(found) == OUTPUTS[head]
+    assert max(found.values()) < 1e-5
+    near = write_int8(model, tmp_path)
+    model.bert.embeddings.LayerNorm.weight.data.neg_()
+    graph = onnx_outputs(tmp_path / "model.onnx")
+    assert largest_differences(lambda x: outputs_of(model, x), graph, ragged_batches(model))["logits"] > 0.1
+    assert write_int8(model, tmp_path)["logits"] > 3 * near["logits"]
