@@ -1,8 +1,8 @@
 """Sequence to sequence: transformers' `EncoderDecoderModel`, made to travel and to train under accumulation.
 
 The stock class takes MyBERT on both sides as well, and reads what this one saves, and the other way round. This one
-adds what the stock class lacks: its folder carries the code, so that `AutoModelForSeq2SeqLM` reads it anywhere; and its
-loss honours `num_items_in_batch`.
+adds what the stock class lacks: its folder carries the code, so that `AutoModelForSeq2SeqLM` reads it anywhere; and
+its loss honours `num_items_in_batch`.
 """
 
 from torch import Tensor
@@ -107,7 +107,7 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
 MyBertEncoderDecoderConfig.register_for_auto_class()
 MyBertEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
 
-# EncoderDecoderModel asks the Auto classes for both sides. Where this file came along with a checkpoint, they know none.
+# EncoderDecoderModel asks the Auto classes for both sides; where this file came with a checkpoint, they know neither.
 if MyBertConfig.model_type not in CONFIG_MAPPING:
     AutoConfig.register(MyBertConfig.model_type, MyBertConfig)
     AutoModel.register(MyBertConfig, MyBertModel)
