@@ -79,7 +79,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             counts={"rows": len(split.rows)},
             metrics=found.metrics,
         )
-    print_evaluation(f"{settings.model} on {settings.data}", found)
+    print_evaluation(settings.data, found)
     return Path(settings.output)
 
 
@@ -147,10 +147,10 @@ def write_evaluation(folder: Path, found: Evaluation, rows: Dataset, facts: dict
     draw_errors(folder / "errors.png", found.errors, found.matrix)
 
 
-def print_evaluation(title: str, found: Evaluation) -> None:
+def print_evaluation(source: str, found: Evaluation) -> None:
     rows = []
     for name, value in found.metrics.items():
         low, high = found.intervals.get(name, (None, None))
         rows.append((name, value, "-" if low is None else f"{low:.4g} to {high:.4g}"))
-    print_table(title, rows, ("metric", "value", "95 % interval"))
-    print(f"{len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")
+    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")
+    print_table("Scores", rows, ("metric", "value", "95 % interval"))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from datasets import Dataset
 
+from mybert.common.errors import UserError
 from mybert.finetuning.checks import Split, duplicate_rows, usable_rows
 from mybert.finetuning.overview import overview, print_overview
 from mybert.finetuning.reading import read_rows
@@ -49,6 +50,8 @@ def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer
     task.configure(splits["train"].rows)
     for split in splits.keys() - {"train"}:
         splits[split] = usable_rows(splits[split], task, training=False, errors=settings.errors)
+    if settings.class_weights and task.classes is None:
+        raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
     found = overview(splits, task, tokenizer)
     if verbose:
         print_overview(found, task)

@@ -5,10 +5,11 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+import datasets
 from datasets import Dataset
 from tqdm.auto import tqdm
 
@@ -36,27 +37,29 @@ def predict(settings: PredictSettings) -> int:
     """
     finetuned = load_finetuned(settings)
     rows = 0
-    with _writer(settings.output) as write, tqdm(desc="predicting", unit=" rows", unit_scale=True) as bar:
+    with _writer(settings.output) as write, _one_bar() as bar:
         for part in _parts(settings.inputs, finetuned.task):
-            for prediction in predict_rows(finetuned, part, settings.batch_tokens):
+            for prediction in predict_rows(finetuned, part, settings.batch_tokens, bar.update):
                 write(json.dumps(prediction, ensure_ascii=False) + "\n")
             rows += len(part)
-            bar.update(len(part))
     return rows
 
 
-def predict_rows(finetuned: Finetuned, rows: Dataset, batch_tokens: int | None = None) -> list[dict]:
+def predict_rows(
+    finetuned: Finetuned, rows: Dataset, batch_tokens: int | None = None, progress: Callable | None = None
+) -> list[dict]:
     """
     Args:
         finetuned: as `load_finetuned` gives it.
         rows: under the canonical names of the task.
+        batch_tokens, progress: see `logits_of`.
 
     Returns:
         One prediction for each row; see `Task.decode`.
     """
     model, tokenizer, task = finetuned
     features = task.features(rows, tokenizer, training=False)
-    return task.decode(logits_of(model, task, tokenizer, features, batch_tokens), features, rows)
+    return task.decode(logits_of(model, task, tokenizer, features, batch_tokens, progress), features, rows)
 
 
 def main(argv: list[str], prog: str) -> None:
@@ -125,6 +128,19 @@ def _text_column(task: Task, name: str) -> str:
     if required != ["text"]:
         raise UserError(f"{name} holds plain lines; {task.name} reads JSON lines with {', '.join(required)}")
     return "text"
+
+
+@contextlib.contextmanager
+def _one_bar() -> Iterator[tqdm]:
+    """A bar over all features, in place of those of `datasets` for each part of the rows."""
+    before = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        with tqdm(desc="predicting", unit=" features", unit_scale=True) as bar:
+            yield bar
+    finally:
+        if before:
+            datasets.enable_progress_bars()
 
 
 @contextlib.contextmanager

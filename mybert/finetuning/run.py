@@ -181,7 +181,7 @@ def _finish(
             found = evaluate_rows(model, task, tokenizer, rows, settings.bootstrap, arguments.seed)
             (output / name).mkdir(exist_ok=True)
             write_evaluation(output / name, found, rows, {"source": data.splits[name].source})
-            print_evaluation(f"{name.capitalize()}: {data.splits[name].source}", found)
+            print_evaluation(f"{name}, {data.splits[name].source}", found)
             evaluations[name] = found.results()
     if data.validation_features is not None and len(scores) > 1:
         print_summaries(summaries, metric)

@@ -181,6 +181,11 @@ class Task(ABC):
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         """All metrics of the task."""
 
+    @property
+    def classes(self) -> int | None:
+        """Of how many classes each label is one, or None for other targets; classes can be weighted."""
+        return None
+
     def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:  # noqa: B027 - most tasks tune nothing
         """Fits what is found on validation rows (a threshold) and writes it into `self.config`."""
 

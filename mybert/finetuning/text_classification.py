@@ -183,6 +183,10 @@ class TextClassification(Task):
     def best_metric(self) -> str:
         return {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "pearson"}[self.config.problem_type]
 
+    @property
+    def classes(self) -> int | None:
+        return self.config.num_labels if self.config.problem_type == SINGLE else None
+
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         every_row = np.arange(len(references))[None]
         return {name: values[0] for name, values in self.bootstrap(predictions, references, every_row).items()}

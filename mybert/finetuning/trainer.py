@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import EvalPrediction, Trainer
 
-from mybert.common.errors import UserError
 from mybert.finetuning.task import Task
 
 
@@ -41,16 +40,10 @@ class WeightedLoss:
 
     A class weighs (labels / classes / its labels), so that weights average 1 over the training rows and the loss may
     be divided by the number of labels.
-
-    Raises:
-        UserError: a label is not one of a set of classes.
     """
 
     def __init__(self, features: Dataset, classes: int):
-        labels = [np.ravel(label) for label in features["labels"]] if "labels" in features.column_names else [[0.5]]
-        labels = np.concatenate(labels)
-        if labels.dtype.kind != "i":
-            raise UserError("--class-weights is for tasks with one class for each text or token")
+        labels = np.concatenate([np.ravel(label) for label in features["labels"]])
         counts = np.bincount(labels[labels >= 0], minlength=classes)
         self.weights = torch.tensor(counts.sum() / (classes * np.maximum(counts, 1)), dtype=torch.float32)
 

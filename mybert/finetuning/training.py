@@ -70,7 +70,6 @@ def _trainer(
     set_seed(arguments.seed)
     model = new_model(task, settings.model)
     validation = data.splits.get("validation")
-    classes = task.config.num_labels
     return FinetuningTrainer(
         model=model,
         args=arguments,
@@ -79,7 +78,7 @@ def _trainer(
         eval_dataset=data.validation_features,
         processing_class=tokenizer,
         compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows),
-        compute_loss_func=WeightedLoss(data.train_features, classes) if settings.class_weights else None,
+        compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
         callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
         freeze_encoder=settings.freeze == "encoder",
     )

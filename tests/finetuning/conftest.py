@@ -1,0 +1,80 @@
+"""A tiny checkpoint with a real vocabulary, and data sets small enough to learn by heart."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert import cli
+from tokenization import MyBertTokenizer
+
+GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "dull", "awful", "boring")
+NOUNS = ("film", "book", "song", "play", "story", "scene")
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(minilm_folder, tmp_path_factory) -> Path:
+    """One layer of 32, random, with the original vocabulary."""
+    folder = tmp_path_factory.mktemp("tiny") / "checkpoint"
+    torch.manual_seed(0)
+    config = MyBertConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.2,  # narrow models learn little from 0.02
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    MyBertForPreTraining(config).save_pretrained(folder)
+    MyBertTokenizer.from_pretrained(minilm_folder).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def write_rows(tmp_path):
+    """A function that writes a file of JSON lines and returns its path."""
+
+    def write(name: str, rows: list[dict]) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def finetune(tiny_checkpoint, tmp_path):
+    """A function that runs `mybert finetune` from the tiny checkpoint and returns its exit status."""
+
+    def run(task: str, *words, output: str = "out", model: Path = tiny_checkpoint) -> int:
+        fixed = ("--task", task, "--model", model, "--output", tmp_path / output, "--max-length", 32)
+        quick = (
+            "--learning-rate",
+            "5e-3",
+            "--per-device-train-batch-size",
+            8,
+            "--bootstrap",
+            20,
+            "--disable-tqdm",
+            "true",
+            "--use-cpu",
+            "true",
+        )
+        return cli.main(["finetune", *map(str, (*fixed, *quick, *words))])
+
+    return run
+
+
+@pytest.fixture
+def opinions() -> list[dict]:
+    """Texts with one word that decides."""
+    return [
+        {"text": f"{'the' if i % 2 else 'a'} {word} {noun}", "label": label}
+        for i, noun in enumerate(NOUNS)
+        for words, label in ((GOOD, "good"), (BAD, "bad"))
+        for word in words
+    ]

@@ -1,0 +1,214 @@
+"""text-classification in all its kinds, against transformers' BERT and formulas written out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from scipy.special import softmax
+from transformers import (
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+    set_seed,
+)
+
+from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
+from mybert.finetuning.checkpoint import load_finetuned
+from mybert.finetuning.inference import logits_of
+from mybert.finetuning.predict import predict_rows
+from mybert.finetuning.settings import PredictSettings, TaskSettings
+from mybert.finetuning.text_classification import TextClassification
+from tokenization import MyBertTokenizer
+
+
+def results(folder) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def predictions(folder, texts: list[str]) -> list[dict]:
+    finetuned = load_finetuned(PredictSettings(model=str(folder), inputs=["-"], device="cpu"))
+    return predict_rows(finetuned, Dataset.from_dict({"text": texts}))
+
+
+def test_a_decisive_word_is_learned_and_the_pipeline_says_what_predict_says(finetune, write_rows, opinions, tmp_path):
+    train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
+    assert finetune("text-classification", "--train", train, "--validation", validation) == 0
+    found = results(tmp_path / "out")
+    assert found["validation"]["metrics"]["accuracy"] == 1
+    config = MyBertConfig.from_pretrained(tmp_path / "out")
+    assert config.id2label == {0: "bad", 1: "good"}
+    assert config.problem_type == "single_label_classification"
+    texts = ["a lovely day", "an awful long afternoon in the rain", "dull"]
+    said = predictions(tmp_path / "out", texts)
+    classify = pipeline("text-classification", model=str(tmp_path / "out"), device="cpu")
+    for one, other in zip(said, classify(texts), strict=True):
+        assert one["label"] == other["label"]
+        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+
+
+def test_the_loss_curve_is_that_of_transformers_bert_and_trainer(
+    tiny_checkpoint, finetune, write_rows, opinions, tmp_path
+):
+    train = write_rows("train.jsonl", opinions)
+    set_seed(7)
+    start = tmp_path / "start"  # with a head, so that both begin alike
+    bert = BertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=2)
+    bert.save_pretrained(start)
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    tokenizer.save_pretrained(start)
+    same = ("--train", train, "--seed", 7, "--logging-steps", 1)
+    assert finetune("text-classification", *same, model=start) == 0
+    losses = [log["loss"] for log in results(tmp_path / "out")["runs"][0]["log"] if "loss" in log]
+
+    encoded = tokenizer([row["text"] for row in opinions])
+    labels = [int(row["label"] == "good") for row in opinions]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path / "bert"),
+        learning_rate=5e-3,
+        weight_decay=0.01,
+        adam_epsilon=1e-6,
+        warmup_steps=0.1,
+        per_device_train_batch_size=8,
+        num_train_epochs=3,
+        seed=7,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    set_seed(7)
+    dataset = Dataset.from_dict({**encoded, "labels": labels})
+    trainer = Trainer(bert, arguments, DataCollatorWithPadding(tokenizer), train_dataset=dataset)
+    trainer.train()
+    expected = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    assert len(expected) == 18
+    assert expected[-1] < expected[0] / 2
+    assert np.abs(np.array(losses) - expected).max() < 1e-4
+
+
+def test_pairs_are_two_segments_and_labels_may_be_numbers(finetune, write_rows, tmp_path):
+    rows = [{"sentence1": f"the {a}", "sentence2": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
+    train = write_rows("train.jsonl", rows)
+    assert finetune("text-classification", "--train", train, "--validation", train, "--num-train-epochs", 1) == 0
+    config = MyBertConfig.from_pretrained(tmp_path / "out")
+    assert config.label2id == {"0": 0, "1": 1}
+    task = TextClassification(TaskSettings().with_defaults(TextClassification.defaults), config)
+    tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
+    canonical = task.canonical(Dataset.from_list(rows), "rows", labelled=True)
+    features = task.features(canonical, tokenizer, training=True)
+    assert features["input_ids"][1] == tokenizer("the x", "a y")["input_ids"]
+    assert features["token_type_ids"][1] == [0, 0, 0, 0, 1, 1, 1]
+    assert features["labels"][:5] == [1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("names", [("question", "sentence"), ("text", None), ("premise", "hypothesis")])
+def test_columns_are_found_by_their_usual_names(names):
+    task = TextClassification(TaskSettings(), MyBertConfig())
+    columns = [name for name in names if name] + ["idx", "label"]
+    found = task.find_columns(columns, "file", labelled=True)
+    assert (found["text"], found.get("text_pair"), found["label"]) == (*names, "label")
+
+
+def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
+    found = TextClassification(TaskSettings(), MyBertConfig()).find_columns(["text", "sentence2"], "file", False)
+    assert found == {"text": "text"}
+    named = TaskSettings(columns=["text_pair=sentence2"])
+    found = TextClassification(named, MyBertConfig()).find_columns(["text", "sentence2"], "file", False)
+    assert found == {"text": "text", "text_pair": "sentence2"}
+
+
+def test_several_labels_a_text(finetune, write_rows, tmp_path):
+    rows = [
+        {"text": f"{a} {b}", "labels": [x for x, word in (("one", a), ("two", b)) if word == "yes"]}
+        for a in ("yes", "no")
+        for b in ("yes", "no")
+    ] * 8
+    train = write_rows("train.jsonl", rows)
+    words = ("--train", train, "--validation", train, "--num-train-epochs", 20)
+    assert finetune("text-classification", *words) == 0
+    found = results(tmp_path / "out")
+    assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == "multi_label_classification"
+    assert found["metric"] == "f1_micro"
+    assert found["validation"]["metrics"]["f1_micro"] == 1
+    assert predictions(tmp_path / "out", ["yes no"])[0]["labels"] == ["one"]
+
+
+def test_numbers_are_fitted_and_correlations_reported(finetune, write_rows, tmp_path):
+    rows = [{"text": " ".join(["very"] * n + ["good"]), "score": n / 2} for n in range(8)] * 4
+    train = write_rows("train.jsonl", rows)
+    words = ("--train", train, "--validation", train, "--num-train-epochs", 8)
+    assert finetune("text-classification", *words) == 0
+    found = results(tmp_path / "out")
+    assert found["metric"] == "pearson"
+    assert found["validation"]["metrics"]["pearson"] > 0.9
+    assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == "regression"
+    assert predictions(tmp_path / "out", ["good"])[0].keys() == {"score"}
+
+
+def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
+    torch.manual_seed(0)
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).eval()
+    model.config.problem_type = "single_label_classification"
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    settings = TaskSettings(max_length=10, overlap=2, long_texts="window")
+    task = TextClassification(settings, model.config)
+    texts = ["one two three", " ".join(f"{n}" for n in range(21))]
+    rows = Dataset.from_dict({"text": texts})
+    features = task.features(rows, tokenizer, training=False)
+    assert features["row"][:] == [0, 1, 1, 1, 1]
+    found = task.decode(logits_of(model, task, tokenizer, features), features, rows)
+
+    ids = tokenizer(texts[1], add_special_tokens=False)["input_ids"]
+    windows = [[tokenizer.cls_token_id, *ids[start : start + 8], tokenizer.sep_token_id] for start in (0, 6, 12, 18)]
+    with torch.no_grad():
+        logits = torch.cat([model(torch.tensor([window])).logits for window in windows]).mean(0).numpy()
+    assert np.allclose(list(found[1]["scores"].values()), softmax(logits), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "x", "label": "a"}, {"text": " ", "label": "b"}], "row 2: the text is empty"),
+        ([{"text": "x", "label": "a"}, {"text": "y", "label": None}], "row 2: the label is missing"),
+        ([{"text": "x", "label": "a"}, {"text": "y", "label": "a"}], "no other label than ['a']"),
+        ([{"text": "x", "label": 1.5}, {"text": "y", "label": None}], "row 2: the label None is not a number"),
+        ([{"words": "x", "label": "a"}], "has no column for 'text'"),
+        ([], "is empty"),
+    ],
+)
+def test_a_mistake_in_the_rows_is_one_message_with_file_and_row(finetune, write_rows, tmp_path, capsys, rows, message):
+    train = write_rows("train.jsonl", rows)
+    assert finetune("text-classification", "--train", train) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("mybert finetune: error: ")
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions, capsys):
+    train = write_rows("train.jsonl", opinions)
+    validation = write_rows("dev.jsonl", [opinions[0], {"text": "so so", "label": "middling"}])
+    assert finetune("text-classification", "--train", train, "--validation", validation) == 2
+    assert f"{validation}: 1 of 2 rows cannot be used: row 2: the label 'middling'" in capsys.readouterr().err
+
+
+def test_broken_json_is_found_by_its_row(finetune, tmp_path, capsys):
+    train = tmp_path / "train.jsonl"
+    train.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label"\n')
+    assert finetune("text-classification", "--train", train) == 2
+    assert f"{train}, row 2: not JSON" in capsys.readouterr().err
+    train.write_text('{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}\n')
+    assert finetune("text-classification", "--train", train) == 2
+    assert f"{train}, row 2: 'text' is list, in row 1 str" in capsys.readouterr().err
+
+
+def test_texts_that_csv_readers_take_for_missing_are_kept(finetune, tmp_path):
+    train = tmp_path / "train.csv"
+    train.write_text("sentence,label\nNone,a\nNA,b\nnull,a\n")
+    assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
+    assert results(tmp_path / "out")["data"]["train"]["balance"] == {"a": 2, "b": 1}
