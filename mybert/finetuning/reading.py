@@ -85,25 +85,20 @@ def _cause(error: BaseException) -> str:
 
 
 def _broken_line(path: Path) -> str | None:
-    """Where a file of JSON goes wrong, which `datasets` does not say: no JSON, no object, or a column's other type."""
-    kinds: dict[str, tuple[str, int]] = {}
+    """Where a file of JSON goes wrong, which `datasets` does not say."""
+    number = 0
     try:
         with open_file(path) as file:
-            records = enumerate(file, 1) if file_format(path) == ".jsonl" else enumerate(_items(file.read()), 1)
-            for number, record in records:
+            for number, record in enumerate(file if file_format(path) == ".jsonl" else _items(file.read()), 1):
                 if isinstance(record, str) and not record.strip():
                     continue
                 record = json.loads(record) if isinstance(record, str) else record
                 if not isinstance(record, dict):
                     return f", row {number}: expected a JSON object, found {type(record).__name__}"
-                for name, value in record.items():
-                    kind = "number" if isinstance(value, (int, float)) else type(value).__name__
-                    if value is not None and kinds.setdefault(name, (kind, number))[0] != kind:
-                        return f", row {number}: {name!r} is {kind}, in row {kinds[name][1]} {kinds[name][0]}"
     except UnicodeDecodeError as error:
         return f": not UTF-8 ({error.reason}); save the file as UTF-8"
     except ValueError as error:
-        return f", row {number}: not JSON ({error})" if kinds else f": not JSON ({error})"
+        return f", row {number}: not JSON ({error})"
     return None
 
 

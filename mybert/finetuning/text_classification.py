@@ -56,7 +56,7 @@ class TextClassification(Task):
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = [
-            Problem(row, f"the {column} is {'missing' if text is None else 'not a string' if text else 'empty'}")
+            Problem(row, f"the {column} is {_text_problem(text)}")
             for column in self.inputs
             if column in rows.column_names
             for row, text in enumerate(rows[column])
@@ -225,6 +225,10 @@ class TextClassification(Task):
         said, true = self._ids(predictions, references)
         counts = class_scores.confusion(said, true, self.config.num_labels, np.arange(len(true))[None])[0]
         return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
+
+
+def _text_problem(text: Any) -> str:
+    return "missing" if text is None else "empty" if isinstance(text, str) else f"{text!r}, not a string"
 
 
 def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:

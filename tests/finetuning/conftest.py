@@ -1,6 +1,7 @@
-"""A tiny checkpoint with a real vocabulary, and data sets small enough to learn by heart."""
+"""A tiny checkpoint, and data sets small enough to learn by heart."""
 
 import json
+import string
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,22 @@ import torch
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert import cli
 from tokenization import MyBertTokenizer
+from tokenization.tokenization_mybert import SPECIAL_TOKENS
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "dull", "awful", "boring")
 NOUNS = ("film", "book", "song", "play", "story", "scene")
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(minilm_folder, tmp_path_factory) -> Path:
-    """One layer of 32, random, with the original vocabulary."""
+def tiny_checkpoint(tmp_path_factory) -> Path:
+    """One layer of 32, random; it knows letters, digits and the words above."""
     folder = tmp_path_factory.mktemp("tiny") / "checkpoint"
+    characters = string.ascii_lowercase + string.digits
+    vocabulary = [*SPECIAL_TOKENS, *string.punctuation, *characters, *(f"##{c}" for c in characters)]
+    tokenizer = MyBertTokenizer([*vocabulary, *GOOD, *BAD, *NOUNS, "the", "very", "yes", "no"])
     torch.manual_seed(0)
     config = MyBertConfig(
+        vocab_size=len(tokenizer),
         hidden_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
@@ -30,7 +36,7 @@ def tiny_checkpoint(minilm_folder, tmp_path_factory) -> Path:
         attention_probs_dropout_prob=0.0,
     )
     MyBertForPreTraining(config).save_pretrained(folder)
-    MyBertTokenizer.from_pretrained(minilm_folder).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

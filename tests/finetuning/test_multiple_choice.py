@@ -1,0 +1,76 @@
+"""multiple-choice: its columns, its features, and a rule that a tiny model learns."""
+
+import json
+
+import pytest
+from datasets import Dataset
+
+from modeling_mybert import MyBertConfig
+from mybert import cli
+from mybert.finetuning.multiple_choice import MultipleChoice
+from mybert.finetuning.settings import TaskSettings
+from tokenization import MyBertTokenizer
+
+
+@pytest.fixture
+def swag() -> list[dict]:
+    """The right ending is the one with a good word."""
+    return [
+        {"sent1": "the film", "sent2": "a", "ending0": one, "ending1": other, "label": int(other == good)}
+        for good in ("good film", "lovely book", "great song", "fine play")
+        for bad in ("bad film", "dull book", "awful song")
+        for one, other in ((good, bad), (bad, good))
+    ]
+
+
+def task(**settings) -> MultipleChoice:
+    return MultipleChoice(TaskSettings(**settings).with_defaults(MultipleChoice.defaults), MyBertConfig())
+
+
+def test_each_choice_is_read_after_the_context_with_what_starts_it(tiny_checkpoint, swag):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)
+    features = task().features(rows, tokenizer, training=True)
+    assert features["input_ids"][1] == [
+        tokenizer("the film", f"a {ending}")["input_ids"] for ending in (swag[1]["ending0"], swag[1]["ending1"])
+    ]
+    assert features["labels"][:] == [row["label"] for row in swag]
+
+
+@pytest.mark.parametrize("label", ["B", "b", "1", 1])
+def test_choices_may_be_a_list_and_labels_letters(label):
+    rows = Dataset.from_list([{"article": "x", "question": "y", "options": ["1", "2", "3"], "answer": label}])
+    rows = task().canonical(rows, "rows", labelled=True)
+    assert rows[0] == {"context": "x", "start": "y", "choices": ["1", "2", "3"], "label": label}
+    assert task().check_rows(rows, training=True) == []
+    assert task().references(rows) == [1]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": "C"}, "the label 'C' is none of the choices"),
+        ({"label": None}, "the label is missing"),
+        ({"choices": ["one"]}, "expected two or more choices, found ['one']"),
+        ({"choices": ["one", "two", "three"]}, "3 choices, the first row has 2"),
+        ({"choices": ["one", ""]}, "a choice is missing or empty"),
+        ({"context": " "}, "the context is missing or empty"),
+    ],
+)
+def test_a_broken_row_is_named(row, message):
+    good = {"context": "x", "choices": ["one", "two"], "label": "A"}
+    problems = task().check_rows(Dataset.from_list([good, {**good, **row}]), training=True)
+    assert [(problem.row, problem.message[: len(message)]) for problem in problems] == [(1, message)]
+
+
+def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, swag, tmp_path):
+    train = write_rows("train.jsonl", swag)
+    words = ("--train", train, "--validation", train, "--num-train-epochs", 5)
+    assert finetune("multiple-choice", *words) == 0
+    assert json.loads((tmp_path / "out/results.json").read_text())["validation"]["metrics"] == {"accuracy": 1}
+    unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in swag])
+    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
+    assert cli.main(["predict", *map(str, words)]) == 0
+    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    assert [one["choice"] for one in said] == [row["label"] for row in swag]
+    assert [one["text"] for one in said] == [row[f"ending{row['label']}"] for row in swag]
