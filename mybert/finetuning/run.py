@@ -59,14 +59,14 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         refuse_existing(output, overwrite=settings.overwrite)
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
-    metric = settings.metric or task.best_metric
+    metric = _metric(settings, task, tokenizer, data)
     with explain_full_disk(output):
         _start_output(settings, arguments)
         results, scores = {}, {}
         planned = planned_runs(settings, arguments)
         for run in planned:
             results[run] = train_run(run, output / RUNS / run.name, settings, arguments, task, tokenizer, data, metric)
-            scores[run] = _score_of(results[run], metric)
+            scores[run] = results[run]["metrics"].get(metric, 0.0)  # without validation rows, the first run is kept
             _keep_models(output, results, leaders(scores, planned, metric))
         if arguments.process_index == 0:
             _finish(settings, arguments, task, tokenizer, data, metric, results, scores)
@@ -135,16 +135,19 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
     processes.wait_for_everyone()
 
 
-def _score_of(results: dict, metric: str) -> float:
-    """Without validation rows all runs count alike, and the first is kept.
+def _metric(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, data: RunData) -> str:
+    """What chooses the best checkpoint; a name that was given is looked for among the scores of a few rows.
 
     Raises:
         UserError: the task has no such metric.
     """
-    metrics = results["metrics"]
-    if metrics and metric not in metrics:
-        raise UserError(f"--metric {metric}: expected one of {', '.join(metrics)}")
-    return metrics.get(metric, 0.0)
+    if settings.metric is None:
+        return task.best_metric
+    rows = data.splits["validation"].rows
+    few = evaluate_rows(new_model(task, settings.model), task, tokenizer, rows.select(range(min(8, len(rows)))), 0)
+    if settings.metric not in few.metrics:
+        raise UserError(f"--metric {settings.metric}: expected one of {', '.join(few.metrics)}")
+    return settings.metric
 
 
 def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:

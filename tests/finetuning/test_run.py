@@ -1,0 +1,182 @@
+"""`mybert finetune` as a whole: seeds, sweeps, resuming, what is left behind, and what is said of mistakes."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+
+from modeling_mybert import MyBertForSequenceClassification
+from mybert.finetuning import recipes
+from mybert.finetuning.recipes import Recipe, Run, leaders, summarise
+from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
+
+
+def results(folder) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture
+def data(write_rows, opinions) -> tuple:
+    return "--train", write_rows("train.jsonl", opinions[:40]), "--validation", write_rows("dev.jsonl", opinions[32:])
+
+
+def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_path, monkeypatch, capsys):
+    grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (2,)}
+    monkeypatch.setattr(recipes, "PAPER_GRID", grid)
+    assert finetune("text-classification", *data, "--sweep", "paper", "--seeds", 2, "--seed", 3) == 0
+    found = results(tmp_path / "out")
+    runs = {(run["learning_rate"], run["seed"]): run["metrics"]["accuracy"] for run in found["runs"]}
+    assert set(runs) == {(1e-9, 3), (1e-9, 4), (5e-3, 3), (5e-3, 4)}
+    assert [recipe["learning_rate"] for recipe in found["recipes"]] == [5e-3, 1e-9]
+    for recipe in found["recipes"]:
+        scores = [runs[recipe["learning_rate"], seed] for seed in (3, 4)]
+        assert recipe["mean"] == pytest.approx(statistics.mean(scores))
+        assert recipe["deviation"] == pytest.approx(statistics.stdev(scores))
+    assert found["validation"]["metrics"]["accuracy"] == max(runs.values()) > 0.5
+    assert not list((tmp_path / "out/runs").glob("*/checkpoint-*"))
+    assert not list((tmp_path / "out/runs").glob("*/model/*"))
+    assert "Runs, the best first" in capsys.readouterr().out
+
+
+def test_the_paper_grid_is_that_of_the_paper():
+    assert recipes.PAPER_GRID == {
+        "learning_rate": (5e-5, 4e-5, 3e-5, 2e-5),
+        "batch_size": (16, 32),
+        "epochs": (2, 3, 4),
+    }
+
+
+def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept():
+    low, high = Recipe(1e-5, 16, 2), Recipe(2e-5, 16, 2)
+    planned = [Run(recipe, seed) for recipe in (low, high) for seed in (0, 1)]
+    scores = dict(zip(planned, (0.9, 0.1, 0.6, 0.8), strict=True))
+    assert [summary.best for summary in summarise(scores, "accuracy")] == [planned[3], planned[0]]
+    assert [summary.best for summary in summarise(scores, "mse")] == [planned[1], planned[2]]
+    assert leaders({run: scores[run] for run in planned[:3]}, planned, "accuracy") == {planned[0], planned[2]}
+    assert leaders(scores, planned, "accuracy") == {planned[3]}
+
+
+def test_a_resumed_run_equals_one_never_interrupted(finetune, data, tmp_path, monkeypatch, capsys):
+    words = ("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2)
+    assert finetune(*words, output="whole") == 0
+    step = FinetuningTrainer.training_step
+
+    def stop_at_8(self, *args, **kwargs):  # of 10, five in an epoch
+        if self.state.global_step == 8:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuningTrainer, "training_step", stop_at_8)
+        assert finetune(*words) == 130
+    assert not (tmp_path / "out/results.json").exists()
+    assert finetune(*words, "--resume", "--weight-decay", 0.5) == 2
+    assert "weight_decay is 0.5, the run was started with 0.01" in capsys.readouterr().err
+    assert finetune(*words, "--resume") == 0
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    one, other = results(tmp_path / "whole")["runs"], results(tmp_path / "out")["runs"]
+    assert [run["metrics"] for run in one] == [run["metrics"] for run in other]
+
+
+def test_a_frozen_encoder_stays_as_it_was(finetune, data, tiny_checkpoint, tmp_path):
+    assert finetune("text-classification", *data, "--freeze", "encoder", "--num-train-epochs", 1) == 0
+    before, after = load_file(tiny_checkpoint / "model.safetensors"), load_file(tmp_path / "out/model.safetensors")
+    frozen = [name for name in after if name.startswith(("bert.embeddings.", "bert.encoder."))]
+    assert frozen
+    assert all(torch.equal(before[name], after[name]) for name in frozen)
+    assert not torch.equal(before["bert.pooler.dense.weight"], after["bert.pooler.dense.weight"])
+
+
+def test_weighted_classes_all_weigh_the_same(tiny_checkpoint):
+    labels = [0] * 6 + [1] * 3
+    loss = WeightedLoss(Dataset.from_dict({"labels": labels}), 2)
+    torch.manual_seed(0)
+    logits = torch.randn(9, 2)
+    each = torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
+    expected = (each[:6].mean() + each[6:].mean()) / 2
+    assert torch.allclose(loss({"logits": logits}, torch.tensor(labels)), expected)
+    halves = [loss({"logits": logits[s]}, torch.tensor(labels)[s], 9) for s in (slice(0, 4), slice(4, 9))]
+    assert torch.allclose(sum(halves), expected)
+
+
+def test_the_best_checkpoint_is_kept_not_the_last(finetune, data, tmp_path):
+    words = ("--num-train-epochs", 3, "--lr-scheduler-type", "constant", "--learning-rate", "2e-2")
+    assert finetune("text-classification", *data, *words) == 0
+    run = results(tmp_path / "out")["runs"][0]
+    scores = {log["step"]: log["eval_accuracy"] for log in run["log"] if "eval_accuracy" in log}
+    assert run["metrics"]["accuracy"] == max(scores.values())
+    assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] == max(scores.values())
+
+
+def test_the_folder_says_how_it_was_made_and_loads_with_its_labels(finetune, data, write_rows, opinions, tmp_path):
+    test = write_rows("test.jsonl", opinions[:6])
+    assert finetune("text-classification", *data, "--test", test, "--num-train-epochs", 1) == 0
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["stage"], manifest["complete"]) == ("finetune", True)
+    assert manifest["counts"] == {"train": 40, "validation": 16, "test": 6}
+    assert set(manifest["inputs"]) == {"model", "train", "validation", "test"}
+    for split in ("validation", "test"):
+        names = {path.name for path in (tmp_path / "out" / split).iterdir()}
+        assert names == {"results.json", "predictions.jsonl", "errors.txt", "errors.png"}
+    assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.label2id == {"bad": 0, "good": 1}
+
+
+def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, capsys):
+    assert finetune("text-classification", *data, "--num-train-epochs", 1) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"8 rows of {data[3]} stand in {data[1]} too" in printed
+    assert "1 = 33, 2 = 34" in printed
+
+
+def test_the_overview_counts_what_is_cut_and_unknown(finetune, write_rows, tmp_path):
+    rows = [{"text": "good " * 40, "label": "a"}, {"text": "bad ☃", "label": "b"}, {"text": "fine book", "label": "b"}]
+    train = write_rows("train.jsonl", rows)
+    assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
+    found = results(tmp_path / "out")["data"]["train"]
+    assert found["balance"] == {"b": 2, "a": 1}
+    assert (found["longest"], found["median_length"]) == (42, 4)
+    assert found["longer_than_max_length"] == pytest.approx(1 / 3)
+    assert found["unknown_tokens"] == pytest.approx(1 / 44)
+
+
+def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, opinions, tmp_path, capsys):
+    train = write_rows("train.jsonl", [*opinions[:8], {"text": "", "label": "good"}])
+    words = ("--train", train, "--num-train-epochs", 1)
+    assert finetune("text-classification", *words, "--errors", "skip") == 0
+    assert "row 9: the text is empty; left out" in capsys.readouterr().out
+    assert results(tmp_path / "out")["data"]["train"]["rows"] == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--metric", "bleu"), "--metric bleu: expected one of accuracy, f1_macro"),
+        (("--max-length", 999), "--max-length 999: "),
+        (("--model", "nowhere"), "checkpoint nowhere cannot be used"),
+        (("--validation", "nowhere.jsonl"), "nowhere.jsonl is neither a file here"),
+        (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
+        (("--columns", "text=body"), "has no column 'body'; there are text, label"),
+        (("--sweep", "all"), "--sweep: expected paper, found 'all'"),
+        (("--resume",), "has no run of `mybert finetune` to go on with"),
+        (("--learing-rate", 1), "did you mean '--learning-rate'"),
+    ],
+)
+def test_a_mistake_is_one_line(finetune, data, capsys, words, message):
+    assert finetune("text-classification", *data, *words) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_output_that_is_there_is_kept(finetune, data, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").write_text("")
+    assert finetune("text-classification", *data) == 2
+    assert "exists; add --overwrite" in capsys.readouterr().err
+    assert finetune("text-classification", *data, "--overwrite") == 2
+    assert "was not made by mybert" in capsys.readouterr().err
+    assert np.array_equal([path.name for path in (tmp_path / "out").iterdir()], ["mine"])
