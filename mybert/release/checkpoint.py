@@ -54,11 +54,11 @@ def load_checkpoint(name: str) -> Checkpoint:
         UserError: it cannot be read, has no such head, lacks weights, holds code, or its tokenizer has more tokens
             than its model.
     """
-    with explain_unreadable(name):
+    with _explain_unreadable(name):
         model, missing, left_out = _load(_named_class(name), name)
         if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased calls itself a masked language model
-            others = (_load(cls, name) for cls in _PRETRAINING)
-            model, missing, left_out = min(((model, missing, left_out), *others), key=lambda x: (len(x[1]), len(x[2])))
+            loaded = ((model, missing, left_out), *(_load(cls, name) for cls in _PRETRAINING))
+            model, missing, left_out = min(loaded, key=lambda found: (len(found[1]), len(found[2])))
         if missing:
             raise UserError(
                 f"checkpoint {name} lacks {len(missing)} weights of {type(model).__name__}, such as {missing[0]}; "
@@ -74,7 +74,10 @@ def load_checkpoint(name: str) -> Checkpoint:
 
 
 def _named_class(name: str) -> type[MyBertPreTrainedModel]:
-    architecture = (MyBertConfig.from_pretrained(name).architectures or [MyBertModel.__name__])[0]
+    values, _ = MyBertConfig.get_config_dict(name)  # a BERT's says mybert too
+    if values.get("model_type", MyBertConfig.model_type) != MyBertConfig.model_type:
+        raise UserError(f"checkpoint {name} is of model type {values['model_type']}; expected bert or mybert")
+    architecture = (values.get("architectures") or [MyBertModel.__name__])[0]
     ours = architecture if architecture.startswith("My") else f"My{architecture}"
     if not hasattr(modeling_mybert, ours):
         raise UserError(f"checkpoint {name} is a {architecture}, which MyBERT has no counterpart of")
@@ -112,8 +115,9 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
     for path in (modules, *modules.parent.glob("*sentence*.json")):
         shutil.copy(path, folder)
     for module in json.loads(modules.read_text(encoding="utf-8")):
-        if module["path"] and (modules.parent / module["path"]).is_dir():  # a module without settings has no folder
-            shutil.copytree(modules.parent / module["path"], folder / module["path"])
+        name = module["path"]  # empty for the model itself; a module without settings has no folder
+        if name and name == Path(name).name and (modules.parent / name).is_dir():
+            shutil.copytree(modules.parent / name, folder / name)
 
 
 def said_of(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -127,7 +131,7 @@ def said_of(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def explain_unreadable(name: str) -> Iterator[None]:
+def _explain_unreadable(name: str) -> Iterator[None]:
     """Turns what transformers and torch say to a checkpoint they cannot read into one line, and mutes their report."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()

@@ -1,5 +1,6 @@
 """MyBERT → BERT: the same tensors under the same names, saved by transformers' own class."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import transformers
@@ -57,8 +58,13 @@ def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrain
     return cls, {"add_pooling_layer": False} if poolerless else {}
 
 
-def differences_from_bert(model: MyBertPreTrainedModel, folder: str) -> dict[str, float]:
+def differences_from_bert(
+    model: MyBertPreTrainedModel, folder: str, left_out: Collection[str] = ()
+) -> dict[str, float]:
     """Loads `folder` by transformers' class and compares, in float32, what it says with what `model` says.
+
+    Args:
+        left_out: weights in `folder` that neither is to know.
 
     Returns:
         Name and largest difference of each output.
@@ -68,15 +74,15 @@ def differences_from_bert(model: MyBertPreTrainedModel, folder: str) -> dict[str
     """
     cls, arguments = bert_class(model)
     bert, report = cls.from_pretrained(folder, dtype="float32", output_loading_info=True, **arguments)
-    _check_keys(cls, report)
+    _check_keys(cls, report, left_out)
     ours, theirs = model.float().eval(), bert.eval()
     return largest_differences(
         lambda inputs: outputs_of(theirs, inputs), lambda inputs: outputs_of(ours, inputs), ragged_batches(model)
     )
 
 
-def _check_keys(cls: type, report: dict) -> None:
+def _check_keys(cls: type, report: dict, left_out: Collection[str] = ()) -> None:
     missing = sorted(report["missing_keys"])
-    unexpected = sorted(key for key in report["unexpected_keys"] if not key.endswith("position_ids"))
+    unexpected = sorted(key for key in report["unexpected_keys"] - set(left_out) if not key.endswith("position_ids"))
     if missing or unexpected:
         raise UserError(f"{cls.__name__} misses {missing or 'no weight'} and does not know {unexpected or 'none'}")

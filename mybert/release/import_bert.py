@@ -66,7 +66,7 @@ def import_bert(settings: ImportSettings) -> Path:
         checkpoint.model.save_pretrained(folder)
         save_companions(checkpoint, folder)
         if prefix is None:
-            facts["differences"] = differences_from_bert(checkpoint.model, settings.checkpoint)
+            facts["differences"] = differences_from_bert(checkpoint.model, settings.checkpoint, checkpoint.left_out)
         write_manifest(
             folder,
             "import",

@@ -15,7 +15,8 @@ import modeling_mybert
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.release.checkpoint import load_checkpoint
+from mybert.common.manifest import read_manifest
+from mybert.release.checkpoint import load_checkpoint, save_companions
 from tokenization import MyBertTokenizer
 
 HEADS = [
@@ -127,10 +128,15 @@ def test_a_checkpoint_with_both_heads_that_calls_itself_a_masked_lm_keeps_both(b
     assert checkpoint.tokenizer is None
 
 
-def test_weights_without_a_place_are_named(bert, tmp_path):
+def test_weights_without_a_place_are_named(bert, tmp_path, capsys):
     weights = bert.state_dict() | {"my_own.weight": torch.ones(1)}
-    checkpoint = load_checkpoint(str(folder_of(bert, tmp_path, weights)))
-    assert checkpoint.left_out == ["my_own.weight"]
+    folder = str(folder_of(bert, tmp_path / "bert", weights))
+    assert load_checkpoint(folder).left_out == ["my_own.weight"]
+    assert cli.main(["import", folder, "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "my_own.weight" in printed
+    assert "the checkpoint has none" in printed  # of tokenizers
+    assert read_manifest(tmp_path / "out")["left_out"] == ["my_own.weight"]
 
 
 def test_a_folder_without_architectures_is_an_encoder_or_what_its_weights_say(bert, minilm_folder, tmp_path):
@@ -169,6 +175,7 @@ def test_what_cannot_be_loaded_is_one_message(bert, tmp_path):
             changed("class", architectures=["BertForTokenClassification"]),
             "lacks 2 weights of MyBertForTokenClassifica",
         ),
+        (changed("type", model_type="encoder-decoder"), "is of model type encoder-decoder; expected bert or mybert"),
         (changed("relative", position_embedding_type="relative_key"), "must be 'absolute', the checkpoint has 'relat"),
         (changed("shapes", hidden_size=18), "cannot be used"),
         (changed("layers", num_hidden_layers=0), "num_hidden_layers must be at least 1"),
@@ -188,3 +195,16 @@ def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
     MyBertTokenizer(pieces).save_pretrained(folder)
     with pytest.raises(UserError, match="has 55 tokens, its model 50"):
         load_checkpoint(str(folder))
+
+
+def test_only_folders_of_the_checkpoint_are_taken_along(bert, tmp_path):
+    """A stranger's modules.json may name any path."""
+    folder = folder_of(bert, tmp_path / "a/bert", bert.state_dict())
+    for path in (tmp_path / "a/secret", folder / "1_Pooling"):
+        path.mkdir()
+        (path / "config.json").write_text("{}")
+    modules = [{"path": path} for path in ("", "1_Pooling", "2_Normalize", "../secret", str(tmp_path / "a/secret"))]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "b/out").mkdir(parents=True)
+    save_companions(load_checkpoint(str(folder)), tmp_path / "b/out")
+    assert {path.name for path in (tmp_path / "b").rglob("*")} == {"out", "modules.json", "1_Pooling", "config.json"}

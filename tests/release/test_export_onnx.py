@@ -95,6 +95,11 @@ def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
+def test_a_model_that_generates_text_is_refused(saved_head, tmp_path):
+    with pytest.raises(UserError, match="MyBertLMHeadModel generates text with a cache"):
+        to_onnx(saved_head("MyBertLMHeadModel"), tmp_path / "out")
+
+
 def test_without_the_optional_packages_the_install_is_named(saved_head, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find(name))
