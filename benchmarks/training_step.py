@@ -21,6 +21,7 @@ from rich.progress import track
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.table import print_table
 from mybert.corpus.sentences import sentence_splitter
 from mybert.corpus.sources import read_documents
@@ -41,9 +42,12 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--keep-memory", action="store_true", help="as `mybert pretrain` does; for both sides")
     parser.add_argument("--text", default="python-docs", help="what the sentences of `finetune` are taken from")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.keep_memory:
+        keep_freed_memory()
     table = [
         measure(row, getattr(torch, dtype), arguments.pairs, arguments.text)
         for dtype in arguments.dtypes.split(",")

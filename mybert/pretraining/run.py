@@ -8,6 +8,7 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
 from mybert.common.manifest import explain_full_disk
 from mybert.common.settings import parse_settings
@@ -64,6 +65,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
 def main(argv: list[str], prog: str) -> None:
     types = (PretrainSettings, PretrainingArguments)
     settings, arguments = parse_settings(types, argv, prog, "Examples of `mybert corpus` → pretrained checkpoint.")
+    keep_freed_memory()
     output = pretrain(settings, arguments)
     if not settings.dry_run and arguments.process_index == 0:
         print(f"the model is in {output}")
