@@ -7,7 +7,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # malloc.h of glibc
 
 
 def keep_freed_memory() -> bool:
-    """Tells glibc to keep what is freed for the next step, in place of giving it back and clearing new pages each time.
+    """Tells glibc to keep what is freed for the next step, not to give it back and clear new pages each time.
 
     A step of training frees and asks for the same gigabytes again and again; a sixth of its time went into new pages.
 

@@ -22,7 +22,9 @@ print(faults() - first)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 def test_memory_that_is_kept_needs_no_new_pages():
     new_pages = {
-        how: int(subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout)
+        how: int(
+            subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout
+        )
         for how in ("keep", "leave")
     }
     assert new_pages["leave"] > 20 * 10_000  # 48 MB in pages of 4 KB, twenty times
