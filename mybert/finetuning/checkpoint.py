@@ -34,7 +34,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     config, tokenizer = _load(settings.model)
     config.problem_type = None
     kind = task_class(settings.task)
-    task = kind(settings.with_defaults(kind.defaults), config)
+    task = kind(settings.with_defaults(_defaults(kind, config)), config)
     _check_length(task, settings.model)
     config.finetuned = {"task": settings.task, **dataclasses.asdict(task.settings)}
     return task, tokenizer
@@ -62,7 +62,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
     kind = task_class(name)
     if remembered.get("task") != name:
         remembered = {}
-    task = kind(settings.with_defaults(remembered, kind.defaults), config)
+    task = kind(settings.with_defaults(remembered, _defaults(kind, config)), config)
     _check_length(task, settings.model)
     if config.problem_type is None:
         config.problem_type = "regression" if config.num_labels == 1 else "single_label_classification"
@@ -102,6 +102,11 @@ def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
         remedy = "" if head_is_new else f"; fine-tune it with `mybert finetune --task {task.name}`"
         raise UserError(f"checkpoint {name} lacks {len(missing)} weights, such as {missing[0]}{remedy}")
     return model
+
+
+def _defaults(kind: type[Task], config: MyBertConfig) -> dict:
+    """Those of the task; a model of few positions reads less at once."""
+    return {**kind.defaults, "max_length": min(kind.defaults["max_length"], config.max_position_embeddings)}
 
 
 def _check_length(task: Task, name: str) -> None:

@@ -103,7 +103,7 @@ def _lines(name: str, task: Task) -> Iterator[tuple[int, Dataset]]:
 def _bytes(path: Path) -> IO[bytes]:
     if not path.is_file():
         raise UserError(f"input {path} does not exist")
-    return open_file(path).buffer
+    return open_file(path)
 
 
 def _decoded(number: int, line: bytes, name: str) -> tuple[int, str]:

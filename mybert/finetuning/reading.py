@@ -1,6 +1,7 @@
 """Rows of a file, folder or Hub data set, under the names that a task knows."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import IO, Any
@@ -52,10 +53,9 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
-def open_file(path: Path) -> IO[str]:
-    """Opens a text file, plain or compressed; bytes that are not UTF-8 raise UnicodeDecodeError."""
-    opener = {".gz": gzip.open, ".zst": zstandard.open}.get(path.suffix, open)
-    return opener(path, "rt", encoding="utf-8-sig")
+def open_file(path: Path) -> IO[bytes]:
+    """Opens a file, plain or compressed."""
+    return {".gz": gzip.open, ".zst": zstandard.open}.get(path.suffix, open)(path, "rb")
 
 
 def file_format(path: Path) -> str:
@@ -88,7 +88,7 @@ def _broken_line(path: Path) -> str | None:
     """Where a file of JSON goes wrong, which `datasets` does not say."""
     number = 0
     try:
-        with open_file(path) as file:
+        with open_file(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
             for number, record in enumerate(file if file_format(path) == ".jsonl" else _items(file.read()), 1):
                 if isinstance(record, str) and not record.strip():
                     continue

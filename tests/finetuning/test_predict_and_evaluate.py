@@ -1,0 +1,123 @@
+"""`mybert predict` and `mybert evaluate` on a model of the tiny checkpoint."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from modeling_mybert import MyBertForSequenceClassification
+from mybert import cli
+from mybert.finetuning.inference import batches
+from tokenization import MyBertTokenizer
+
+TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
+
+
+@pytest.fixture
+def folder(finetune, write_rows, opinions, tmp_path):
+    train = write_rows("train.jsonl", opinions)
+    assert finetune("text-classification", "--train", train, "--num-train-epochs", 2) == 0
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def expected(folder) -> list[dict[str, float]]:
+    """The probabilities, one text at a time."""
+    model = MyBertForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = MyBertTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = [model(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in TEXTS]
+    return [dict(zip(("bad", "good"), softmax(row).tolist(), strict=True)) for row in logits]
+
+
+def predict(*words) -> int:
+    return cli.main(["predict", *map(str, words), "--device", "cpu"])
+
+
+def check(lines: str, expected: list[dict]) -> None:
+    said = [json.loads(line) for line in lines.splitlines()]
+    assert len(said) == len(expected)
+    for one, scores in zip(said, expected, strict=True):
+        assert one["scores"] == pytest.approx(scores, abs=1e-5)
+        assert one["label"] == max(scores, key=scores.get)
+        assert one["score"] == one["scores"][one["label"]]
+
+
+def test_files_of_every_kind_are_predicted_in_order(folder, expected, write_rows, tmp_path):
+    rows = write_rows("rows.jsonl", [{"text": text} for text in TEXTS])
+    plain = tmp_path / "rows.txt"
+    plain.write_text("\n".join(TEXTS[:2]) + "\n\n" + "\n".join(TEXTS[2:]))
+    table = tmp_path / "rows.csv"
+    table.write_text("n,sentence\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
+    output = tmp_path / "said.jsonl"
+    assert predict(folder, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
+    check(output.read_text(), expected * 3)
+
+
+@pytest.mark.parametrize("lines", [TEXTS, [json.dumps({"text": text}) for text in TEXTS]])
+def test_standard_input_goes_to_standard_output_in_parts(folder, expected, monkeypatch, capsys, lines):
+    monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+    capsys.readouterr()
+    assert predict(folder, "-") == 0
+    captured = capsys.readouterr()
+    check(captured.out, expected)
+    assert "5 predictions" in captured.err
+
+
+def test_a_broken_row_is_named_and_no_file_is_left(folder, write_rows, tmp_path, capsys):
+    output = tmp_path / "said.jsonl"
+    rows = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}])
+    assert predict(folder, rows, "--output", output) == 2
+    assert f"{rows}: 1 of 2 rows cannot be used: row 2: the text is missing" in capsys.readouterr().err
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(b"good\nb\xe4d\n")
+    assert predict(folder, broken, "--output", output) == 2
+    assert f"{broken}, line 2: not UTF-8" in capsys.readouterr().err
+    assert predict(folder, "nowhere.txt", "--output", output) == 2
+    assert "nowhere.txt does not exist" in capsys.readouterr().err
+    assert not output.exists()
+    assert not list(tmp_path.glob(".said*"))
+
+
+def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, capsys):
+    rows = write_rows("rows.jsonl", [{"text": "a"}])
+    assert predict(tiny_checkpoint, rows) == 2
+    assert "does not say what task it is for" in capsys.readouterr().err
+    assert predict(tiny_checkpoint, rows, "--task", "text-classification") == 2
+    assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
+
+
+def test_evaluation_writes_scores_intervals_and_errors(folder, write_rows, opinions, tmp_path, capsys):
+    rows = [*opinions[:8], {"text": "a good film", "label": "bad"}, {"text": "a dull film", "label": "good"}]
+    data = write_rows("test.jsonl", rows)
+    output = tmp_path / "scores"
+    words = ["--model", folder, "--data", data, "--output", output, "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, words)]) == 0
+    found = json.loads((output / "results.json").read_text())
+    said = [json.loads(line)["label"] for line in (output / "predictions.jsonl").read_text().splitlines()]
+    right = np.array([one == row["label"] for one, row in zip(said, rows, strict=True)])
+    assert found["metrics"]["accuracy"] == pytest.approx(right.mean())
+    low, high = found["intervals_95"]["accuracy"]
+    spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # of the normal approximation
+    assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)
+    text = (output / "errors.txt").read_text()
+    assert "true \\ predicted" in text
+    assert f"{(~right).sum()} of 10 rows are not right" in text
+    assert "row 9, error" in text
+    assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
+    assert cli.main(["evaluate", *map(str, words)]) == 2
+    assert "exists; add --overwrite" in capsys.readouterr().err
+
+
+def test_batches_hold_every_number_once_and_keep_to_the_limit():
+    sizes = np.random.default_rng(0).integers(1, 30, size=100).tolist()
+    found = list(batches(sizes, 64))
+    assert sorted(number for batch in found for number in batch) == list(range(100))
+    assert all(max(sizes[number] for number in batch) * len(batch) <= 64 for batch in found)
+    assert len(found) < 40
+    assert list(batches([100, 1], 64)) == [[0], [1]]
