@@ -25,6 +25,8 @@ CARD = "README.md"
 WEIGHTS = "model.safetensors"
 # JSON that MyBERT and transformers write, where paths are a record of the machine: shortened to names in the bundle.
 _RECORDS = ("config.json", "generation_config.json", "tokenizer_config.json", "manifest.json", "results.json")
+# What the other stages leave beside a model for its maker's eyes: rows of the data, and the runs that were not chosen.
+_AT_HOME = ("runs", "*/predictions.jsonl", "*/errors.txt", "*/errors.png")
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -71,7 +73,7 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     """
     source, limit = Path(settings.checkpoint), _bytes(settings.max_file_size)
     bundle = Bundle(source, folder)
-    files = _travelling(bundle, settings.exclude or [])
+    files = _travelling(bundle, [*_AT_HOME, *(settings.exclude or [])])
     _refuse(
         source,
         [*problems_of_names(source, files), *problems_of_sizes(source, files, limit), *problems_of_model(source)],
@@ -92,7 +94,7 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
 
 
 def _travelling(bundle: Bundle, exclude: list[str]) -> list[Path]:
-    """The files that are not left out, sorted; hidden ones, caches and an older card are."""
+    """The files that are not left out, sorted; hidden ones, caches, rows of data and an older card are."""
     files = []
     for path in sorted(path.relative_to(bundle.source) for path in bundle.source.rglob("*") if path.is_file()):
         name = path.as_posix()

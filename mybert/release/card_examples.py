@@ -3,7 +3,7 @@
 _LOAD = """from transformers import {auto}, AutoTokenizer{more}
 
 repository, revision = {repository!r}, {revision!r}
-tokenizer = AutoTokenizer.from_pretrained(repository, revision=revision)
+tokenizer = AutoTokenizer.from_pretrained(repository, revision=revision, trust_remote_code=True)
 model = {auto}.from_pretrained(repository, revision=revision, trust_remote_code=True).eval()
 """
 _PIPELINE = ", pipeline"

@@ -67,6 +67,9 @@ def problems_of_model(folder: Path) -> Iterator[str]:
         yield "config.json is missing: this is not the folder of a model"
         return
     config = _json(folder / "config.json")
+    if config is None:
+        yield "config.json is not JSON, or not that of a model; save it by model.save_pretrained"
+        return
     if config.get("model_type") != "mybert":
         yield (
             f"config.json is of a {config.get('model_type') or 'model without a type'}, not of a MyBERT; "
@@ -107,7 +110,7 @@ def _shapes(folder: Path) -> tuple[dict[str, list[int]], list[str]]:
     """Name → shape of every weight, and what is wrong with the files."""
     shapes: dict[str, list[int]] = {}
     if (folder / INDEX).is_file():
-        names = sorted(set(_json(folder / INDEX).get("weight_map", {}).values()))
+        names = sorted(set((_json(folder / INDEX) or {}).get("weight_map", {}).values()))
     else:
         names = ["model.safetensors"]
     for name in names:
@@ -124,9 +127,7 @@ def _shapes(folder: Path) -> tuple[dict[str, list[int]], list[str]]:
 def problems_of_content(folder: Path, files: list[Path]) -> Iterator[str]:
     """Keys in any file but weights, absolute paths in any text; each with its line."""
     for path in files:
-        if path.suffix == ".safetensors":
-            continue
-        data = (folder / path).read_bytes()
+        data = _header(folder / path) if path.suffix == ".safetensors" else (folder / path).read_bytes()
         for line, kind in find_secrets(data):
             yield f"{path.as_posix()}:{line} holds {kind}; remove it, and call it in where it was issued"
         try:
@@ -140,6 +141,12 @@ def problems_of_content(folder: Path, files: list[Path]) -> Iterator[str]:
             yield f"{path.as_posix()}:{line} names a path of this machine ({found[0][0]}{more}); replace it by a name"
 
 
+def _header(path: Path) -> bytes:
+    """The JSON at the beginning of a safetensors file, where texts may stand."""
+    with path.open("rb") as file:
+        return file.read(int.from_bytes(file.read(8), "little"))
+
+
 def _starts_like_a_pickle(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4).startswith(_PICKLE_STARTS)
@@ -149,12 +156,13 @@ def _any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def _json(path: Path) -> dict:
+def _json(path: Path) -> dict | None:
+    """What the file holds; None if it is no JSON object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def is_code(path: Path) -> bool:

@@ -27,12 +27,13 @@ def main(job: dict) -> None:
     torch.set_num_threads(job["threads"])
     torch.manual_seed(0)  # of heads that were not saved
     source = {"revision": job["revision"]}
+    as_saved = {**source, "dtype": "auto", "ignore_mismatched_sizes": True}  # of a head of another size, say
     saved, found = load_file(job["inputs"]), {}
     batches = [{n.split("/")[1]: x for n, x in saved.items() if n.startswith(f"{i}/")} for i in range(job["batches"])]
     config = transformers.AutoConfig.from_pretrained(job["model"], trust_remote_code=True, **source)
     for auto in job["classes"]:
         cls = getattr(transformers, auto)
-        model = cls.from_pretrained(job["model"], trust_remote_code=True, dtype="auto", **source).eval()
+        model = cls.from_pretrained(job["model"], trust_remote_code=True, **as_saved).eval()
         if type(model).__name__ == job["head"]:
             for index, batch in enumerate(batches):
                 found |= {f"{auto}/{index}/{name}": x for name, x in outputs_of(model, batch).items()}

@@ -110,7 +110,7 @@ def checkpoint(trained, tmp_path) -> Path:
 def process(hub, tmp_path):
     """Runs Python in a clean process that has an empty cache (or one of that name) and, unless offline, the Hub."""
 
-    def run(*command, home="home", token=None, offline=False, preexec_fn=None) -> subprocess.CompletedProcess:
+    def run(*command, home="home", token=None, offline=False) -> subprocess.CompletedProcess:
         environment = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
         environment |= {"HF_HOME": str(tmp_path / home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
         environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -120,9 +120,9 @@ def process(hub, tmp_path):
             [sys.executable, "-P", *map(str, command)],
             env=environment,
             cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            preexec_fn=preexec_fn,
         )
 
     return run
@@ -136,6 +136,7 @@ def stranger(process):
     def run(script: str, *arguments, **options):
         done = process("-c", blocked + script, *arguments, **options)
         assert done.returncode == 0, done.stderr
+        assert "[y/N]" not in done.stdout, "a question that nobody can answer"
         return json.loads(done.stdout.splitlines()[-1])
 
     return run

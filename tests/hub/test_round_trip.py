@@ -1,0 +1,134 @@
+"""From a checkpoint to a stranger's first line of code, through the commands that users type."""
+
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import torch
+from hub_protocol import MAIN, File
+from hub_server import REPO, WRITER
+from transformers import AutoTokenizer, Trainer, TrainingArguments
+
+import modeling_mybert
+from modeling_mybert import AUTO_MAP, MyBertForPreTraining, MyBertForTokenClassification
+from mybert.cli import main
+from mybert.release.push import NOT_VERIFIED
+
+ROOT = Path(modeling_mybert.__file__).parents[1]
+FIXTURE = Path(__file__).parent / "fixtures" / "checkpoint.zip"
+
+FILL = """
+import json, sys
+from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+repo, revision = sys.argv[1:3]
+tokenizer = AutoTokenizer.from_pretrained(repo, revision=revision, trust_remote_code=True)
+model = AutoModelForMaskedLM.from_pretrained(repo, revision=revision, trust_remote_code=True)
+guesses = pipeline("fill-mask", model=model, tokenizer=tokenizer)(f"The {tokenizer.mask_token} sat.")
+print(json.dumps([guess["token_str"] for guess in guesses]))
+"""
+
+
+def test_the_command_publishes_verifies_and_a_stranger_fills_a_mask(hub, process, stranger, trained):
+    done = process(ROOT / "hub_upload.py", trained, "--repo-id", REPO, "--license", "mit", token=WRITER, home="mine")
+    assert done.returncode == 0, done.stderr
+    assert "before and after the upload" in done.stdout and REPO in done.stdout
+    assert WRITER not in done.stdout + done.stderr
+    repo = hub.repos[REPO]
+    card = repo.files()["README.md"].decode()
+    pin = re.search(r"revision = .*, '(mybert-\w+)'", card)[1]
+    assert repo.refs[f"refs/tags/{pin}"] == repo.refs[MAIN]
+    assert f"loaded it by {len(AUTO_MAP) - 1} Auto classes" in card
+    assert len(stranger(FILL, REPO, pin, token=WRITER)) == 5
+
+
+def test_a_dry_run_of_mybert_push_needs_no_token_and_no_network(trained, capsys, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    assert main(["push", str(trained), "--repo-id", REPO, "--dry-run", "--no-verify"]) == 0
+    said = capsys.readouterr().out
+    assert "# tiny" in said and NOT_VERIFIED in said
+
+
+def test_a_mistake_is_one_line_and_another_exit_status(process, trained):
+    done = process(ROOT / "hub_upload.py", trained, "--repo-id", "nobody")
+    assert done.returncode == 2 and "owner/name" in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+TWO_VERSIONS = """
+import json, sys, torch, transformers
+from transformers import AutoModel
+repo, *revisions = sys.argv[1:]
+found = {}
+for revision in revisions + revisions:
+    model = AutoModel.from_pretrained(repo, revision=revision, trust_remote_code=True).eval()
+    found.setdefault(revision, []).append([type(model).__module__, getattr(model, "version_of_code", None)])
+print(json.dumps(found))
+"""
+
+
+def test_two_versions_of_the_code_live_in_one_cache(hub, client, send, checkpoint, stranger):
+    send(tag="v1")
+    path = checkpoint / "backbone_mybert.py"
+    path.write_text(path.read_text() + "\nMyBertModel.version_of_code = 2\n")
+    send(tag="v2")
+    found = stranger(TWO_VERSIONS, REPO, "v1", "v2", token=WRITER)
+    assert [version for _, version in found["v1"] + found["v2"]] == [None, None, 2, 2]
+    assert found["v1"][0][0] != found["v2"][0][0]
+    assert stranger(TWO_VERSIONS, REPO, "v1", "v2", offline=True) == found
+
+
+def test_push_to_hub_of_model_tokenizer_and_trainer_takes_map_and_code_along(hub, client, trained, tmp_path):
+    model, tokenizer = MyBertForPreTraining.from_pretrained(trained), AutoTokenizer.from_pretrained(trained)
+    model.push_to_hub("alice/model")
+    tokenizer.push_to_hub("alice/model")
+    arguments = TrainingArguments(
+        str(tmp_path / "out"), hub_model_id="alice/trainer", push_to_hub=True, report_to="none", use_cpu=True
+    )
+    head = MyBertForTokenClassification.from_pretrained(trained)
+    Trainer(head, arguments, processing_class=tokenizer).push_to_hub()
+    for name in ("alice/model", "alice/trainer"):
+        files = hub.repos[name].files()
+        assert json.loads(files["config.json"])["auto_map"] == AUTO_MAP
+        assert {f"{module.split('.')[0]}.py" for module in AUTO_MAP.values()} <= files.keys()
+        assert {"model.safetensors", "tokenizer.json"} <= files.keys()
+        code = {path.name: path.read_bytes() for path in (ROOT / "modeling_mybert").glob("*_mybert.py")}
+        assert {path: files[path] for path in code} == code
+
+
+OLD_UPLOAD = """
+import json, sys, torch
+from transformers import AutoModel, AutoModelForPreTraining
+found = []
+for upgraded in (False, True):
+    if upgraded:
+        import modeling_mybert  # registers the classes of today beside those of the upload
+    model = AutoModelForPreTraining.from_pretrained(sys.argv[1], revision="v1", trust_remote_code=True).eval()
+    with torch.no_grad():
+        found.append(model(torch.tensor([json.loads(sys.argv[2])])).prediction_logits.flatten().tolist())
+print(json.dumps(found))
+"""
+
+
+def test_an_upload_of_an_earlier_version_keeps_loading_with_this_package_and_without(hub, process):
+    with zipfile.ZipFile(FIXTURE) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    expected = json.loads(files.pop("expected.json"))
+    repo = hub.new_repo(REPO)
+    repo.refs["refs/tags/v1"] = repo.commit(MAIN, {name: File(data) for name, data in files.items()}, "old")
+    done = process("-c", OLD_UPLOAD, REPO, json.dumps(expected["input_ids"]))
+    assert done.returncode == 0, done.stderr
+    found = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
+    assert found.shape[0] == 2 and (found - torch.tensor(expected["logits"])).abs().max() < 1e-4
+
+
+def test_the_classes_of_today_read_a_checkpoint_of_an_earlier_version(tmp_path):
+    zipfile.ZipFile(FIXTURE).extractall(tmp_path)
+    expected = json.loads((tmp_path / "expected.json").read_text())
+    model, report = MyBertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    with torch.no_grad():
+        found = model.eval()(torch.tensor([expected["input_ids"]])).prediction_logits.flatten()
+    assert (found - torch.tensor(expected["logits"])).abs().max() < 1e-4
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer(expected["text"])["input_ids"] == expected["input_ids"]

@@ -1,0 +1,86 @@
+"""A model that a stranger would not get as it was meant is found out, before the upload and after it."""
+
+import pytest
+from hub_protocol import MAIN, File
+from hub_server import REPO
+from safetensors.torch import load_file, save_file
+
+from mybert.common.errors import UserError
+from mybert.release.bundle import make_bundle
+from mybert.release.card import write_card
+from mybert.release.publish import check_upload, publish
+from mybert.release.settings import PushSettings
+from mybert.release.verify import Expected, _compare, verify, verify_plain_bert
+
+CLASSES = ["AutoModel", "AutoModelForPreTraining"]
+
+
+@pytest.fixture
+def expected(checkpoint) -> Expected:
+    return Expected.of(checkpoint)
+
+
+def test_a_little_of_one_weight_is_enough_to_fail(checkpoint, expected):
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["bert.encoder.layer.1.output.dense.bias"][0] += 1e-3
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="AutoModel gives another encoder than the checkpoint did"):
+        verify(str(checkpoint), expected, CLASSES)
+
+
+def test_code_that_needs_this_project_is_found_out(checkpoint, expected):
+    path = checkpoint / "padding_mybert.py"
+    path.write_text(path.read_text() + "\nimport mybert.common.errors\n")
+    with pytest.raises(UserError, match=r"a stranger could not load the model.*mybert"):
+        verify(str(checkpoint), expected, ["AutoModelForPreTraining"])
+
+
+def test_head_labels_and_ids_count_too(expected):
+    found = {"AutoModelForPreTraining/encoder": expected.encoder}
+    found |= {
+        f"AutoModelForPreTraining/{i}/{name}": x for i, o in enumerate(expected.outputs) for name, x in o.items()
+    }
+    said = {"labels": expected.labels, "ids": [expected.ids, expected.ids]}
+    _compare(found, said, expected, CLASSES)
+    with pytest.raises(UserError, match="the labels are not"):
+        _compare(found, {**said, "labels": {"0": "no", "1": "yes"}}, expected, CLASSES)
+    with pytest.raises(UserError, match="AutoTokenizer gives other ids"):
+        _compare(found, {**said, "ids": [expected.ids, expected.ids[::-1]]}, expected, CLASSES)
+    with pytest.raises(UserError, match="none of AutoModel gives the head that was saved, MyBertForPreTraining"):
+        _compare({}, said, expected, ["AutoModel"])
+    last = f"AutoModelForPreTraining/{len(expected.outputs) - 1}/seq_relationship_logits"
+    with pytest.raises(UserError, match="AutoModelForPreTraining gives another seq_relationship_logits"):
+        _compare({**found, last: found[last] * (1 + 1e-6)}, said, expected, CLASSES)
+
+
+def test_as_plain_bert_it_says_the_same(checkpoint):
+    assert verify_plain_bert(checkpoint) < 1e-5
+
+
+def test_an_upload_that_is_changed_on_the_hub_is_found_out(hub, client, checkpoint, tmp_path):
+    settings = PushSettings(str(checkpoint), REPO)
+    (tmp_path / "bundle").mkdir()
+    bundle = make_bundle(settings, tmp_path / "bundle")
+    write_card(bundle, settings, "v1", "Checked.")
+    published = publish(bundle, settings, "v1")
+    check_upload(bundle, settings, published, tmp_path / "home")
+    repo = hub.repos[REPO]
+    repo.commits[published.commit] = {**repo.commits[published.commit], "vocab.txt": File(b"other")}
+    with pytest.raises(UserError, match=r"holds other bytes than were sent: vocab\.txt"):
+        check_upload(bundle, settings, published, tmp_path / "another-home")
+    del repo.commits[published.commit]["vocab.txt"]
+    with pytest.raises(UserError, match=r"holds other bytes than were sent: vocab\.txt"):
+        check_upload(bundle, settings, published, tmp_path / "a-third-home")
+
+
+def test_what_fails_after_the_upload_gets_no_tag(hub, client, send, monkeypatch):
+    import mybert.release.push as pushing
+
+    def fail(*arguments):
+        raise UserError("it is not the same")
+
+    monkeypatch.setattr(pushing, "_verify_bundle", lambda bundle, classes: ("expected", "Checked."))
+    monkeypatch.setattr(pushing, "_verify_upload", fail)
+    with pytest.raises(UserError, match="not the same"):
+        send(verify=True)
+    assert hub.repos[REPO].refs.keys() == {MAIN}
