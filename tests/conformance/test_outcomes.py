@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outcomes import compare, read_outcomes, totals
+from outcomes import Outcome, compare, read_outcomes, totals
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.conformance.conformance_modeling.BertModelTest" name="test_save_load"/>
@@ -43,6 +43,15 @@ def test_differences_that_are_not_explained_and_explanations_without_a_differenc
     }
     assert stale == ["ModelTest.test_greedy_generate"]
     assert compare(outcomes, exceptions, complete=False)[1] == []
+
+
+def test_a_skip_for_another_reason_is_a_difference_but_the_name_of_the_class_is_none():
+    reason = "<class 'transformers.models.bert.modeling_bert.BertModel'> has no RoPE"
+    own = "<class 'modeling_mybert.backbone_mybert.MyBertModel'> has no RoPE"
+    skipped = {"ModelTest.test_rope": {"Bert": Outcome("skipped", reason), "MyBert": Outcome("skipped", own)}}
+    assert compare(skipped, {}) == ([], [])
+    skipped["ModelTest.test_rope"]["MyBert"] = Outcome("skipped", "not supported")
+    assert [d.test for d in compare(skipped, {})[0]] == ["ModelTest.test_rope"]
 
 
 def test_each_source_has_its_row_and_our_own_tests_are_not_counted_as_transformers(outcomes):
