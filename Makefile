@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint format clean
+.PHONY: help quickstart test lint conformance format clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,18 +11,22 @@ quickstart: .venv/installed ## the whole life of a small BERT, in a few minutes 
 	$(BIN)/mybert quickstart --output quickstart --overwrite
 
 test: .venv/installed ## install what is needed and run the whole suite
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/installed ## style and obvious mistakes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+conformance: .venv/installed ## transformers' own model tests, for BERT and MyBERT side by side (downloads its sources)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[conformance]'
+	$(BIN)/python tests/conformance/run.py build/conformance
 
 format: .venv/installed ## apply the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## remove what the other targets made
-	rm -rf .venv quickstart *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv build quickstart *.egg-info .pytest_cache .ruff_cache
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

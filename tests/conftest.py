@@ -11,7 +11,7 @@ import torch
 
 from modeling_mybert import MyBertConfig
 
-torch.set_num_threads(2)
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # a worker a core
 
 
 @pytest.fixture(scope="session")
