@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import errno
+import glob
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import shutil
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mybert.common.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
@@ -31,6 +35,7 @@ def staged_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _name_leftovers(path)
     stage = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
     stage.chmod(0o755)
     try:
@@ -41,14 +46,28 @@ def staged_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
         shutil.rmtree(stage, ignore_errors=True)
 
 
+def _name_leftovers(path: Path) -> None:
+    """Warns of folders that a killed run has left beside `path`; they stay, since that run may not have ended yet."""
+    for kind in ("partial", "old"):
+        for folder in sorted(path.parent.glob(f".{glob.escape(path.name)}.{kind}-*")):
+            logger.warning(
+                "%s was left by a run that was killed; remove it, unless that run is still going on", folder
+            )
+
+
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     """Says whether a stage may write to `path`.
 
     Raises:
-        UserError: `path` is a file, or a folder with something in it, unless `overwrite` is on and a stage of ours
-            made that folder: a slip of the keyboard must not cost anybody's own files.
+        UserError: `path` cannot be made; or it is a file, or a folder with something in it, unless `overwrite` is on
+            and a stage of ours made that folder: a slip of the keyboard must not cost anybody's own files.
     """
     path = Path(path)
+    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
+    if not above.is_dir():
+        raise UserError(f"output {path} cannot be made: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"output {path} cannot be made: no permission to write in {above}; name another folder")
     if path.exists() and not path.is_dir():
         raise UserError(f"output {path} is a file; name a folder")
     if not path.is_dir() or not any(path.iterdir()):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, read_manifest, staged_folder, write_manifest
+from mybert.common.manifest import fingerprint, read_manifest, refuse_existing, staged_folder, write_manifest
 
 
 def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
@@ -48,7 +48,16 @@ def test_a_folder_that_no_stage_made_is_never_replaced(tmp_path):
     assert (mine / "photo").read_text() == "irreplaceable"
 
 
-def test_a_process_killed_inside_the_block_leaves_no_folder(tmp_path):
+def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file is a file"):
+        refuse_existing(tmp_path / "file" / "deep" / "out", overwrite=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(UserError, match="no permission to write"):
+        refuse_existing(tmp_path / "new" / "out", overwrite=False)
+
+
+def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_next_run_names(tmp_path, caplog):
     script = (
         "import sys, time\nfrom mybert.common.manifest import staged_folder\n"
         "with staged_folder(sys.argv[1]) as folder:\n"
@@ -59,6 +68,11 @@ def test_a_process_killed_inside_the_block_leaves_no_folder(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out").exists()
+    (left,) = tmp_path.iterdir()
+    with staged_folder(tmp_path / "out"):
+        assert str(left) in caplog.text
+    with staged_folder(tmp_path / "other"):
+        assert len(caplog.records) == 1
 
 
 def test_a_full_disk_is_one_clear_message(tmp_path):
