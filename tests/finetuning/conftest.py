@@ -40,16 +40,28 @@ def tiny_checkpoint(tmp_path_factory) -> Path:
     return folder
 
 
+def save_rows(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def run_finetune(task: str, model: Path, output: Path, *words) -> int:
+    quick = {
+        "--learning-rate": "5e-3",
+        "--per-device-train-batch-size": 8,
+        "--max-length": 32,
+        "--bootstrap": 20,
+        "--disable-tqdm": "true",
+        "--use-cpu": "true",
+    }
+    fixed = ("--task", task, "--model", model, "--output", output, *(word for pair in quick.items() for word in pair))
+    return cli.main(["finetune", *map(str, (*fixed, *words))])
+
+
 @pytest.fixture
 def write_rows(tmp_path):
     """A function that writes a file of JSON lines and returns its path."""
-
-    def write(name: str, rows: list[dict]) -> Path:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write
+    return lambda name, rows: save_rows(tmp_path / name, rows)
 
 
 @pytest.fixture
@@ -57,25 +69,21 @@ def finetune(tiny_checkpoint, tmp_path):
     """A function that runs `mybert finetune` from the tiny checkpoint and returns its exit status."""
 
     def run(task: str, *words, output: str = "out", model: Path = tiny_checkpoint) -> int:
-        fixed = ("--task", task, "--model", model, "--output", tmp_path / output, "--max-length", 32)
-        quick = (
-            "--learning-rate",
-            "5e-3",
-            "--per-device-train-batch-size",
-            8,
-            "--bootstrap",
-            20,
-            "--disable-tqdm",
-            "true",
-            "--use-cpu",
-            "true",
-        )
-        return cli.main(["finetune", *map(str, (*fixed, *quick, *words))])
+        return run_finetune(task, model, tmp_path / output, *words)
 
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def classifier(tiny_checkpoint, opinions, tmp_path_factory) -> Path:
+    """A model that has seen the opinions; to be read only."""
+    folder = tmp_path_factory.mktemp("classifier")
+    words = ("--train", save_rows(folder / "train.jsonl", opinions), "--num-train-epochs", 2)
+    assert run_finetune("text-classification", tiny_checkpoint, folder / "model", *words) == 0
+    return folder / "model"
+
+
+@pytest.fixture(scope="session")
 def opinions() -> list[dict]:
     """Texts with one word that decides."""
     return [

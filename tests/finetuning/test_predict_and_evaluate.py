@@ -16,18 +16,11 @@ from tokenization import MyBertTokenizer
 TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
 
 
-@pytest.fixture
-def folder(finetune, write_rows, opinions, tmp_path):
-    train = write_rows("train.jsonl", opinions)
-    assert finetune("text-classification", "--train", train, "--num-train-epochs", 2) == 0
-    return tmp_path / "out"
-
-
-@pytest.fixture
-def expected(folder) -> list[dict[str, float]]:
+@pytest.fixture(scope="module")
+def expected(classifier) -> list[dict[str, float]]:
     """The probabilities, one text at a time."""
-    model = MyBertForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = MyBertTokenizer.from_pretrained(folder)
+    model = MyBertForSequenceClassification.from_pretrained(classifier).eval()
+    tokenizer = MyBertTokenizer.from_pretrained(classifier)
     with torch.no_grad():
         logits = [model(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in TEXTS]
     return [dict(zip(("bad", "good"), softmax(row).tolist(), strict=True)) for row in logits]
@@ -46,38 +39,38 @@ def check(lines: str, expected: list[dict]) -> None:
         assert one["score"] == one["scores"][one["label"]]
 
 
-def test_files_of_every_kind_are_predicted_in_order(folder, expected, write_rows, tmp_path):
+def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_rows, tmp_path):
     rows = write_rows("rows.jsonl", [{"text": text} for text in TEXTS])
     plain = tmp_path / "rows.txt"
     plain.write_text("\n".join(TEXTS[:2]) + "\n\n" + "\n".join(TEXTS[2:]))
     table = tmp_path / "rows.csv"
     table.write_text("n,sentence\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
     output = tmp_path / "said.jsonl"
-    assert predict(folder, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
+    assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
     check(output.read_text(), expected * 3)
 
 
 @pytest.mark.parametrize("lines", [TEXTS, [json.dumps({"text": text}) for text in TEXTS]])
-def test_standard_input_goes_to_standard_output_in_parts(folder, expected, monkeypatch, capsys, lines):
+def test_standard_input_goes_to_standard_output_in_parts(classifier, expected, monkeypatch, capsys, lines):
     monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 2)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     capsys.readouterr()
-    assert predict(folder, "-") == 0
+    assert predict(classifier, "-") == 0
     captured = capsys.readouterr()
     check(captured.out, expected)
     assert "5 predictions" in captured.err
 
 
-def test_a_broken_row_is_named_and_no_file_is_left(folder, write_rows, tmp_path, capsys):
+def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_path, capsys):
     output = tmp_path / "said.jsonl"
     rows = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}])
-    assert predict(folder, rows, "--output", output) == 2
+    assert predict(classifier, rows, "--output", output) == 2
     assert f"{rows}: 1 of 2 rows cannot be used: row 2: the text is missing" in capsys.readouterr().err
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"good\nb\xe4d\n")
-    assert predict(folder, broken, "--output", output) == 2
+    assert predict(classifier, broken, "--output", output) == 2
     assert f"{broken}, line 2: not UTF-8" in capsys.readouterr().err
-    assert predict(folder, "nowhere.txt", "--output", output) == 2
+    assert predict(classifier, "nowhere.txt", "--output", output) == 2
     assert "nowhere.txt does not exist" in capsys.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob(".said*"))
@@ -91,11 +84,11 @@ def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, cap
     assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
 
 
-def test_evaluation_writes_scores_intervals_and_errors(folder, write_rows, opinions, tmp_path, capsys):
+def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, opinions, tmp_path, capsys):
     rows = [*opinions[:8], {"text": "a good film", "label": "bad"}, {"text": "a dull film", "label": "good"}]
     data = write_rows("test.jsonl", rows)
     output = tmp_path / "scores"
-    words = ["--model", folder, "--data", data, "--output", output, "--device", "cpu"]
+    words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words)]) == 0
     found = json.loads((output / "results.json").read_text())
     said = [json.loads(line)["label"] for line in (output / "predictions.jsonl").read_text().splitlines()]
