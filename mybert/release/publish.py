@@ -83,11 +83,9 @@ def check_upload(bundle: Bundle, settings: PushSettings, published: Published, h
     """Downloads the commit into the empty cache of `home` and compares every byte.
 
     Raises:
-        UserError: it cannot be downloaded, or is not what was sent.
+        UserError: it is not what was sent.
     """
-    state = f"commit {published.commit[:12]} is complete, only its check is missing"
-    with explained(settings.repo_id, state):
-        snapshot = snapshot_download(settings.repo_id, revision=published.commit, cache_dir=home / "hub")
+    snapshot = snapshot_download(settings.repo_id, revision=published.commit, cache_dir=home / "hub")
     expected = bundle.hashes()
     found = {name: fingerprint(Path(snapshot) / name) for name in expected if (Path(snapshot) / name).is_file()}
     differing = [name for name in expected if found.get(name) != expected[name]]
@@ -156,16 +154,16 @@ def _stale(api: HfApi, bundle: Bundle, settings: PushSettings, head: str) -> lis
     Raises:
         UserError: the repository holds something that is not a MyBERT.
     """
-    there = [entry.path for entry in _tree(api, settings.repo_id, head)]
-    others = [name for name in there if name not in _OF_THE_HUB]
+    kept = bundle.files()
+    others = [entry.path for entry in _tree(api, settings.repo_id, head) if entry.path not in _OF_THE_HUB]
     if settings.overwrite:
-        return [name for name in others if name not in bundle.files()]
+        return [name for name in others if name not in kept]
     if others and not _is_mybert(api, settings.repo_id, head):
         raise UserError(
             f"{settings.repo_id} holds something else ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
             "choose another name, or add --overwrite to replace it (its history stays)"
         )
-    return [n for n in others if n not in bundle.files() and any(fnmatch.fnmatch(n, pattern) for pattern in _REPLACED)]
+    return [n for n in others if n not in kept and any(fnmatch.fnmatch(n, pattern) for pattern in _REPLACED)]
 
 
 def _tree(api: HfApi, repo_id: str, revision: str) -> list[RepoFile]:

@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mybert.common.errors import UserError
 from mybert.common.settings import parse_settings
@@ -11,6 +12,9 @@ from mybert.release.card import write_card
 from mybert.release.hub_errors import explained
 from mybert.release.publish import Published, check_upload, publish, tag
 from mybert.release.settings import PushSettings
+
+if TYPE_CHECKING:
+    from mybert.release.verify import Expected
 
 NOT_VERIFIED = "It was uploaded without being verified (`--no-verify`)."
 
@@ -25,26 +29,25 @@ def push(settings: PushSettings) -> Published | None:
         UserError: the checkpoint would not work for others, or could not be published. The repository then is as it
             was, unless the message says that the commit is complete.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch,
-        explained(settings.repo_id, "nothing was sent"),
-    ):
-        folder = Path(scratch) / "bundle"
-        folder.mkdir()
-        bundle = make_bundle(settings, folder)
-        classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
-        expected, checked = None, NOT_VERIFIED
-        if settings.verify:
-            expected, checked = _verify_bundle(bundle, classes)
-        pin = _pin(settings, bundle)
-        card = write_card(bundle, settings, pin, checked)
+    with tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch:
+        with explained(settings.repo_id, "nothing was sent"):
+            folder = Path(scratch) / "bundle"
+            folder.mkdir()
+            bundle = make_bundle(settings, folder)
+            classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
+            expected, checked = None, NOT_VERIFIED
+            if settings.verify:
+                expected, checked = _verify_bundle(bundle, classes)
+            pin = _pin(settings, bundle)
+            card = write_card(bundle, settings, pin, checked)
         if settings.dry_run:
             _print_plan(bundle, settings)
             print(f"\n{card}")
             return None
         published = publish(bundle, settings, pin)
         if expected is not None:
-            _verify_upload(bundle, settings, published, classes, expected, Path(scratch) / "home")
+            with explained(settings.repo_id, f"commit {published.commit[:12]} is complete, only its check is missing"):
+                _verify_upload(bundle, settings, published, classes, expected, Path(scratch) / "home")
         if not settings.create_pr and not settings.pull_request:
             tag(settings, published, pin)
         _print_result(bundle, settings, published, pin)
@@ -64,7 +67,7 @@ def _pin(settings: PushSettings, bundle: Bundle) -> str:
     return settings.tag or bundle.content_name()
 
 
-def _verify_bundle(bundle: Bundle, classes: list[str]):
+def _verify_bundle(bundle: Bundle, classes: list[str]) -> "tuple[Expected, str]":
     """What the checkpoint says, and a sentence for the card."""
     from mybert.release.verify import Expected, verify, verify_plain_bert
 
@@ -79,7 +82,12 @@ def _verify_bundle(bundle: Bundle, classes: list[str]):
 
 
 def _verify_upload(
-    bundle, settings: PushSettings, published: Published, classes: list[str], expected, home: Path
+    bundle: Bundle,
+    settings: PushSettings,
+    published: Published,
+    classes: list[str],
+    expected: "Expected",
+    home: Path,
 ) -> None:
     """The same for what a stranger downloads at that commit."""
     from mybert.release.verify import verify

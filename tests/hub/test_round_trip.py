@@ -18,19 +18,28 @@ from mybert.release.push import NOT_VERIFIED
 ROOT = Path(modeling_mybert.__file__).parents[1]
 FIXTURE = Path(__file__).parent / "fixtures" / "checkpoint.zip"
 
-FILL = """
+STRANGER = """
 import json, sys
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
-repo, revision = sys.argv[1:3]
-tokenizer = AutoTokenizer.from_pretrained(repo, revision=revision, trust_remote_code=True)
-model = AutoModelForMaskedLM.from_pretrained(repo, revision=revision, trust_remote_code=True)
-guesses = pipeline("fill-mask", model=model, tokenizer=tokenizer)(f"The {tokenizer.mask_token} sat.")
-print(json.dumps([guess["token_str"] for guess in guesses]))
+repo, *revisions = sys.argv[1:]
+found = []
+for revision in revisions:
+    source = {"revision": revision, "trust_remote_code": True}
+    model = AutoModelForMaskedLM.from_pretrained(repo, **source)
+    tokenizer = AutoTokenizer.from_pretrained(repo, **source)
+    guesses = pipeline("fill-mask", model=model, tokenizer=tokenizer)(f"The {tokenizer.mask_token} sat.")
+    version = getattr(model.base_model, "version_of_code", 1)
+    found.append([version, type(model).__module__, [guess["token_str"] for guess in guesses]])
+print(json.dumps(found))
 """
 
 
-def test_the_command_publishes_verifies_and_a_stranger_fills_a_mask(hub, process, stranger, trained):
-    done = process(ROOT / "hub_upload.py", trained, "--repo-id", REPO, "--license", "mit", token=WRITER, home="mine")
+def test_from_the_command_to_a_strangers_pipeline_online_then_offline_with_two_versions_of_the_code(
+    hub, client, send, process, stranger, checkpoint
+):
+    done = process(
+        ROOT / "hub_upload.py", checkpoint, "--repo-id", REPO, "--license", "mit", token=WRITER, home="mine"
+    )
     assert done.returncode == 0, done.stderr
     assert "before and after the upload" in done.stdout and REPO in done.stdout
     assert WRITER not in done.stdout + done.stderr
@@ -39,7 +48,15 @@ def test_the_command_publishes_verifies_and_a_stranger_fills_a_mask(hub, process
     pin = re.search(r"revision = .*, '(mybert-\w+)'", card)[1]
     assert repo.refs[f"refs/tags/{pin}"] == repo.refs[MAIN]
     assert f"loaded it by {len(AUTO_MAP) - 1} Auto classes" in card
-    assert len(stranger(FILL, REPO, pin, token=WRITER)) == 5
+
+    path = checkpoint / "backbone_mybert.py"
+    path.write_text(path.read_text() + "\nMyBertModel.version_of_code = 2\n")
+    send(tag="v2")
+    online = stranger(STRANGER, REPO, pin, "v2", pin, token=WRITER)
+    assert [version for version, *_ in online] == [1, 2, 1]
+    assert online[0] == online[2] and online[0][1] != online[1][1]
+    assert len(online[0][2]) == 5 and online[0][2] == online[1][2]
+    assert stranger(STRANGER, REPO, pin, "v2", pin, offline=True) == online
 
 
 def test_a_dry_run_of_mybert_push_needs_no_token_and_no_network(trained, capsys, monkeypatch):
@@ -53,29 +70,6 @@ def test_a_mistake_is_one_line_and_another_exit_status(process, trained):
     done = process(ROOT / "hub_upload.py", trained, "--repo-id", "nobody")
     assert done.returncode == 2 and "owner/name" in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-TWO_VERSIONS = """
-import json, sys, torch, transformers
-from transformers import AutoModel
-repo, *revisions = sys.argv[1:]
-found = {}
-for revision in revisions + revisions:
-    model = AutoModel.from_pretrained(repo, revision=revision, trust_remote_code=True).eval()
-    found.setdefault(revision, []).append([type(model).__module__, getattr(model, "version_of_code", None)])
-print(json.dumps(found))
-"""
-
-
-def test_two_versions_of_the_code_live_in_one_cache(hub, client, send, checkpoint, stranger):
-    send(tag="v1")
-    path = checkpoint / "backbone_mybert.py"
-    path.write_text(path.read_text() + "\nMyBertModel.version_of_code = 2\n")
-    send(tag="v2")
-    found = stranger(TWO_VERSIONS, REPO, "v1", "v2", token=WRITER)
-    assert [version for _, version in found["v1"] + found["v2"]] == [None, None, 2, 2]
-    assert found["v1"][0][0] != found["v2"][0][0]
-    assert stranger(TWO_VERSIONS, REPO, "v1", "v2", offline=True) == found
 
 
 def test_push_to_hub_of_model_tokenizer_and_trainer_takes_map_and_code_along(hub, client, trained, tmp_path):

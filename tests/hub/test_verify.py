@@ -3,7 +3,6 @@
 import pytest
 from hub_protocol import MAIN, File
 from hub_server import REPO
-from safetensors.torch import load_file, save_file
 
 from mybert.common.errors import UserError
 from mybert.release.bundle import make_bundle
@@ -18,14 +17,6 @@ CLASSES = ["AutoModel", "AutoModelForPreTraining"]
 @pytest.fixture
 def expected(checkpoint) -> Expected:
     return Expected.of(checkpoint)
-
-
-def test_a_little_of_one_weight_is_enough_to_fail(checkpoint, expected):
-    weights = load_file(checkpoint / "model.safetensors")
-    weights["bert.encoder.layer.1.output.dense.bias"][0] += 1e-3
-    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match="AutoModel gives another encoder than the checkpoint did"):
-        verify(str(checkpoint), expected, CLASSES)
 
 
 def test_code_that_needs_this_project_is_found_out(checkpoint, expected):
