@@ -100,17 +100,35 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
     if not isinstance(values, dict):
         raise UserError(f"--config {path}: expected `name: value` lines, found {type(values).__name__}")
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
+    ours = {
+        field.name for t in parser.dataclass_types for field in dataclasses.fields(t) if "positional" in field.metadata
+    }
     for key, value in values.items():
         name = str(key).replace("-", "_")
         if name not in actions:
             raise UserError(f"{path}: {_unknown('setting', name, list(actions))}")
         action = actions[name]
+        if expected := _mismatch(value, action, name in ours):
+            raise UserError(
+                f"{path}: {name}: expected {expected}, found {'nothing' if value is None else repr(value)}"
+            )
         if isinstance(value, (int, float)) and not isinstance(value, bool) and action.type is not None:
             value = str(value)  # argparse then converts and checks it like a word of the command line
         parser.set_defaults(**{name: value})
         action.required = False
         if not action.option_strings:
             action.nargs = "?" if action.nargs is None else "*"
+
+
+def _mismatch(value: Any, action: argparse.Action, is_ours: bool) -> str | None:
+    """What a setting wants, if a file's value is of a kind that no word of the command line could be."""
+    if action.nargs == 0:  # a switch
+        return None if isinstance(value, bool) else "true or false"
+    if value is None:
+        return "a value" if action.required or action.default is not None else None
+    if action.type in (int, float) and isinstance(value, (bool, list, dict)):
+        return "a number"
+    return "one value" if is_ours and not action.nargs and isinstance(value, (list, dict)) else None
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -60,6 +60,14 @@ def test_what_is_not_known_is_refused_in_one_line(argv, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_may_leave_open_what_has_no_default_and_give_training_arguments_lists_and_mappings(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("column:\nreport_to: [none]\nlr_scheduler_kwargs: {num_cycles: 1}\nsave_total_limit:\n")
+    example, arguments = parse_settings([Example, TrainingArguments], ["a", "--config", str(config)], "example")
+    assert example.column is None
+    assert (arguments.report_to, arguments.lr_scheduler_kwargs) == ([], {"num_cycles": 1})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -67,6 +75,12 @@ def test_what_is_not_known_is_refused_in_one_line(argv, message):
         ("- a", "found list"),
         ("a: [", "run.yaml"),
         ("vocab_size: seven", "invalid int value"),
+        ("vocab_size: [7]", r"run.yaml: vocab_size: expected a number, found \[7\]"),
+        ("vocab_size: true", "vocab_size: expected a number, found True"),
+        ("vocab_size:", "vocab_size: expected a value, found nothing"),
+        ("inputs:", "inputs: expected a value, found nothing"),
+        ("uncased: 'no'", "uncased: expected true or false, found 'no'"),
+        ("column: [a, b]", "column: expected one value"),
     ],
 )
 def test_a_bad_file_is_refused_by_name(tmp_path, text, message):
