@@ -93,10 +93,9 @@ def _lines(name: str, task: Task) -> Iterator[tuple[int, Dataset]]:
                 is_json = chunk[0][1].lstrip().startswith("{")
             if is_json:
                 rows = Dataset.from_list([_record(name, *line) for line in chunk])
-                rows = task.canonical(rows, name, labelled=False)
             else:
                 rows = Dataset.from_dict({_text_column(task, name): [text.rstrip("\r\n") for _, text in chunk]})
-            yield first, rows
+            yield first, task.canonical(rows, name, labelled=False)
             first += len(chunk)
 
 
@@ -124,10 +123,11 @@ def _record(name: str, number: int, line: str) -> dict:
 
 
 def _text_column(task: Task, name: str) -> str:
+    """The column that plain lines are, for a task that needs no other."""
     required = [column for column in task.inputs if column not in task.optional]
-    if required != ["text"]:
+    if len(required) > 1:
         raise UserError(f"{name} holds plain lines; {task.name} reads JSON lines with {', '.join(required)}")
-    return "text"
+    return task.settings.given_columns().get(required[0], required[0])
 
 
 @contextlib.contextmanager
