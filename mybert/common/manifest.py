@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from mybert.common.errors import UserError
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
 
 
@@ -91,17 +93,28 @@ def replace_folder(new: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def explain_full_disk(path: str | Path) -> Iterator[None]:
-    """Turns the operating system's "no space left" and "file too large" into a UserError that says what to do."""
+    """Turns "no space left" and "file too large" into a UserError that says what to do."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except Exception as error:
+        number = _full_disk(error)
+        if number is None:
             raise
         free = shutil.disk_usage(Path(path).absolute().parent).free / 2**30
         raise UserError(
-            f"no room to write {path} ({os.strerror(error.errno)}; {free:.1f} GiB free on that disk): "
-            "free some space or choose an --output elsewhere; nothing half-written was kept"
+            f"no room to write {path} ({os.strerror(number)}; {free:.1f} GiB free on that disk): free some space or "
+            "choose an --output elsewhere; no half-written folder looks like a complete one"
         ) from error
+
+
+def _full_disk(error: Exception) -> int | None:
+    """The operating system's number for a full disk, if that is what `error` is about."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in _FULL_DISK else None
+    if "inline_container" in str(error):  # torch.save tells no reason; only writing fails there
+        return errno.ENOSPC
+    found = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors, which are written in Rust
+    return int(found[1]) if found and int(found[1]) in _FULL_DISK else None
 
 
 def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dict, counts: dict, **facts) -> None:

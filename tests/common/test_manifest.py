@@ -75,11 +75,22 @@ def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_nex
         assert len(caplog.records) == 1
 
 
-def test_a_full_disk_is_one_clear_message(tmp_path):
+WRITERS = {
+    "Python": "(folder / 'a').write_bytes(bytes(100_000))",
+    "tokenizers": "from tokenizers import Tokenizer, models\n"
+    "        Tokenizer(models.WordPiece({str(i): i for i in range(9999)})).save(str(folder / 'a'))",
+    "safetensors": "import torch; from safetensors.torch import save_file\n"
+    "        save_file({'a': torch.zeros(99_999)}, folder / 'a')",
+    "torch": "import torch\n        torch.save(torch.zeros(99_999), folder / 'a')",
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_full_disk_is_one_clear_message_whoever_writes(writer, tmp_path):
     """The limit on file size stands for the disk: the operating system refuses to write on."""
     script = (
         "import sys\nfrom mybert.common.errors import UserError\nfrom mybert.common.manifest import staged_folder\n"
-        "try:\n    with staged_folder(sys.argv[1]) as folder:\n        (folder / 'a').write_bytes(bytes(100_000))\n"
+        f"try:\n    with staged_folder(sys.argv[1]) as folder:\n        {WRITERS[writer]}\n"
         "except UserError as error:\n    print(error)\n"
     )
 
@@ -92,6 +103,13 @@ def test_a_full_disk_is_one_clear_message(tmp_path):
     )
     assert "no room to write" in run.stdout, run.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_other_failures_are_not_taken_for_a_full_disk(tmp_path):
+    for error in (OSError(5, "Input/output error"), ValueError("os error 2"), RuntimeError("shapes differ")):
+        with pytest.raises(type(error)) as caught, staged_folder(tmp_path / "out"):
+            raise error
+        assert caught.value is error
 
 
 def test_a_fingerprint_follows_names_and_contents_but_not_time(tmp_path):
