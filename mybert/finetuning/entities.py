@@ -1,0 +1,56 @@
+"""Entities in tags: the scheme that they follow, and precision, recall and F1 as seqeval has them in strict mode."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from seqeval import scheme as seqeval_schemes
+from seqeval.scheme import Entities
+
+_ENTITY = re.compile(r"[BIESLUM]-.+")
+Entity = tuple[int, int, str]  # first word, the word after the last, type
+
+
+def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
+    """The scheme that tags follow, by seqeval's name: IOB1, IOB2, IOBES or BILOU; None if they are no entity tags.
+
+    I- begins entities in IOB1 alone, which has B- only where an entity follows another of its type.
+    """
+    sentences = list(sentences)
+    named = scheme_of_labels({tag for tags in sentences for tag in tags})
+    if named != "IOB2":
+        return named
+    begun_by_i = any(
+        tag.startswith("I-") and before[2:] != tag[2:]
+        for tags in sentences
+        for before, tag in zip(["O", *tags], tags, strict=False)
+    )
+    return "IOB1" if begun_by_i else "IOB2"
+
+
+def scheme_of_labels(labels: Iterable[str]) -> str | None:
+    """The same, as far as the names of labels say it; IOB2 stands for IOB1 too."""
+    labels = set(labels) - {"O"}
+    if not labels or not all(map(_ENTITY.fullmatch, labels)):
+        return None
+    prefixes = {label[0] for label in labels}
+    if prefixes <= set("BI"):
+        return "IOB2"
+    return "IOBES" if prefixes <= set("BIES") else "BILOU" if prefixes <= set("BILU") else None
+
+
+def find(sentences: Sequence[Sequence[str]], scheme: str) -> list[set[Entity]]:
+    """The entities of each sentence; what breaks the scheme is none."""
+    found = Entities([list(tags) for tags in sentences], getattr(seqeval_schemes, scheme)).entities
+    return [{(entity.start, entity.end, entity.tag) for entity in one} for one in found]
+
+
+def score(
+    said: Sequence[Sequence[str]], true: Sequence[Sequence[str]], scheme: str, samples: np.ndarray
+) -> dict[str, list[float]]:
+    """Precision, recall and F1 of all entities together on each of `samples` (samples, rows); 0 where undefined."""
+    found = list(zip(find(said, scheme), find(true, scheme), strict=True))
+    counts = np.array([(len(one & other), len(one), len(other)) for one, other in found])
+    hits, predicted, wanted = counts[samples].sum(1).T
+    pairs = {"precision": (hits, predicted), "recall": (hits, wanted), "f1": (2 * hits, predicted + wanted)}
+    return {name: (above / np.maximum(below, 1)).tolist() for name, (above, below) in pairs.items()}

@@ -1,0 +1,194 @@
+"""token-classification: files in columns, windows, schemes and scores beside seqeval, and a tagger that learns."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import seqeval.metrics
+from datasets import Dataset
+from seqeval import scheme as schemes
+
+from modeling_mybert import MyBertConfig
+from mybert import cli
+from mybert.common.errors import UserError
+from mybert.finetuning import entities
+from mybert.finetuning.columns import read_columns
+from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.token_classification import TokenClassification, window_words
+from tokenization import MyBertTokenizer
+
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def task(**settings) -> TokenClassification:
+    return TokenClassification(TaskSettings(**settings).with_defaults(TokenClassification.defaults), MyBertConfig())
+
+
+def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:
+    made, dataset = task(**settings), Dataset.from_list(rows)
+    made.configure(dataset)
+    return made, dataset
+
+
+def test_columns_become_sentences_of_the_first_and_tags_of_the_last(tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_text("-DOCSTART- -X- O\n\nAda NNP B-PER\nsleeps VBZ O\n\n\nRome NNP B-LOC\n", encoding="utf-8")
+    assert read_columns(path).to_list() == [
+        {"tokens": ["Ada", "sleeps"], "tags": ["B-PER", "O"]},
+        {"tokens": ["Rome"], "tags": ["B-LOC"]},
+    ]
+
+
+def test_words_may_hold_spaces_between_tabs_and_tags_may_be_missing(tmp_path):
+    path = tmp_path / "words.tsv"
+    path.write_text("New York\tB-LOC\n", encoding="utf-8")
+    assert read_columns(path).to_list() == [{"tokens": ["New York"], "tags": ["B-LOC"]}]
+    path.write_text("Ada\nsleeps\n", encoding="utf-8")
+    assert read_columns(path).to_list() == [{"tokens": ["Ada", "sleeps"]}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"Ada NNP O\n\nsleeps VBZ\n", "line 3: expected 3 columns as in the first line, found 2"),
+        (b"Ada\tO\nsleeps\t\n", "line 2: expected 2 columns as in the first line, found 1"),
+        (b"Ada O\n\xff O\n", "line 2: not UTF-8"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, content, message):
+    path = tmp_path / "train.conll"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"train.conll, {message}"):
+        read_columns(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"tags": ["O"]}, "2 tokens, but 1 tags"),
+        ({"tokens": [], "tags": []}, "the sentence is empty"),
+        ({"tokens": ["a", " "]}, "token 2 is missing or empty"),
+        ({"tags": ["O", None]}, "token 2 ('b'): the label is missing"),
+        ({"tags": ["O", "B-X"]}, "token 2 ('b'): the label 'B-X' is not among those trained on (O, B-PER)"),
+    ],
+)
+def test_a_broken_row_is_named(row, message):
+    good = {"tokens": ["a", "b"], "tags": ["B-PER", "O"]}
+    made, _ = fitted([good])
+    problems = made.check_rows(Dataset.from_list([good, {**good, **row}]), training=False)
+    assert problems == [(1, message)]
+
+
+def test_unknown_tags_are_taken_up_in_training():
+    row = {"tokens": ["a"], "tags": ["B-NEW"]}
+    assert task().check_rows(Dataset.from_list([row]), training=True) == []
+
+
+def test_labels_are_sorted_with_o_first():
+    made, _ = fitted([{"tokens": ["a", "b", "c"], "tags": ["I-PER", "O", "B-PER"]}])
+    assert made.config.id2label == {0: "O", 1: "B-PER", 2: "I-PER"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        (["B-PER", "I-PER", "O", "B-PER", "B-PER"], "IOB2"),
+        (["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "IOB1"),
+        (["B-PER", "I-LOC"], "IOB1"),
+        (["S-PER", "O", "B-PER", "E-PER"], "IOBES"),
+        (["U-PER", "O", "B-PER", "L-PER"], "BILOU"),
+        (["NOUN", "VERB", "O"], None),
+        (["O", "O"], None),
+    ],
+)
+def test_the_scheme_is_seen_in_the_tags(tags, scheme):
+    assert entities.scheme_of([tags]) == scheme
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOBES", "BILOU"])
+def test_scores_are_those_of_seqeval(scheme):
+    draw = random.Random(0)
+    prefixes = {"IOBES": "BIES", "BILOU": "BILU"}.get(scheme, "BI")
+    names = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in ("PER", "LOC"))]
+    true = [draw.choices(names, k=draw.randint(1, 8)) for _ in range(60)]
+    said = [[tag if draw.random() < 0.7 else draw.choice(names) for tag in tags] for tags in true]
+    samples = np.stack([np.arange(60), np.random.default_rng(0).integers(0, 60, 60)])
+    found = entities.score(said, true, scheme, samples)
+    for i, sample in enumerate(samples):
+        pair = [true[n] for n in sample], [said[n] for n in sample]
+        kind = {"mode": "strict", "scheme": getattr(schemes, scheme)}
+        for name in ("precision", "recall", "f1"):
+            oracle = getattr(seqeval.metrics, f"{name}_score")(*pair, **kind)
+            assert found[name][i] == pytest.approx(oracle)
+    assert 0 < found["f1"][0] < 1
+
+
+@pytest.mark.parametrize("every_piece", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 30])
+def test_each_word_is_read_where_its_first_piece_has_most_context(length, every_piece):
+    draw = random.Random(length)
+    owners = np.cumsum([0, *(draw.random() < 0.6 for _ in range(length - 1))])[:length].tolist()
+    size, overlap = 8, 5
+    windows = list(window_words(owners, size, overlap, every_piece))
+    assert all(end - start == min(size, length) == len(words) for start, end, words in windows)
+    for word in set(owners):
+        first = owners.index(word)
+        showing = [(start, end) for start, end, _ in windows if start <= first < end]
+
+        def poorer_side(bounds, first=first):
+            left = first - bounds[0] if bounds[0] else 99
+            return min(left, bounds[1] - 1 - first if bounds[1] < length else 99)
+
+        reading = [(start, end, words) for start, end, words in windows if word in words]
+        assert len(reading) == 1
+        start, end, words = reading[0]
+        assert poorer_side((start, end)) == max(map(poorer_side, showing))
+        pieces = [p for p in range(start, end) if owners[p] == word]
+        assert [start + i for i, w in enumerate(words) if w == word] == (pieces if every_piece else [first])
+
+
+def test_labels_lie_on_the_first_piece_or_on_all(tiny_checkpoint):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    rows = [{"tokens": ["the", "cat", "\u200d"], "tags": ["O", "B-PER", "I-PER"]}]
+    made, dataset = fitted(rows)
+    feature = made.features(dataset, tokenizer, training=True)[0]
+    pieces = ["[CLS]", "the", "c", "##a", "##t", "[UNK]", "[SEP]"]  # a word that the tokenizer drops gets a tag too
+    assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == pieces
+    assert feature["labels"] == [-100, 0, 1, -100, -100, 2, -100]
+    made, dataset = fitted(rows, label_pieces="all")
+    assert made.features(dataset, tokenizer, training=True)[0]["labels"] == [-100, 0, 1, 1, 1, 2, -100]
+
+
+def test_a_long_sentence_is_windowed_and_loses_no_word(tiny_checkpoint):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    draw = random.Random(1)
+    rows = [{"tokens": ["the"] * n, "tags": draw.choices(TAGS, k=n)} for n in (50, 3)]
+    made, dataset = fitted(rows, max_length=16)
+    features = made.features(dataset, tokenizer, training=False)
+    assert features["row"][:] == sorted(features["row"]) and max(map(len, features["input_ids"])) == 16
+    logits = [np.eye(5)[np.maximum(labels, 0)] * (np.array(labels) >= 0)[:, None] for labels in features["labels"]]
+    said = made.decode(logits, features, dataset)
+    assert [one["tags"] for one in said] == [row["tags"] for row in rows]
+    assert made.errors(said, made.references(dataset)) == [0, 0]
+    assert made.score(said, made.references(dataset))["accuracy"] == 1
+
+
+def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp_path):
+    lines = []
+    for good in ("good", "fine", "lovely", "great"):
+        for noun in ("film", "book", "song", "play"):
+            lines += ["the O", f"{good} B-ART", f"{noun} I-ART", "very O", "bad O", ""]
+    train = tmp_path / "train.conll"
+    train.write_text("\n".join(lines), encoding="utf-8")
+    assert finetune("token-classification", "--train", train, "--validation", train, "--num-train-epochs", 6) == 0
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["validation"]["metrics"] == {"precision": 1, "recall": 1, "f1": 1, "accuracy": 1}
+    assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme == "IOB2"
+    unlabelled = tmp_path / "rows.jsonl"
+    unlabelled.write_text(json.dumps({"tokens": ["the", "fine", "film"]}) + "\n")
+    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
+    assert cli.main(["predict", *map(str, words)]) == 0
+    said = json.loads((tmp_path / "said.jsonl").read_text())
+    assert said["tags"] == ["O", "B-ART", "I-ART"]
+    assert said["entities"] == [{"type": "ART", "start": 1, "end": 3, "text": "fine film"}]
