@@ -132,7 +132,7 @@ def batches(lengths: torch.Tensor, finetune: bool) -> tuple[dict, dict]:
         "input_ids": ids[real][None],
         "token_type_ids": segments[real][None],
         "labels": labels[real][None],
-        "label_positions": (labels[real] != -100).nonzero().squeeze(1),
+        "masked_lm_positions": (labels[real] != -100).nonzero().squeeze(1),
         "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
         "max_length_q": int(lengths.max()),
         "next_sentence_label": pairs,

@@ -303,7 +303,6 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
-        shift_labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithCrossAttentions | tuple:
@@ -322,15 +321,16 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
             use_cache: return a cache; None means `config.use_cache`. Not with labels, and not while training with
                 gradient checkpointing.
             logits_to_keep: logits of so many last columns only (0: all), or of the columns given.
-            shift_labels: (B, S), in place of `labels`: the label of each column's own logits, from trainers that split
-                a sequence among processes.
             num_items_in_batch: predicted labels of the whole optimizer step (Trainer gives it).
-            kwargs: `output_attentions`, `output_hidden_states`, `return_dict`.
+            kwargs: `output_attentions`, `output_hidden_states`, `return_dict`; and `shift_labels` (B, S), in place of
+                `labels`, the label of each column's own logits, from trainers that split a sequence among processes.
+                It is no argument of its own, since Trainer takes every one named so for a label that must be there.
 
         Returns:
             `loss`, `logits` (B, S, V), `past_key_values`, `hidden_states`, `attentions` (B, A, S, C + S) and
             `cross_attentions` (B, A, S, K) of each layer.
         """
+        shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.bert(
             input_ids,
             attention_mask,

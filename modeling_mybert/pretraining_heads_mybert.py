@@ -100,7 +100,7 @@ class _MaskedLMMixin:
         self,
         sequence_output: Tensor,
         labels: Tensor | None,
-        label_positions: Tensor | None,
+        masked_lm_positions: Tensor | None,
         sparse_logits: bool | None,
         num_items_in_batch: Tensor | int | None,
     ) -> tuple[Tensor, Tensor | None]:
@@ -113,10 +113,10 @@ class _MaskedLMMixin:
             check_labels("labels", labels, vocabulary, "vocab_size", places, self.training)
         sparse = labels is not None and (self.training if sparse_logits is None else sparse_logits)
         if sparse:
-            if label_positions is None:
-                label_positions = (labels.flatten() != -100).nonzero().squeeze(1)
-            sequence_output = sequence_output.flatten(0, 1)[label_positions]
-            labels = labels.flatten()[label_positions]
+            if masked_lm_positions is None:
+                masked_lm_positions = (labels.flatten() != -100).nonzero().squeeze(1)
+            sequence_output = sequence_output.flatten(0, 1)[masked_lm_positions]
+            labels = labels.flatten()[masked_lm_positions]
         logits = self.cls.predictions(sequence_output)
         return logits, None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
 
@@ -140,7 +140,7 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
-        label_positions: Tensor | None = None,
+        masked_lm_positions: Tensor | None = None,
         sparse_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         num_pairs_in_batch: Tensor | int | None = None,
@@ -151,7 +151,7 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
             input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`.
             labels: like `input_ids`; the original id at masked positions, -100 elsewhere.
             next_sentence_label: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
-            label_positions: (n_labelled,) where `labels.flatten()` is not -100, if the collator knows (it spares a
+            masked_lm_positions: (n_labelled,) where `labels.flatten()` is not -100, if the collator knows (it spares a
                 synchronisation on CUDA).
             sparse_logits: project labelled positions only; None means: when training with labels.
             num_items_in_batch, num_pairs_in_batch: labelled tokens and pairs of the whole optimizer step, over all
@@ -163,7 +163,7 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
         """
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits, mlm_loss = self.predict_tokens(
-            outputs.last_hidden_state, labels, label_positions, sparse_logits, num_items_in_batch
+            outputs.last_hidden_state, labels, masked_lm_positions, sparse_logits, num_items_in_batch
         )
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
         nsp_loss = None
@@ -203,7 +203,7 @@ class MyBertForMaskedLM(_MaskedLMMixin, MyBertPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        label_positions: Tensor | None = None,
+        masked_lm_positions: Tensor | None = None,
         sparse_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -211,7 +211,7 @@ class MyBertForMaskedLM(_MaskedLMMixin, MyBertPreTrainedModel):
         """Arguments as in `MyBertForPreTraining.forward`; returns `loss`, `logits`, `hidden_states`, `attentions`."""
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits, loss = self.predict_tokens(
-            outputs.last_hidden_state, labels, label_positions, sparse_logits, num_items_in_batch
+            outputs.last_hidden_state, labels, masked_lm_positions, sparse_logits, num_items_in_batch
         )
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

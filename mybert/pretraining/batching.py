@@ -150,7 +150,7 @@ class PretrainingCollator:
         """
         Returns:
             Packed: `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); their
-            `label_positions`; `cu_seq_lens_q`, `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
+            `masked_lm_positions`; `cu_seq_lens_q`, `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
             Padded: `input_ids`, `token_type_ids`, `attention_mask`, `labels` (B, S).
             Both: `next_sentence_label` (N,), when there are pairs.
         """
@@ -178,7 +178,7 @@ def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, length
         "token_type_ids": torch.from_numpy(token_types)[None],
         "position_ids": torch.from_numpy(positions)[None],
         "labels": torch.from_numpy(labels)[None],
-        "label_positions": torch.from_numpy(np.flatnonzero(labels != IGNORED)),
+        "masked_lm_positions": torch.from_numpy(np.flatnonzero(labels != IGNORED)),
         "cu_seq_lens_q": cu_seq_lens,
         "cu_seq_lens_k": cu_seq_lens,
         "max_length_q": longest,

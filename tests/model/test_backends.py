@@ -283,7 +283,7 @@ def training_batch(lengths: list[int]) -> dict:
         "cu_seq_lens_q": layout.cu_seq_lens,
         "max_length_q": max(lengths),
         "labels": labels,
-        "label_positions": positions,
+        "masked_lm_positions": positions,
         "next_sentence_label": torch.arange(len(lengths)) % 2,
     }
 

@@ -92,7 +92,7 @@ def test_training_projects_labelled_positions_only_and_inference_all(tiny_config
     assert dense.logits.shape == (*ids.shape, tiny_config.vocab_size)
     assert torch.allclose(dense.logits[0, [3, 8]], sparse.logits, atol=1e-6)
     assert torch.allclose(dense.loss, sparse.loss, rtol=1e-6)
-    known = model(ids, labels=labels, sparse_logits=True, label_positions=torch.tensor([3, 8]))
+    known = model(ids, labels=labels, sparse_logits=True, masked_lm_positions=torch.tensor([3, 8]))
     assert torch.equal(known.loss, sparse.loss)
 
 

@@ -106,7 +106,7 @@ def test_packed_and_padded_batches_hold_the_same_tokens(dataset, masker):
         assert torch.equal(flat["cu_seq_lens_q"].diff(), lengths.int())
         assert flat["max_length_q"] == flat["max_length_k"] == lengths.max() == real.shape[1]
         assert torch.equal(flat["position_ids"][0], torch.arange(real.shape[1]).expand_as(real)[real])
-        assert torch.equal(flat["label_positions"], (flat["labels"][0] != -100).nonzero()[:, 0])
+        assert torch.equal(flat["masked_lm_positions"], (flat["labels"][0] != -100).nonzero()[:, 0])
 
 
 def test_a_collator_can_be_sent_to_another_process(dataset, masker):
@@ -134,7 +134,7 @@ def test_evaluation_keys_are_fixed_and_shared_out_evenly_with_unlabelled_fillers
     assert (labels != -100).sum() == 101
     filler = collator(dataset.__getitems__([(FILLER, 0)]))
     assert (filler["labels"] == -100).all()
-    assert not len(filler["label_positions"])
+    assert not len(filler["masked_lm_positions"])
 
 
 def test_order_is_pinned_so_that_old_checkpoints_resume_alike():
