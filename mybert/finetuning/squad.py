@@ -1,0 +1,114 @@
+"""SQuAD: its nested file as rows, and its published scores (Rajpurkar et al. 2016 and 2018)."""
+
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, List, Value
+
+from mybert.common.errors import UserError
+from mybert.finetuning.reading import open_file
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ROWS = Features(
+    {
+        "id": Value("string"),
+        "question": Value("string"),
+        "context": Value("string"),
+        "answers": {"text": List(Value("string")), "answer_start": List(Value("int64"))},
+    }
+)
+
+
+def read_nested(path: Path) -> Dataset | None:
+    """Rows {id, question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
+    "qas"}]}]}; None if the file has another form. Questions without answers in the file have None.
+
+    Raises:
+        UserError: a paragraph or question lacks a field; the message names its place.
+    """
+    try:
+        with open_file(path) as file:
+            content = json.loads(file.read().decode("utf-8-sig"))
+    except ValueError:
+        return None  # not one JSON value; whoever reads it next says what is wrong
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        return None
+    rows = []
+    for a, article in enumerate(content["data"], 1):
+        for p, paragraph in enumerate(_field(article, "paragraphs", f"{path}, article {a}"), 1):
+            place = f"{path}, article {a}, paragraph {p}"
+            context = _field(paragraph, "context", place)
+            for q, item in enumerate(_field(paragraph, "qas", place), 1):
+                rows.append(_row(item, context, f"{place}, question {q}"))
+    try:
+        return Dataset.from_list(rows, features=_ROWS)
+    except (TypeError, ValueError) as error:  # pyarrow's errors are both
+        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from error
+
+
+def _row(item: Any, context: str, place: str) -> dict:
+    question, answers = _field(item, "question", place), item.get("answers")
+    if answers is not None:
+        answers = {name: [_field(one, name, place) for one in answers] for name in ("text", "answer_start")}
+    return {"id": item.get("id"), "question": question, "context": context, "answers": answers}
+
+
+def _field(record: Any, name: str, place: str) -> Any:
+    if not isinstance(record, dict) or name not in record:
+        raise UserError(f"{place}: expected an object with {name!r}, found {str(record)[:60]!r}")
+    return record[name]
+
+
+def normalise(text: str) -> str:
+    """Lower case, without punctuation and articles, one space between words."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(said: str, answers: Sequence[str]) -> float:
+    """1 if the answer is one of `answers`, which are [""] or empty where there is none, else 0."""
+    return float(any(normalise(said) == normalise(answer) for answer in _wanted(answers)))
+
+
+def f1(said: str, answers: Sequence[str]) -> float:
+    """The best overlap of words with one of `answers`; without words, 1 where both are without."""
+    return max(_overlap(normalise(said).split(), normalise(answer).split()) for answer in _wanted(answers))
+
+
+def _wanted(answers: Sequence[str]) -> list[str]:
+    """Those that are more than articles and punctuation."""
+    return [answer for answer in answers if normalise(answer)] or [""]
+
+
+def _overlap(said: list[str], true: list[str]) -> float:
+    if not said or not true:
+        return float(said == true)
+    common = sum((Counter(said) & Counter(true)).values())
+    return 2 * common / (len(said) + len(true))
+
+
+def best_threshold(margins: Sequence[float], answered: Sequence[float], unanswered: Sequence[float]) -> float:
+    """The threshold with the best sum of scores: no answer is given where the margin is above it.
+
+    Args:
+        margins: by how much no answer scores above the best span, of each question.
+        answered, unanswered: the score of each question's best span, and of no answer.
+
+    Returns:
+        Of several that are equally good the one nearest 0; a threshold lies midway between two margins.
+    """
+    order = np.argsort(margins, kind="stable")
+    sorted_margins = np.asarray(margins, dtype=float)[order]
+    gains = np.cumsum((np.asarray(answered, dtype=float) - np.asarray(unanswered, dtype=float))[order])
+    gains = np.concatenate([[0.0], gains])  # with so many of the least margins answered
+    bounds = np.concatenate([[sorted_margins[0] - 1], sorted_margins, [sorted_margins[-1] + 1]])
+    candidates = (bounds[:-1] + bounds[1:]) / 2
+    possible = np.concatenate([[True], np.diff(sorted_margins) > 0, [True]])
+    best = np.flatnonzero(possible & np.isclose(gains, gains[possible].max()))
+    return float(min(candidates[best], key=abs))

@@ -1,0 +1,185 @@
+"""question-answering: the nested file, windows, spans, SQuAD's scores by hand, and a threshold that travels."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from transformers import pipeline
+
+from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
+from mybert import cli
+from mybert.common.errors import UserError
+from mybert.finetuning import squad
+from mybert.finetuning.question_answering import QuestionAnswering
+from mybert.finetuning.settings import TaskSettings
+from tokenization import MyBertTokenizer
+
+ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good film"], "answer_start": [4]}}
+
+
+def task(**settings) -> QuestionAnswering:
+    return QuestionAnswering(TaskSettings(**settings).with_defaults(QuestionAnswering.defaults), MyBertConfig())
+
+
+@pytest.mark.parametrize(
+    ("said", "answers", "exact_match", "f1"),
+    [
+        ("The  Film!", ["film"], 1, 1),
+        ("a good film", ["the good old film"], 0, 0.8),  # 2 words in common of 2 and 3
+        ("film film", ["film"], 0, 2 / 3),  # a word counts as often as both have it
+        ("Rome", ["Paris", "in Rome"], 0, 2 / 3),  # the best of all answers
+        ("Rome", [], 0, 0),
+        ("", [], 1, 1),
+        ("", ["Rome"], 0, 0),
+        ("the", ["Rome"], 0, 0),
+    ],
+)
+def test_scores_follow_the_published_rules(said, answers, exact_match, f1):
+    assert squad.exact_match(said, answers) == exact_match
+    assert squad.f1(said, answers) == pytest.approx(f1)
+
+
+def test_the_threshold_is_the_best_of_all_possible_ones():
+    draw = random.Random(0)
+    for _ in range(50):
+        count = draw.randint(1, 8)
+        margins = [float(draw.randint(-3, 3)) for _ in range(count)]
+        answered, unanswered = ([draw.choice([0.0, 0.5, 1.0]) for _ in range(count)] for _ in range(2))
+
+        def total(threshold, rows=(margins, answered, unanswered)):
+            return sum(no if margin > threshold else yes for margin, yes, no in zip(*rows, strict=True))
+
+        found = squad.best_threshold(margins, answered, unanswered)
+        assert total(found) == max(total(threshold / 2) for threshold in range(-9, 10))
+
+
+def test_the_nested_file_becomes_rows(tmp_path):
+    questions = [
+        {"id": "1", "question": "who", "answers": [{"text": "good film", "answer_start": 4}]},
+        {"id": "2", "question": "why", "is_impossible": True, "answers": [], "plausible_answers": []},
+    ]
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": questions}]}]}))
+    rows = task().canonical(task().read(path), str(path), labelled=True)
+    assert rows.to_list() == [ROW, {**ROW, "question": "why", "answers": {"text": [], "answer_start": []}}]
+    path.write_text(json.dumps([ROW]))
+    assert task().read(path) is None
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [{"id": "1"}]}]}]}))
+    with pytest.raises(UserError, match="article 1, paragraph 1, question 1: expected an object with 'question'"):
+        task().read(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"answers": {"text": ["film"], "answer_start": [4]}},
+            "the answer 'film' does not stand at character 4 ('good' does); the context has it at 9",
+        ),
+        (
+            {"answers": {"text": ["book"], "answer_start": [9]}},
+            "the answer 'book' does not stand at character 9 ('film' does); the context does not have it",
+        ),
+        ({"answers": {"text": ["film"], "answer_start": []}}, "1 answers, but 0 answer_start"),
+        ({"answers": None}, "expected answers {'text'"),
+        ({"question": " "}, "the question is missing or empty"),
+    ],
+)
+def test_a_broken_row_is_named(row, message):
+    problems = task().check_rows(Dataset.from_list([ROW, {**ROW, **row}]), training=True)
+    assert [(problem.row, problem.message[: len(message)]) for problem in problems] == [(1, message)]
+
+
+def test_windows_point_at_the_answer_or_at_cls_and_find_it_again(tiny_checkpoint):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    words = ["the"] * 40
+    words[23:25] = ["good", "film"]
+    start = len(" ".join(words[:23])) + 1
+    long = {**ROW, "context": " ".join(words), "answers": {"text": ["good film"], "answer_start": [start]}}
+    rows = Dataset.from_list([long, ROW])
+    made = task(max_length=20, max_answer_length=4)
+    features = made.features(rows, tokenizer, training=True)
+    pointed = 0
+    for feature in features:
+        said = feature["input_ids"][feature["start_positions"] : feature["end_positions"] + 1]
+        whole = tokenizer.decode(feature["input_ids"]).count("good film")
+        assert tokenizer.decode(said) == ("good film" if whole else "[CLS]")
+        pointed += whole
+    assert pointed >= 2 and len(features) > 3
+    logits = []
+    for feature in features:
+        scores = np.zeros((len(feature["input_ids"]) + 3, 2), dtype=np.float32)  # padding is not looked at
+        scores[len(feature["input_ids"]) :] = 99
+        scores[feature["start_positions"], 0] = scores[feature["end_positions"], 1] = 5
+        logits.append(scores)
+    said = made.decode(logits, features, rows)
+    assert [(one["answer"], one["start"]) for one in said] == [("good film", start), ("good film", 4)]
+    assert said[0]["score"] == 10 and len(said[0]["n_best"]) == 20
+    assert made.score(said, made.references(rows)) == {"exact_match": 1, "f1": 1}
+
+
+def test_the_best_span_is_the_best_by_brute_force(tiny_checkpoint):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    rows = Dataset.from_list([{**ROW, "context": "the good film, a bad  book"}])
+    made = task(max_answer_length=3, n_best=50)
+    features = made.features(rows, tokenizer, training=False)
+    size, generator = len(features[0]["input_ids"]), np.random.default_rng(0)
+    logits = generator.normal(size=(size, 2)).astype(np.float32)
+    first, offsets = features[0]["first"], features[0]["offsets"]
+    spans = {
+        (offsets[i][0], offsets[j][1]): float(logits[first + i, 0]) + float(logits[first + j, 1])
+        for i in range(len(offsets))
+        for j in range(i, min(i + 3, len(offsets)))
+    }
+    (said,) = made.decode([logits], features, rows)
+    assert [(one["start"], one["end"]) for one in said["n_best"]] == sorted(spans, key=spans.get, reverse=True)
+    best = max(spans.values())
+    assert said["no_answer_score"] == pytest.approx(float(logits[0, 0]) + float(logits[0, 1]) - best)
+    assert all(one["answer"] == rows[0]["context"][one["start"] : one["end"]] for one in said["n_best"])
+
+
+def test_without_unanswerable_rows_there_is_always_an_answer():
+    made = task()
+    made.configure(Dataset.from_list([ROW]))
+    assert made.config.no_answer_threshold is None
+    made.configure(Dataset.from_list([ROW, {**ROW, "answers": {"text": [], "answer_start": []}}]))
+    assert made.config.no_answer_threshold == 0
+
+
+def test_a_question_that_leaves_no_room_is_refused(tiny_checkpoint):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    with pytest.raises(UserError, match="row 1: the question has 20 tokens and leaves no room"):
+        task(max_length=16).features(Dataset.from_list([{**ROW, "question": "the " * 20}]), tokenizer, training=True)
+
+
+def test_answers_and_their_absence_are_learned_and_the_pipeline_reads_the_threshold(finetune, write_rows, tmp_path):
+    rows = []
+    for noun in ("film", "book", "song", "play", "story", "scene"):
+        for word in ("good", "fine", "lovely", "great"):
+            context = f"the very {word} {noun} yes"
+            answers = {"text": [word], "answer_start": [9]}
+            rows.append({"question": "the yes", "context": context, "answers": answers})
+            bad = f"the very bad {noun} yes"
+            rows.append({"question": "the yes", "context": bad, "answers": {"text": [], "answer_start": []}})
+    train = write_rows("train.jsonl", rows)
+    assert finetune("question-answering", "--train", train, "--validation", train, "--num-train-epochs", 6) == 0
+    metrics = json.loads((tmp_path / "out/results.json").read_text())["validation"]["metrics"]
+    assert metrics["f1"] > 0.9 and metrics["exact_match"] > 0.9
+    config = MyBertConfig.from_pretrained(tmp_path / "out")
+    assert config.no_answer_threshold != 0
+    unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "answers"} for row in rows[:4]])
+    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
+    assert cli.main(["predict", *map(str, words)]) == 0
+    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
+    model = MyBertForQuestionAnswering.from_pretrained(tmp_path / "out")
+    travelling = pipeline(
+        "question-answering", model=str(tmp_path / "out"), tokenizer=tokenizer, device="cpu", trust_remote_code=True
+    )
+    assert model.config.no_answer_threshold == config.no_answer_threshold
+    for row, one in zip(rows[:4], said, strict=True):
+        other = travelling(question=row["question"], context=row["context"])
+        assert (one["answer"], one["start"], one["end"]) == (other["answer"], other["start"], other["end"])
+        assert one["no_answer_score"] == pytest.approx(other["no_answer_score"], abs=1e-4)
