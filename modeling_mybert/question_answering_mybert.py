@@ -165,7 +165,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         """The answers in the windows of one example; see `__call__`."""
         if no_answer_threshold is None:
             no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
-        scores, offsets, no_answer = _score_spans(windows, max_answer_len)
+        scores, offsets, no_answer = score_spans(windows, max_answer_len)
         best_first = scores.flatten().sort(descending=True, stable=True).indices
         no_answer_score = float(no_answer - scores.max())
         total = scores.logsumexp((0, 1))
@@ -190,7 +190,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         return answers[0] if top_k == 1 else answers
 
 
-def _score_spans(windows: list[dict], max_answer_len: int) -> tuple[Tensor, Tensor, Tensor]:
+def score_spans(windows: list[dict], max_answer_len: int) -> tuple[Tensor, Tensor, Tensor]:
     """
     Returns:
         scores: (tokens of the context, M) float64: of the span that begins at a token and has 0 … M-1 more of them,

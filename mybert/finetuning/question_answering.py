@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
-from modeling_mybert.question_answering_mybert import _score_spans
+from modeling_mybert.question_answering_mybert import score_spans
 from mybert.common.errors import UserError
 from mybert.finetuning import squad
 from mybert.finetuning.reading import file_format
@@ -201,7 +201,7 @@ class QuestionAnswering(Task):
 
 
 def _best_spans(windows: list[dict], context: str, longest: int, count: int) -> tuple[list[dict], float]:
-    scores, offsets, no_answer = _score_spans(windows, longest)
+    scores, offsets, no_answer = score_spans(windows, longest)
     spans, seen = [], set()
     for index in scores.flatten().sort(descending=True, stable=True).indices.tolist():
         first, more = divmod(index, scores.shape[1])

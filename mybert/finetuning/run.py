@@ -8,6 +8,7 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
+from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.common.manifest import (
     explain_full_disk,
@@ -176,6 +177,7 @@ def _finish(
     best = summaries[0].best
     for path in (output / RUNS / best.name / MODEL).iterdir():
         path.replace(output / path.name)
+    task.config = MyBertConfig.from_pretrained(str(output))  # the best run's, with what it has tuned
     model = new_model(task, str(output)).to(arguments.device)
     evaluations = {}
     for name in ("validation", "test"):
