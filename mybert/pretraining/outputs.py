@@ -16,6 +16,7 @@ from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
 
 STAGE = "pretrain"
+_OF_THE_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Identity:
             for name in (*names, "dropout", "initializer_range", "masking_seed", "phase2_share")
         }
         choices |= {"seed": arguments.seed, "data_seed": arguments.data_seed}
+        choices["sequences_per_step"] = (
+            arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+        )
+        # a checkpoint's optimizer brings its own: another value would have no effect
+        choices |= {name: getattr(arguments, name) for name in _OF_THE_OPTIMIZER}
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
         return cls(choices, inputs)
 

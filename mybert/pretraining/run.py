@@ -52,12 +52,13 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     if settings.dry_run:
         with tempfile.TemporaryDirectory() as folder:
             arguments.output_dir = folder
-            _train(settings, arguments, corpora, model, None)
+            _train(*_prepare(settings, arguments, corpora, model), settings, None)
         return output
     arguments.output_dir = str(output)
+    trainer, plans = _prepare(settings, arguments, corpora, model)
     with explain_full_disk(output):
         start_output(settings, run, checkpoint)
-        trainer = _train(settings, arguments, corpora, model, checkpoint)
+        _train(trainer, plans, settings, checkpoint)
         _finish(trainer, settings, run)
     return output
 
@@ -85,20 +86,27 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
         arguments.report_to = []
 
 
-def _train(
-    settings: PretrainSettings,
-    arguments: TrainingArguments,
-    corpora: list[Corpus],
-    model: MyBertForPreTraining,
-    checkpoint: str | None,
-) -> MyBertTrainer:
-    """Says the plan and trains."""
-    trainer = _trainer(settings, arguments, corpora, model)
-    plans = _plans(trainer, settings, corpora)
-    steps = sum(plan.steps for plan in plans)
+def _prepare(
+    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], model: MyBertForPreTraining
+) -> tuple[MyBertTrainer, list[Plan]]:
+    """
+    Raises:
+        UserError: transformers cannot work with the arguments, or a package that they ask for is not installed.
+    """
+    try:
+        trainer = _trainer(settings, arguments, corpora, model)
+        plans = _plans(trainer, settings, corpora)
+    except (ValueError, RuntimeError, ImportError) as error:
+        raise UserError(str(error)) from error
     trainer.flops_per_token = sum(p.steps * p.flops_per_step for p in plans) / sum(
         p.steps * p.tokens_per_step for p in plans
     )
+    return trainer, plans
+
+
+def _train(trainer: MyBertTrainer, plans: list[Plan], settings: PretrainSettings, checkpoint: str | None) -> None:
+    """Says the plan and trains."""
+    arguments, model = trainer.args, trainer.model
     trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
     if trainer.is_world_process_zero():
         parameters = sum(p.numel() for p in model.parameters())
@@ -106,13 +114,12 @@ def _train(
         print_plan(plans, parameters, embeddings, arguments.bf16 or arguments.fp16)
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-        if state.global_step >= steps:  # nothing is left to train, but Trainer would make one step more
+        if state.global_step >= sum(plan.steps for plan in plans):  # Trainer would make one step more
             model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
             trainer.state = state
             trainer.start_clock()
-            return trainer
+            return
     trainer.train(resume_from_checkpoint=checkpoint)
-    return trainer
 
 
 def _trainer(

@@ -1,5 +1,6 @@
 """What `mybert pretrain` can be told, with the defaults of the BERT paper."""
 
+import math
 from dataclasses import dataclass, field
 
 from transformers import TrainingArguments
@@ -112,5 +113,17 @@ class PretrainingArguments(TrainingArguments):
         }.items():
             if getattr(self, name):
                 raise UserError(f"{name} is not supported: {remedy}")
+        for name, good, expected in (
+            ("max_steps", self.max_steps == -1 or self.max_steps >= 1, "1 or more, or -1 to count epochs"),
+            ("num_train_epochs", self.num_train_epochs > 0 or self.max_steps > 0, "above 0"),
+            ("per_device_train_batch_size", self.per_device_train_batch_size >= 1, "1 or more"),
+            ("per_device_eval_batch_size", self.per_device_eval_batch_size >= 1, "1 or more"),
+            ("gradient_accumulation_steps", self.gradient_accumulation_steps >= 1, "1 or more"),
+            ("learning_rate", 0 <= self.learning_rate < math.inf, "0 or more"),
+            ("seed", 0 <= self.seed < 2**32, "0 or more and below 2**32"),
+            ("data_seed", self.data_seed is None or 0 <= self.data_seed < 2**64, "0 or more and below 2**64"),
+        ):
+            if not good:
+                raise UserError(f"{name}: expected {expected}, found {getattr(self, name)}")
         if self.train_sampling_strategy != "random":
             raise UserError("train_sampling_strategy is not supported: examples are read in a random order")

@@ -170,6 +170,8 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
         ("mlm_probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
         ("size is 'mini'", {"size": "mini"}),
         ("seed is 7", {"seed": 7}),
+        ("learning_rate is 0.5", {"learning_rate": 0.5}),
+        ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
         ("corpus is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
     ]:
         with pytest.raises(UserError, match=message):
@@ -193,6 +195,18 @@ def test_overwriting_replaces_the_whole_run(run, tmp_path):
     assert not list(output.glob("checkpoint-*"))
 
 
+def test_arguments_that_transformers_cannot_use_leave_the_run_that_was_there(run):
+    output = run(max_steps=1)
+    before = sorted(output.rglob("*"))
+    for message, values in [
+        ("nonsense is not supported", {"report_to": ["nonsense"]}),
+        ("num_workers", {"dataloader_num_workers": -1}),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run(overwrite=True, **values)
+    assert sorted(output.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("message", "argv"),
     [
@@ -205,6 +219,12 @@ def test_overwriting_replaces_the_whole_run(run, tmp_path):
         ("has no effect without phase2_corpus", ["--phase2-share", "0.2"]),
         ("label_smoothing_factor is not supported", ["--label-smoothing-factor", "0.1"]),
         ("use --resume", ["--resume-from-checkpoint", "x"]),
+        ("max_steps: expected 1 or more", ["--max-steps", "0"]),
+        ("num_train_epochs: expected above 0", ["--num-train-epochs", "0"]),
+        ("per_device_train_batch_size: expected 1 or more, found 0", ["--per-device-train-batch-size", "0"]),
+        ("gradient_accumulation_steps: expected 1 or more", ["--gradient-accumulation-steps", "0"]),
+        ("learning_rate: expected 0 or more, found nan", ["--learning-rate", "nan"]),
+        ("seed: expected 0 or more", ["--seed", "-1"]),
     ],
 )
 def test_wrong_arguments_are_refused_with_a_remedy(message, argv):
