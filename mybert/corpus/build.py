@@ -80,6 +80,11 @@ def build_corpus(settings: CorpusSettings) -> Path:
         examples, counts = _map_blocks(blocks, stored.path, folder, settings)
         first = sum(count["examples"] for count in counts[:held])
         parts = {"training": examples.select(range(first, len(examples)))}
+        if first == len(examples):
+            raise UserError(
+                f"no example can be made of these {len(training)} documents: they hold no tokens or, for --negatives "
+                "same-document, no second sentence"
+            )
         identity = _identity(settings, stored, folder / "tokenizer")
         _save(parts["training"], folder, f"{identity} training")
         if first:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from mybert.common.errors import UserError
 
 ONE_DOCUMENT = (
-    "a wrong next segment must come from another document, but these inputs hold only one distinct document; add "
-    "documents, cut it in parts by --split-documents N, or use --negatives same-document or --no-nsp"
+    "a wrong next segment must come from another document, but these inputs hold only one distinct document, or so "
+    "many copies of it that others are rare; add documents, leave copies out by --deduplicate, cut it in parts by "
+    "--split-documents N, or use --negatives same-document or --no-nsp"
 )
 
 

@@ -10,6 +10,22 @@ Splitter = Callable[[str], list[str]]
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
 # The library's time grows with the square of a paragraph's length where the script has no spaces.
 _WINDOW = 4000
+# ISO 639-1. The library takes any word and splits by English rules what it does not know, Japanese named "jp" too.
+_TWO_LETTER_CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
+    "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is "
+    "it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
+    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si "
+    "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
+    "yi yo za zh zu"
+)
+
+
+def is_language(code: str) -> bool:
+    """Whether `code` is one of ISO 639, of two letters or three, perhaps with subtags as in `zh-hant`."""
+    language, *subtags = code.split("-")
+    known = language in _TWO_LETTER_CODES.split() or bool(re.fullmatch("[a-z]{3}", language))
+    return known and all(re.fullmatch("[a-z0-9]+", subtag) for subtag in subtags)
 
 
 def one_per_line(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.settings import setting
+from mybert.corpus.sentences import is_language
 
 NEGATIVES = ("other-document", "same-document")
 ERRORS = ("strict", "skip")
@@ -31,7 +32,9 @@ class CorpusSettings:
     negatives: str = setting("other-document", f"where a wrong next segment is from: {' or '.join(NEGATIVES)}")
     nsp: bool = setting(True, "build sentence pairs; without, examples are whole sentences in one segment")
     one_sentence_per_line: bool = setting(False, "sentences stand one a line; otherwise they are found")
-    language: str = setting("en", "language whose sentence rules hold (ISO 639 code)")
+    language: str = setting(
+        "en", "language whose sentence rules hold (ISO 639 code; English rules where there are no others)"
+    )
     document_per_file: bool = setting(False, "a .txt file is one document; otherwise blank lines separate them")
     errors: str = setting("strict", "stop at the first bad line (strict), or leave it out and count it (skip)")
     deduplicate: bool = setting(False, "keep the first of documents with equal text")
@@ -51,6 +54,7 @@ class CorpusSettings:
         self._check(0 <= self.short_seq_prob <= 1, "short_seq_prob", "0 to 1")
         self._check(0 <= self.validation_share <= 0.5, "validation_share", "0 to 0.5")
         self._check(self.negatives in NEGATIVES, "negatives", " or ".join(NEGATIVES))
+        self._check(is_language(self.language), "language", "an ISO 639 code such as en, ja or zh")
         self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
         self._check(self.num_proc is None or self.num_proc >= 1, "num_proc", "1 or more")
         for name in ("dupe_factor", "split_documents"):

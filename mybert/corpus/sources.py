@@ -1,5 +1,6 @@
 """Inputs as a user names them → a stream of documents."""
 
+import contextlib
 import glob
 import logging
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
 from mybert.corpus.embedded import PYTHON_DOCS, python_documents
 from mybert.corpus.files import COMPRESSIONS, STDIN
 from mybert.corpus.formats import FORMATS, Problems, read_dataset
@@ -123,6 +125,10 @@ def _find_in_folder(folder: Path) -> list[Source]:
 
 
 def _keep_readable(paths: Sequence[Path], name: str) -> list[Source]:
+    ours = sorted(filter(_is_made_by_a_stage, {folder for path in paths for folder in path.parents}))
+    if ours:
+        logger.warning("%s: made by mybert and left out: %s", name, ", ".join(map(str, ours)))
+        paths = [path for path in paths if not set(ours) & set(path.parents)]
     readable = [Source(str(path), kind) for path in paths if (kind := file_format(path))]
     if not readable:
         raise UserError(f"{name} holds no file of a known kind ({_known()})")
@@ -132,6 +138,13 @@ def _keep_readable(paths: Sequence[Path], name: str) -> list[Source]:
             "%s: %d files of other kinds left out (%s)", name, len(paths) - len(readable), ", ".join(others)
         )
     return readable
+
+
+def _is_made_by_a_stage(folder: Path) -> bool:
+    """A tokenizer's vocab.txt, say, is no document; a file given by its own name is read wherever it stands."""
+    with contextlib.suppress(UserError):  # somebody else's manifest
+        return "stage" in read_manifest(folder)
+    return False
 
 
 def file_format(path: Path) -> str | None:

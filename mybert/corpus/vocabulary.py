@@ -42,7 +42,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
         show_progress=True,
     )
     if not word_counts[0]:
-        raise UserError(f"{', '.join(settings.inputs)}: {seen['documents']} documents without a single word")
+        raise UserError(f"{', '.join(settings.inputs)}: no words ({seen['documents']} documents read)")
     vocabulary = train_wordpiece(
         word_counts[0],
         settings.vocab_size,

@@ -133,6 +133,22 @@ def test_one_document_is_refused_split_or_used_in_itself(build, make_documents, 
     assert manifest["counts"]["examples_training"] > 0
 
 
+def test_copies_that_crowd_out_all_others_are_named_as_the_reason(build, make_documents, write_jsonl):
+    one, *others = make_documents(12, sentences=(5, 10))
+    path = write_jsonl([one] * 2000 + others)
+    with pytest.raises(UserError, match="--deduplicate"):
+        build([path])
+    *_, manifest = build([path], deduplicate=True)
+    assert manifest["counts"]["documents"] == 12
+
+
+def test_documents_that_give_no_example_are_refused(build, make_documents, write_jsonl, tmp_path):
+    path = write_jsonl(make_documents(10, sentences=(1, 1)))
+    with pytest.raises(UserError, match=r"no example can be made of these .* no second sentence"):
+        build([path], negatives="same-document")
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_documents_of_one_sentence_get_a_random_second_segment(build, make_documents, write_jsonl):
     _, training, _, manifest = build([write_jsonl(make_documents(50, sentences=(1, 1)))])
     assert set(training["next_sentence_label"]) == {1}
@@ -209,6 +225,7 @@ BAD_SETTINGS = {
     "dupe_factor": 0,
     "negatives": "none",
     "errors": "ignore",
+    "language": "jp",
     "num_proc": 0,
     "seed": -1,
     "validation_share": 0.9,

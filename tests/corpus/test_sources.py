@@ -14,6 +14,8 @@ import pytest
 import zstandard
 
 from mybert.common.errors import UserError
+from mybert.common.manifest import write_manifest
+from mybert.corpus.sentences import is_language
 from mybert.corpus.sources import find_sources, read_documents
 
 TEXTS = ["First one.\nIts second line.", "Zweites: naïve 中文.", 'Third, "quoted".']
@@ -68,6 +70,32 @@ def test_files_of_other_kinds_in_a_folder_are_named(tmp_path, caplog):
     (tmp_path / "b.docx").write_text("text")
     find_sources([str(tmp_path)])
     assert "1 files of other kinds left out (.docx)" in caplog.text
+
+
+def test_what_stages_made_is_no_text_of_a_folder_or_pattern(tmp_path, caplog):
+    """`mybert corpus . --tokenizer tokenizer` must not read tokenizer/vocab.txt as a document."""
+    made = tmp_path / "tokenizer"
+    (made / "deeper").mkdir(parents=True)
+    for path in (tmp_path / "a.txt", made / "vocab.txt", made / "deeper" / "b.txt"):
+        path.write_text("text\n")
+    write_manifest(made, "tokenizer", settings={}, inputs={}, counts={})
+    (tmp_path / "manifest.json").write_text("not JSON, and not ours")
+    for inputs in (str(tmp_path / "**" / "*.txt"), str(made.parent / "?.txt")):
+        assert [source.name for source in find_sources([inputs])] == [str(tmp_path / "a.txt")]
+    assert f"made by mybert and left out: {made}" in caplog.text
+    (tmp_path / "manifest.json").unlink()
+    assert [source.name for source in find_sources([str(tmp_path)])] == [str(tmp_path / "a.txt")]
+    assert [source.name for source in find_sources([str(made / "vocab.txt")])] == [str(made / "vocab.txt")]
+
+
+@pytest.mark.parametrize("code", ["en", "zh", "zh-hant", "yue", "be-tarask"])
+def test_codes_of_languages_are_known(code):
+    assert is_language(code)
+
+
+@pytest.mark.parametrize("code", ["", "jp", "xx", "EN", "English", "en_US", "en-", "zz-hant"])
+def test_what_is_no_code_of_a_language_is_not(code):
+    assert not is_language(code)
 
 
 def test_documents_know_where_they_begin(tmp_path):
