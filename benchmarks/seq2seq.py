@@ -42,7 +42,7 @@ def read(path: Path, tokenizer) -> Dataset:
 
 def build(checkpoint: str, tokenizer) -> MyBertEncoderDecoderModel:
     model = MyBertEncoderDecoderModel(
-        encoder=MyBertModel.from_pretrained(checkpoint, add_pooling_layer=False),
+        encoder=MyBertModel.from_pretrained(checkpoint),
         decoder=MyBertLMHeadModel.from_pretrained(checkpoint, is_decoder=True, add_cross_attention=True),
     )
     model.config.decoder_start_token_id = tokenizer.cls_token_id
