@@ -126,7 +126,7 @@ def _mismatch(value: Any, action: argparse.Action, is_ours: bool) -> str | None:
         return None if isinstance(value, bool) else "true or false"
     if value is None:
         return "a value" if action.required or action.default is not None else None
-    if action.type in (int, float) and isinstance(value, (bool, list, dict)):
+    if action.type in (int, float) and not action.nargs and isinstance(value, (bool, list, dict)):
         return "a number"
     return "one value" if is_ours and not action.nargs and isinstance(value, (list, dict)) else None
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from huggingface_hub import constants, file_download
+from huggingface_hub import constants, file_download, hf_api
 from huggingface_hub.utils import _http, close_session
 
 sys.path.insert(0, str(Path(__file__).parent))  # for hub_server, which is no test
@@ -54,6 +54,7 @@ def client(hub, monkeypatch) -> list[float]:
     waits: list[float] = []
     monkeypatch.setenv("HF_TOKEN", WRITER)
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.url)  # transformers calls methods of this one, made at import
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
