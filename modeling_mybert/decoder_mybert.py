@@ -1,7 +1,7 @@
-"""The decoder: BERT's layers made causal, with attention to an encoder, a key-value cache and `generate`.
+"""The decoder: BERT made causal, with attention to an encoder, a key-value cache and `generate`.
 
-Modules and tensors are named as in transformers' BERT (`is_decoder`, `add_cross_attention`), so that checkpoints
-interchange both ways. Batches are padded here, (B, S): a cache keeps columns. C is how many columns it has already.
+Tensors are named as in transformers' BERT with `is_decoder` and `add_cross_attention`, so that checkpoints interchange
+both ways. For the letters of shapes see `decoder_layers_mybert`.
 """
 
 from copy import copy
@@ -12,133 +12,28 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     CausalLMOutputWithCrossAttentions,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_mybert import MyBertSelfAttention, eager_attention_forward, works_on_tokens
+from .attention_mybert import works_on_tokens
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
-from .encoder_mybert import MyBertEmbeddings, MyBertIntermediate, MyBertResidual
+from .decoder_layers_mybert import (
+    MyBertCausalAttention,
+    MyBertCrossAttention,
+    MyBertDecoderLayer,
+    MyBertDecoderStack,
+)
+from .encoder_mybert import MyBertEmbeddings
 from .input_checks_mybert import check_labels, check_shape
 from .pretraining_heads_mybert import MyBertPreTrainingHeads, _MaskedLMMixin
 
 logger = logging.get_logger(__name__)
-
-
-class _CachedAttention(MyBertSelfAttention):
-    """The encoder's projections, on padded batches whose keys and values a cache may keep."""
-
-    def __init__(self, config: MyBertConfig, layer_index: int):
-        super().__init__(config)
-        self.layer_index = layer_index
-
-    def split(self, x: Tensor) -> Tensor:
-        """(B, S, H) → (B, A, S, D)."""
-        return x.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, backend: str):
-        """(B, A, S, D), twice (B, A, K, D) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        context, probabilities = attention(self, query, key, value, mask, scaling=self.scaling, dropout=dropout)
-        return context.flatten(2), probabilities
-
-
-class MyBertCausalAttention(_CachedAttention):
-    """Attention of each token to itself and those before it."""
-
-    is_causal = True
-
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str):
-        """(B, S, H) → (B, S, H), and the probabilities (B, A, S, C + S) if the backend has them."""
-        query, key, value = (self.split(project(hidden_states)) for project in (self.query, self.key, self.value))
-        if isinstance(cache, EncoderDecoderCache):
-            cache = cache.self_attention_cache
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_index)
-        return self.attend(query, key, value, mask, backend)
-
-
-class MyBertCrossAttention(_CachedAttention):
-    """Attention of each token to all of the encoder's; those keys and values are computed once a generation."""
-
-    def forward(
-        self, hidden_states: Tensor, encoder_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str
-    ):
-        """(B, S, H), (B, K, H) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
-        query = self.split(self.query(hidden_states))
-        kept = cache if isinstance(cache, EncoderDecoderCache) else None
-        if kept is not None and kept.is_updated.get(self.layer_index):
-            layer = kept.cross_attention_cache.layers[self.layer_index]
-            return self.attend(query, layer.keys, layer.values, mask, backend)
-        key, value = (self.split(project(encoder_states)) for project in (self.key, self.value))
-        if kept is not None:
-            key, value = kept.cross_attention_cache.update(key, value, self.layer_index)
-            kept.is_updated[self.layer_index] = True
-        return self.attend(query, key, value, mask, backend)
-
-
-class MyBertDecoderAttention(nn.Module):
-    """An attention of either kind, and its residual."""
-
-    def __init__(self, config: MyBertConfig, attention: _CachedAttention):
-        super().__init__()
-        self.self = attention
-        self.output = MyBertResidual(config, config.hidden_size)
-
-    def forward(self, hidden_states: Tensor, *args) -> Tensor:
-        """(B, S, H) → (B, S, H)."""
-        return self.output(self.self(hidden_states, *args)[0], hidden_states)
-
-
-class MyBertDecoderLayer(GradientCheckpointingLayer):
-    """One post-norm decoder layer: causal attention, attention to the encoder, feed-forward (Vaswani et al. 2017)."""
-
-    def __init__(self, config: MyBertConfig, layer_index: int):
-        super().__init__()
-        self.attention = MyBertDecoderAttention(config, MyBertCausalAttention(config, layer_index))
-        if config.add_cross_attention:
-            self.crossattention = MyBertDecoderAttention(config, MyBertCrossAttention(config, layer_index))
-        self.intermediate = MyBertIntermediate(config)
-        self.output = MyBertResidual(config, config.intermediate_size)
-        self.chunk = config.chunk_size_feed_forward
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Tensor | None,
-        encoder_states: Tensor | None,
-        encoder_mask: Tensor | None,
-        backend: str,
-        past_key_values: Cache | None = None,  # the name by which a checkpointed layer is spared the cache
-    ) -> Tensor:
-        """(B, S, H), and the encoder's (B, K, H) if there is one → (B, S, H)."""
-        hidden_states = self.attention(hidden_states, mask, past_key_values, backend)
-        if encoder_states is not None:
-            hidden_states = self.crossattention(hidden_states, encoder_states, encoder_mask, past_key_values, backend)
-        parts = hidden_states.split(self.chunk, dim=1) if self.chunk else (hidden_states,)
-        return torch.cat([self.output(self.intermediate(part), part) for part in parts], dim=1)
-
-
-class MyBertDecoderStack(nn.Module):
-    """The layers, under BERT's name on disk (`encoder.layer`)."""
-
-    def __init__(self, config: MyBertConfig):
-        super().__init__()
-        self.layer = nn.ModuleList(MyBertDecoderLayer(config, index) for index in range(config.num_hidden_layers))
-
-    def forward(self, hidden_states: Tensor, *args, past_key_values: Cache | None) -> Tensor:
-        """(B, S, H) → (B, S, H)."""
-        for layer in self.layer:
-            hidden_states = layer(hidden_states, *args, past_key_values=past_key_values)
-        return hidden_states
 
 
 class MyBertDecoder(MyBertPreTrainedModel):
@@ -192,14 +87,11 @@ class MyBertDecoder(MyBertPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         self._check(inputs, input_ids, token_type_ids, position_ids)
-        if use_cache is None:
-            use_cache = self.config.use_cache
+        use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.training and self.gradient_checkpointing:
             use_cache = False  # a layer computed twice would fill it twice
         if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-            if encoder_hidden_states is not None:
-                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+            past_key_values = self._new_cache(encoder_hidden_states is not None)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         self._check_against_past(inputs, attention_mask, position_ids, past)
         self._check_encoder(inputs, encoder_hidden_states, encoder_attention_mask)
@@ -226,6 +118,10 @@ class MyBertDecoder(MyBertPreTrainedModel):
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
         )
+
+    def _new_cache(self, cross_attention: bool) -> Cache:
+        cache = DynamicCache(config=self.config)
+        return EncoderDecoderCache(cache, DynamicCache(config=self.config)) if cross_attention else cache
 
     def _check_against_past(self, inputs, attention_mask, position_ids, past):
         if isinstance(past, Tensor):

@@ -1,0 +1,125 @@
+"""The decoder's layers: causal attention, attention to an encoder, feed-forward; named as in transformers' BERT.
+
+Batches are padded here, (B, S), since a cache keeps columns. Two more letters: C columns that the cache has already,
+K columns of the encoder.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import EncoderDecoderCache
+from transformers.cache_utils import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .attention_mybert import MyBertSelfAttention, eager_attention_forward
+from .configuration_mybert import MyBertConfig
+from .encoder_mybert import MyBertIntermediate, MyBertResidual
+
+
+class _CachedAttention(MyBertSelfAttention):
+    """The encoder's projections, on padded batches whose keys and values a cache may keep."""
+
+    def __init__(self, config: MyBertConfig, layer_index: int):
+        super().__init__(config)
+        self.layer_index = layer_index
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, S, H) → (B, A, S, D)."""
+        return x.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, backend: str):
+        """(B, A, S, D), twice (B, A, K, D) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        context, probabilities = attention(self, query, key, value, mask, scaling=self.scaling, dropout=dropout)
+        return context.flatten(2), probabilities
+
+
+class MyBertCausalAttention(_CachedAttention):
+    """Attention of each token to itself and those before it."""
+
+    is_causal = True
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str):
+        """(B, S, H) → (B, S, H), and the probabilities (B, A, S, C + S) if the backend has them."""
+        query, key, value = (self.split(project(hidden_states)) for project in (self.query, self.key, self.value))
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.self_attention_cache
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_index)
+        return self.attend(query, key, value, mask, backend)
+
+
+class MyBertCrossAttention(_CachedAttention):
+    """Attention of each token to all of the encoder's; those keys and values are computed once a generation."""
+
+    def forward(
+        self, hidden_states: Tensor, encoder_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str
+    ):
+        """(B, S, H), (B, K, H) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
+        query = self.split(self.query(hidden_states))
+        kept = cache if isinstance(cache, EncoderDecoderCache) else None
+        if kept is not None and kept.is_updated.get(self.layer_index):
+            layer = kept.cross_attention_cache.layers[self.layer_index]
+            return self.attend(query, layer.keys, layer.values, mask, backend)
+        key, value = (self.split(project(encoder_states)) for project in (self.key, self.value))
+        if kept is not None:
+            key, value = kept.cross_attention_cache.update(key, value, self.layer_index)
+            kept.is_updated[self.layer_index] = True
+        return self.attend(query, key, value, mask, backend)
+
+
+class MyBertDecoderAttention(nn.Module):
+    """An attention of either kind, and its residual."""
+
+    def __init__(self, config: MyBertConfig, attention: _CachedAttention):
+        super().__init__()
+        self.self = attention
+        self.output = MyBertResidual(config, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, *args) -> Tensor:
+        """(B, S, H) → (B, S, H)."""
+        return self.output(self.self(hidden_states, *args)[0], hidden_states)
+
+
+class MyBertDecoderLayer(GradientCheckpointingLayer):
+    """One post-norm decoder layer: causal attention, attention to the encoder, feed-forward (Vaswani et al. 2017)."""
+
+    def __init__(self, config: MyBertConfig, layer_index: int):
+        super().__init__()
+        self.attention = MyBertDecoderAttention(config, MyBertCausalAttention(config, layer_index))
+        if config.add_cross_attention:
+            self.crossattention = MyBertDecoderAttention(config, MyBertCrossAttention(config, layer_index))
+        self.intermediate = MyBertIntermediate(config)
+        self.output = MyBertResidual(config, config.intermediate_size)
+        self.chunk = config.chunk_size_feed_forward
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        encoder_states: Tensor | None,
+        encoder_mask: Tensor | None,
+        backend: str,
+        past_key_values: Cache | None = None,  # the name by which a checkpointed layer is spared the cache
+    ) -> Tensor:
+        """(B, S, H), and the encoder's (B, K, H) if there is one → (B, S, H)."""
+        hidden_states = self.attention(hidden_states, mask, past_key_values, backend)
+        if encoder_states is not None:
+            hidden_states = self.crossattention(hidden_states, encoder_states, encoder_mask, past_key_values, backend)
+        parts = hidden_states.split(self.chunk, dim=1) if self.chunk else (hidden_states,)
+        return torch.cat([self.output(self.intermediate(part), part) for part in parts], dim=1)
+
+
+class MyBertDecoderStack(nn.Module):
+    """The layers, under BERT's name on disk (`encoder.layer`)."""
+
+    def __init__(self, config: MyBertConfig):
+        super().__init__()
+        self.layer = nn.ModuleList(MyBertDecoderLayer(config, index) for index in range(config.num_hidden_layers))
+
+    def forward(self, hidden_states: Tensor, *args, past_key_values: Cache | None) -> Tensor:
+        """(B, S, H) → (B, S, H)."""
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, *args, past_key_values=past_key_values)
+        return hidden_states
