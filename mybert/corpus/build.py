@@ -124,7 +124,7 @@ def _map_blocks(blocks: list[dict], path: Path, folder: Path, settings: CorpusSe
     processes = min(settings.num_proc or os.cpu_count() or 1, len(blocks))
     features = datasets.Features.from_arrow_schema(example_schema(settings.nsp))
     rows = datasets.Dataset.from_list(blocks)
-    with _one_thread_a_process():
+    with _one_thread_a_process(), _interrupts_as_such():
         examples = rows.map(
             functools.partial(_make_examples, path=str(path), tokenizer=str(folder / "tokenizer"), settings=settings),
             batched=True,
@@ -163,6 +163,17 @@ def _one_thread_a_process() -> Iterator[None]:
         os.environ.pop("TOKENIZERS_PARALLELISM")
         if before is not None:
             os.environ["TOKENIZERS_PARALLELISM"] = before
+
+
+@contextlib.contextmanager
+def _interrupts_as_such() -> Iterator[None]:
+    """When interrupted, the datasets library waits a moment for its processes and fails at that instead."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _check_fit(path: Path, documents: np.ndarray, tokenizer: Path, name: str) -> None:

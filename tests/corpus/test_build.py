@@ -284,6 +284,24 @@ def test_a_killed_build_leaves_no_output(make_documents, write_jsonl, vocabulary
     assert not (tmp_path / "out").exists()
 
 
+def test_an_interrupted_build_says_so_and_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
+    path = write_jsonl(make_documents(4000))
+    arguments = [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"]
+    process = _run_in_another_process(
+        [*arguments, "--dupe-factor", "200"],
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".out.partial-*/.scratch/validation-0.json")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes at once
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 130, printed.decode()
+    assert printed.endswith(b"mybert corpus: interrupted\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
+
+
 def test_a_missing_input_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
     settings = CorpusSettings(
         inputs=[write_jsonl(make_documents(20)), str(tmp_path / "missing.txt")],
