@@ -12,6 +12,7 @@ import pytest
 import torch
 from huggingface_hub import constants, file_download, hf_api
 from huggingface_hub.utils import _http, close_session
+from transformers.utils import hub as transformers_hub
 
 sys.path.insert(0, str(Path(__file__).parent))  # for hub_server, which is no test
 
@@ -54,7 +55,8 @@ def client(hub, monkeypatch) -> list[float]:
     waits: list[float] = []
     monkeypatch.setenv("HF_TOKEN", WRITER)
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-    monkeypatch.setattr(hf_api.api, "endpoint", hub.url)  # transformers calls methods of this one, made at import
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.url)  # made at import
+    monkeypatch.setattr(transformers_hub, "_hf_api", None)  # made at transformers' first call, in whichever test
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
