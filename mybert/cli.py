@@ -1,5 +1,6 @@
 """The `mybert` command: each subcommand reads its settings, calls one function and says where the result is."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -31,15 +32,28 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand.
 
     Returns:
-        The exit status: 0 when done, 2 for a mistake of the user's, 130 when interrupted.
+        The exit status: 0 when done, 2 for a mistake of the user's, 130 when interrupted, 141 when
+        nobody reads the output any more.
     """
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        return 141
+
+
+def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:
-        print(f"mybert: error: unknown command {name!r}\n\n{usage()}", file=sys.stderr)
+        nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        print(f"mybert: error: unknown command {name!r}{meant}\n\n{usage()}", file=sys.stderr)
         return 2
     try:
         importlib.import_module(COMMANDS[name][0]).main(rest, prog=f"mybert {name}")

@@ -12,6 +12,7 @@ import yaml
 from transformers import HfArgumentParser
 
 from mybert.common.errors import UserError
+from mybert.common.help_text import PlainHelp, inherited_fields, short_usage
 
 
 def setting(
@@ -70,8 +71,14 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
     Raises:
         UserError: an unknown flag or key (with its nearest match), a missing or badly typed value, an unreadable file.
     """
-    parser = _SettingsParser(types, prog=prog, description=description, allow_abbrev=False)
-    parser.add_argument("--config", metavar="FILE.yaml", help="settings from a file; the command line wins over it")
+    parser = _SettingsParser(types, prog=prog, description=description, allow_abbrev=False, formatter_class=PlainHelp)
+    parser.add_argument("--config", metavar="FILE.yaml", help="Settings from a file; the command line wins over it.")
+    parser.usage = short_usage(parser)
+    if inherited := set().union(*map(inherited_fields, types)):
+        parser.epilog = "Every field of transformers.TrainingArguments is a flag too; --help-all lists them."
+        parser.add_argument("--help-all", action="help", help="Show transformers' settings too, and exit.")
+        for action in parser._actions if "--help-all" not in argv else []:
+            action.help = argparse.SUPPRESS if action.dest in inherited else action.help
     _use_file_as_defaults(parser, argv)
     try:
         *settings, rest = parser.parse_args_into_dataclasses(
@@ -99,7 +106,7 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
         raise UserError(f"--config {path}: {error}") from error
     if not isinstance(values, dict):
         raise UserError(f"--config {path}: expected `name: value` lines, found {type(values).__name__}")
-    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "help_all", "config")}
     ours = {
         field.name for t in parser.dataclass_types for field in dataclasses.fields(t) if "positional" in field.metadata
     }

@@ -1,5 +1,6 @@
 """What `mybert pretrain` can be told, with the defaults of the BERT paper."""
 
+import argparse
 import math
 from dataclasses import dataclass, field
 
@@ -102,7 +103,7 @@ class PretrainingArguments(TrainingArguments):
         default=0.1, metadata={"help": "Steps between evaluations, or their share if below 1."}
     )
     save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints to keep."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "Not supported: examples are read whole."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})  # examples are read whole
 
     def __post_init__(self):
         super().__post_init__()

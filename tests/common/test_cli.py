@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from mybert import cli
 
 
@@ -21,4 +23,24 @@ def test_a_users_mistake_is_one_line_and_exit_status_2(capsys):
 
 def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
     assert cli.main(["pretrian"]) == 2
-    assert "unknown command 'pretrian'" in capsys.readouterr().err
+    assert "unknown command 'pretrian'; did you mean 'pretrain'?" in capsys.readouterr().err
+
+
+def test_help_shows_our_settings_and_transformers_only_when_asked(capsys):
+    shown = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit):
+            cli.main(["pretrain", flag])
+        shown[flag] = capsys.readouterr().out
+    assert shown["--help"].startswith("usage: mybert pretrain --corpus CORPUS --output OUTPUT [--option VALUE …]\n")
+    for text in shown.values():
+        assert "--mlm-probability" in text and "--mlm_probability" not in text and "default: None" not in text
+        assert "peak learning rate" in text.lower()
+    assert "--torch-compile" in shown["--help-all"] and "--torch-compile" not in shown["--help"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    script = "import sys; from mybert.cli import main; sys.exit(main(['--help']))"
+    run = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run.stdout.close()
+    assert (run.stderr.read(), run.wait()) == ("", 141)
