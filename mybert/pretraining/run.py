@@ -68,8 +68,8 @@ def main(argv: list[str], prog: str) -> None:
     settings, arguments = parse_settings(types, argv, prog, "Examples of `mybert corpus` → pretrained checkpoint.")
     keep_freed_memory()
     output = pretrain(settings, arguments)
-    if not settings.dry_run and arguments.process_index == 0:
-        print(f"the model is in {output}")
+    if arguments.process_index == 0:
+        print("dry run: nothing was written" if settings.dry_run else f"the model is in {output}")
 
 
 def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -> None:
