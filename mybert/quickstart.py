@@ -94,8 +94,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
             tokenizer=tokenizer,
             output=corpus,
             max_length=64,
-            dupe_factor=4,
-            validation_share=0.1,
+            dupe_factor=10,
+            validation_share=0.15,
             seed=settings.seed,
             overwrite=settings.overwrite,
         )
@@ -117,7 +117,7 @@ def quickstart(settings: QuickstartSettings) -> Path:
         corpus=corpus,
         output=model,
         size="tiny",
-        dropout=0.0,  # a short run sees its text hardly more than once
+        dropout=0.05,  # half of BERT's: so short a run needs less, but it sees its little text a dozen times
         initializer_range=0.08,
         overwrite=settings.overwrite,
     )

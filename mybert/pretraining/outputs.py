@@ -34,6 +34,7 @@ class Identity:
     @classmethod
     def of(cls, settings: PretrainSettings, arguments: TrainingArguments, corpora: Sequence[Corpus]) -> "Identity":
         names = ("size", "init_from", "mlm_probability", "max_predictions_per_seq", "whole_word_masking")
+        names += ("max_tokens_per_batch",)
         choices = {
             name: getattr(settings, name)
             for name in (*names, "dropout", "initializer_range", "masking_seed", "phase2_share")
@@ -42,6 +43,8 @@ class Identity:
         choices["sequences_per_step"] = (
             arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
         )
+        if settings.max_tokens_per_batch is not None:
+            choices["train_sampling_strategy"] = arguments.train_sampling_strategy
         # a checkpoint's optimizer brings its own: another value would have no effect
         choices |= {name: getattr(arguments, name) for name in _OF_THE_OPTIMIZER}
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))

@@ -47,8 +47,8 @@ class Plan:
     Attributes:
         corpus: shape of what is read.
         steps: optimizer steps.
-        sequences: sequences in a step, over all processes and accumulated batches.
-        device_sequences: sequences in one forward pass of one device.
+        sequences: sequences in a step, over all processes and accumulated batches; a mean under a token budget.
+        device_sequences: the same in one forward pass of one device.
         mlm_probability: share of tokens labelled.
         config: of the model.
         has_pairs: whether there is a next-sentence loss.
@@ -56,8 +56,8 @@ class Plan:
 
     corpus: CorpusShape
     steps: int
-    sequences: int
-    device_sequences: int
+    sequences: float
+    device_sequences: float
     mlm_probability: float
     config: PreTrainedConfig
     has_pairs: bool
@@ -107,7 +107,7 @@ def print_plan(plans: list[Plan], parameters: int, embeddings: int, half: bool) 
                 f"{phase}examples",
                 f"{corpus.examples:,}, {corpus.mean_length:.1f} tokens each, longest {corpus.longest}",
             ),
-            (f"{phase}steps", f"{plan.steps:,} of {plan.sequences:,} sequences"),
+            (f"{phase}steps", f"{plan.steps:,} of {plan.sequences:,.0f} sequences"),
             (f"{phase}passes over the corpus", f"{plan.steps * plan.sequences / corpus.examples:.2f}"),
             (f"{phase}real tokens a step", f"{plan.tokens_per_step:,.0f}"),
             (f"{phase}floating point operations a step", with_unit(plan.flops_per_step, "FLOP")),

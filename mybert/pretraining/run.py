@@ -80,6 +80,8 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
             f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
             f"{arguments.n_gpu} -m mybert.cli pretrain …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
+    if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
+        raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     if settings.dry_run:
         arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
@@ -145,6 +147,7 @@ def _trainer(
         eval_dataset=first.validation,
         phase2_dataset=second and second.train,
         phase2_share=settings.phase2_share,
+        max_tokens_per_batch=settings.max_tokens_per_batch,
         processing_class=first.tokenizer,
     )
 
@@ -152,17 +155,18 @@ def _trainer(
 def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Corpus]) -> list[Plan]:
     *_, steps = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
     first = round(steps * (1 - settings.phase2_share)) if len(corpora) > 1 else steps
+    forwards = trainer.args.gradient_accumulation_steps * trainer.args.world_size
     return [
         Plan(
             corpus=corpus.shape,
             steps=part,
-            sequences=trainer.get_total_train_batch_size(trainer.args),
-            device_sequences=trainer.args.train_batch_size,
+            sequences=in_batch * forwards,
+            device_sequences=in_batch,
             mlm_probability=settings.mlm_probability,
             config=trainer.model.config,
             has_pairs=corpus.has_pairs,
         )
-        for corpus, part in zip(corpora, (first, steps - first), strict=False)
+        for corpus, part, in_batch in zip(corpora, (first, steps - first), trainer.sequences_per_batch, strict=False)
     ]
 
 

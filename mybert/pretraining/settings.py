@@ -39,6 +39,11 @@ class PretrainSettings:
     max_predictions_per_seq: int | None = setting(None, "Most tokens to be guessed in a sequence, at least 1.")
     whole_word_masking: bool = setting(False, "Mask all pieces of a word together.")
     masking_seed: int | None = setting(None, "Seed of the masks; --seed when nothing is said.")
+    max_tokens_per_batch: int | None = setting(
+        None,
+        "Fill batches with sequences up to this many real tokens instead of --per-device-train-batch-size sequences; "
+        "with --train-sampling-strategy group_by_length, with sequences of like length.",
+    )
     padding_free: bool = setting(True, "Lay sequences end to end instead of padding them to the longest.")
     phase2_corpus: str | None = setting(
         None, "Second folder of examples with the same tokenizer, usually of 512 tokens, for the end of the training."
@@ -66,6 +71,8 @@ class PretrainSettings:
                 raise UserError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         if self.max_predictions_per_seq is not None and self.max_predictions_per_seq < 1:
             raise UserError(f"max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}")
+        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
+            raise UserError(f"max_tokens_per_batch must be at least 1, got {self.max_tokens_per_batch}")
         if self.masking_seed is not None and not 0 <= self.masking_seed < 2**64:
             raise UserError(f"masking_seed must lie in [0, 2**64), got {self.masking_seed}")
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
@@ -126,5 +133,8 @@ class PretrainingArguments(TrainingArguments):
         ):
             if not good:
                 raise UserError(f"{name}: expected {expected}, found {getattr(self, name)}")
-        if self.train_sampling_strategy != "random":
-            raise UserError("train_sampling_strategy is not supported: examples are read in a random order")
+        if self.train_sampling_strategy not in ("random", "group_by_length"):
+            raise UserError(
+                f"train_sampling_strategy {self.train_sampling_strategy} is not supported: random, or group_by_length "
+                "with --max-tokens-per-batch"
+            )

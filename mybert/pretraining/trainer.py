@@ -11,6 +11,7 @@ from transformers import Trainer, TrainerCallback
 
 from mybert.pretraining.batching import EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.metrics import batch_sums, metrics_from_sums
+from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
 
 
 class MyBertTrainer(Trainer):
@@ -23,6 +24,7 @@ class MyBertTrainer(Trainer):
     Args:
         train_dataset, eval_dataset: corpora as `mybert corpus` leaves them.
         phase2_dataset: a second corpus that is read in the last `phase2_share` of the steps.
+        max_tokens_per_batch: most real tokens of a batch; None for `per_device_train_batch_size` sequences.
         flops_per_token: useful floating point operations of a training step for each real token, for the log.
         kwargs: as in `transformers.Trainer`; `data_collator` is a `PretrainingCollator`.
     """
@@ -34,12 +36,19 @@ class MyBertTrainer(Trainer):
         eval_dataset: datasets.Dataset | None = None,
         phase2_dataset: datasets.Dataset | None = None,
         phase2_share: float = 0.1,
+        max_tokens_per_batch: int | None = None,
         flops_per_token: float = 0.0,
         **kwargs,
     ):
         self._first_length = len(train_dataset)
         self._second_length = 0 if phase2_dataset is None else len(phase2_dataset)
         self.phase2_share, self.flops_per_token = phase2_share, flops_per_token
+        self._lengths = self._max_tokens = None
+        if max_tokens_per_batch is not None:
+            self._max_tokens = max_tokens_per_batch
+            self._lengths = [
+                example_lengths(corpus) for corpus in (train_dataset, phase2_dataset) if corpus is not None
+            ]
         if phase2_dataset is not None:
             train_dataset = datasets.concatenate_datasets([train_dataset, phase2_dataset])
         super().__init__(
@@ -60,18 +69,48 @@ class MyBertTrainer(Trainer):
 
     # Examples
 
+    @property
+    def _order_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        self.sampler = EpochSampler(self._first_length, seed, self._second_length)
+        self.sampler = EpochSampler(self._first_length, self._order_seed, self._second_length)
         return self.sampler
 
     def get_train_dataloader(self) -> DataLoader:
-        loader = super().get_train_dataloader()
+        loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
         if self._second_length:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
             epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self.steps_per_epoch(loader))
-            self.sampler.switch = epochs * len(self.sampler) + steps * self.get_total_train_batch_size(self.args)
+            batches = steps * self.args.gradient_accumulation_steps * self.args.world_size
+            size = self.args.train_batch_size if self._max_tokens is None else 1
+            self.sampler.switch = epochs * len(self.sampler) + batches * size
         return loader
+
+    def _token_budget_loader(self) -> DataLoader:
+        by_length = self.args.train_sampling_strategy == "group_by_length"
+        cuts = [
+            TokenBudget(lengths, self._max_tokens, self._order_seed, self.args.world_size, by_length)
+            for lengths in self._lengths
+        ]
+        self.sampler = TokenBudgetBatchSampler(*cuts)
+        loader = DataLoader(
+            self.train_dataset,
+            batch_sampler=self.sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
+
+    @property
+    def sequences_per_batch(self) -> list[float]:
+        """Of each corpus, in one forward pass of one process; a mean under a token budget."""
+        if self._max_tokens is None:
+            return [self.args.train_batch_size] * 2
+        return [len(cuts.lengths) / cuts.batches for cuts in (self.sampler.first, self.sampler.second) if cuts]
 
     def steps_per_epoch(self, loader: DataLoader) -> int:
         return math.ceil(len(loader) / self.args.gradient_accumulation_steps)

@@ -1,0 +1,108 @@
+"""Batches by tokens: the budget is kept, nothing is read twice or left out, and every process gets as much."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from mybert.common.errors import UserError
+from mybert.pretraining.run import pretrain
+from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler
+
+
+@given(
+    lengths=st.lists(st.integers(1, 128), min_size=200, max_size=600),
+    max_tokens=st.integers(300, 900),
+    processes=st.integers(1, 5),
+    by_length=st.booleans(),
+)
+def test_an_epoch_is_cut_into_full_batches_of_which_each_process_gets_as_many(
+    lengths, max_tokens, processes, by_length
+):
+    lengths = np.array(lengths)
+    cuts = TokenBudget(lengths, max_tokens, seed=1, multiple=processes, by_length=by_length)
+    for epoch in (0, 7):
+        batches = cuts.epoch(epoch)
+        tokens = [lengths[batch].sum() for batch in batches]
+        assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
+        assert min(tokens) > 0 and max(tokens) <= max_tokens
+        assert max(tokens) - min(tokens) < 2 * lengths.max()
+        assert len(batches) == cuts.batches and cuts.batches % processes == 0
+
+
+def test_batches_are_hardly_more_than_needed():
+    lengths = np.random.default_rng(0).integers(16, 129, 20_000)
+    cuts = TokenBudget(lengths, 4096, seed=0)
+    assert cuts.batches <= 1.04 * lengths.sum() / 4096
+
+
+def test_by_length_batches_hold_like_lengths_in_no_order_of_length():
+    lengths = np.random.default_rng(0).integers(16, 513, 20_000)
+    plain, bucketed = (TokenBudget(lengths, 8192, seed=0, by_length=choice).epoch(0) for choice in (False, True))
+    spread = [np.mean([lengths[batch].std() for batch in batches]) for batches in (plain, bucketed)]
+    assert spread[1] < spread[0] / 10
+    means = [lengths[batch].mean() for batch in bucketed]
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2
+
+
+def test_processes_see_disjoint_batches_and_together_all():
+    cuts = TokenBudget(np.random.default_rng(0).integers(5, 33, 400), 256, seed=3, multiple=3)
+    sampler = TokenBudgetBatchSampler(cuts)
+    shards = [list(BatchSamplerShard(sampler, 3, rank)) for rank in range(3)]
+    assert len({len(shard) for shard in shards}) == 1
+    assert sorted(key for shard in shards for batch in shard for key in batch) == [(0, i) for i in range(400)]
+
+
+def test_the_second_corpus_takes_over_at_its_batch_and_goes_on_over_epochs():
+    rng = np.random.default_rng(0)
+    first = TokenBudget(rng.integers(5, 33, 300), 256, seed=3)
+    second = TokenBudget(rng.integers(5, 65, 40), 256, seed=3)
+    sampler = TokenBudgetBatchSampler(first, second)
+    sampler.switch = first.batches + 4
+    walk = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        walk += list(sampler)
+        assert len(walk) == (epoch + 1) * first.batches
+    expected = [(e, batch, 0) for e in range(2) for batch in first.epoch(e)][: sampler.switch]
+    expected += [(e, batch, 300) for e in range(9) for batch in second.epoch(e)]
+    for batch, (epoch, indices, offset) in zip(walk, expected, strict=False):
+        assert batch == [(epoch, i + offset) for i in indices]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "message"),
+    [(30, "the longest example has 32 tokens"), (33, "cannot be cut into")],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(max_tokens, message):
+    with pytest.raises(UserError, match=message):
+        TokenBudget(np.array([32, 3, 3, 3, 3, 3]), max_tokens, seed=0)
+
+
+def test_a_run_by_tokens_resumes_as_if_never_interrupted(corpus_folder, tmp_path):
+    def run(**choices):
+        settings = PretrainSettings(
+            corpus=str(corpus_folder), output=str(tmp_path / "run"), size="tiny", max_tokens_per_batch=300, **choices
+        )
+        arguments = PretrainingArguments(
+            output_dir=settings.output,
+            max_steps=16,
+            save_steps=6,
+            seed=4,
+            use_cpu=True,
+            disable_tqdm=True,
+            eval_strategy="no",
+            train_sampling_strategy="group_by_length",
+        )
+        return load_file(pretrain(settings, arguments) / "model.safetensors")
+
+    whole = run()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-16")
+    resumed = run(resume=True)
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
