@@ -47,8 +47,8 @@ class TokenBudget:
         self.batches = -(-needed // multiple) * multiple
         if self.batches * longest > total:
             raise UserError(
-                f"the corpus ({len(lengths)} examples, {total} tokens) cannot be cut into {self.batches} batches of at "
-                f"most {max_tokens} tokens; choose another --max-tokens-per-batch"
+                f"the corpus ({len(lengths)} examples, {total} tokens) cannot be cut into {self.batches} batches "
+                f"of at most {max_tokens} tokens; choose another --max-tokens-per-batch"
             )
         self.lengths, self.seed, self.by_length = lengths, seed, by_length
 
