@@ -5,7 +5,8 @@
 Both learn masked tokens and next sentences (a label for each sentence in the `finetune` row) with sdpa attention,
 dropout 0.1 and a fused AdamW step. transformers gets batches padded to their longest sequence; MyBERT gets them
 packed, as its collator makes them, but for fine-tuning, where both get the same padded batch. Before any timing, both
-losses and gradients are compared without dropout.
+losses and gradients are compared without dropout. Each side then runs in a process of its own, in turns, as its users
+run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that).
 
 Useful work is counted once for both: matrix products on real tokens and labelled positions, three times the forward
 pass. Its rate stands beside that of bare matrix products of the model's shapes, measured in the same run.
@@ -13,8 +14,10 @@ pass. Its rate stands beside that of bare matrix products of the model's shapes,
 
 import argparse
 import contextlib
+import multiprocessing
 import statistics
 import time
+from collections.abc import Callable, Iterator
 
 import torch
 from rich.progress import track
@@ -42,14 +45,12 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--keep-memory", action="store_true", help="as `mybert pretrain` does; for both sides")
+    parser.add_argument("--keep-memory", choices=("ours", "both", "neither"), default="ours")
     parser.add_argument("--text", default="python-docs", help="what the sentences of `finetune` are taken from")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    if arguments.keep_memory:
-        keep_freed_memory()
     table = [
-        measure(row, getattr(torch, dtype), arguments.pairs, arguments.text)
+        measure(row, getattr(torch, dtype), arguments)
         for dtype in arguments.dtypes.split(",")
         for row in arguments.rows.split(",")
     ]
@@ -57,7 +58,35 @@ def main() -> None:
     print_table(f"Training step, torch {torch.__version__}, {arguments.threads} threads", table, columns)
 
 
-def measure(row: str, dtype: torch.dtype, pairs: int, text: str) -> tuple:
+def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tuple:
+    models, batches, lengths = make(row, arguments.text)
+    compare(*models, *batches)
+    config, labels = models[1].config, batches[0]["labels"]
+    del models
+    keep = {"ours": (False, True), "both": (True, True), "neither": (False, False)}[arguments.keep_memory]
+    with contextlib.ExitStack() as stack:
+        sides = [
+            stack.enter_context(side(i, row, dtype, arguments.text, arguments.threads, keep[i])) for i in range(2)
+        ]
+        for run in sides:
+            run()
+        seconds, rates = ([], []), []
+        for _ in track(range(arguments.pairs), description=f"{row} {dtype}"):
+            for kept, run in zip(seconds, sides, strict=True):
+                kept.append(run())
+            rates.append(bare_rate(int(lengths.sum()), config, dtype))
+    peer, mine = map(statistics.median, seconds)
+    work = useful_flops(lengths, config, 0 if row == "finetune" else int((labels != -100).sum()))
+    rate = statistics.median(rates)
+    print(f"{row} {dtype}: {peer / mine:.2f}, {work / mine / rate:.0%} of the bare rate")
+    return (
+        *(row, str(dtype).removeprefix("torch."), peer, mine, f"{peer / mine:.2f}"),
+        *(work / 1e9, work / mine / 1e9, rate / 1e9, f"{work / mine / rate:.0%}"),
+    )
+
+
+def make(row: str, text: str) -> tuple[tuple, tuple, torch.Tensor]:
+    """Both models with the same weights, without dropout; the batch of each; its lengths."""
     size, sequences, shortest, longest = ROWS[row]
     torch.manual_seed(0)
     shape = {**NAMED_SIZES[size], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -71,24 +100,37 @@ def measure(row: str, dtype: torch.dtype, pairs: int, text: str) -> tuple:
         lengths = torch.randint(shortest, longest + 1, (sequences,))
         lengths[0] = longest
     padded, packed = batches(lengths, finetune)
-    packed = padded if finetune else packed
-    compare(theirs, ours, padded, packed)
-    steps = [Step(theirs, padded, dtype), Step(ours, packed, dtype)]
-    for step in steps:
-        step.dropout(0.1)
-        step.run()
-    seconds, rates = ([], []), []
-    for _ in track(range(pairs), description=f"{row} {dtype}"):
-        for kept, step in zip(seconds, steps, strict=True):
-            kept.append(step.run())
-        rates.append(bare_rate(int(lengths.sum()), ours.config, dtype))
-    peer, mine = map(statistics.median, seconds)
-    work = useful_flops(lengths, ours.config, 0 if finetune else int((padded["labels"] != -100).sum()))
-    rate = statistics.median(rates)
-    return (
-        *(row, str(dtype).removeprefix("torch."), peer, mine, f"{peer / mine:.2f}"),
-        *(work / 1e9, work / mine / 1e9, rate / 1e9, f"{work / mine / rate:.0%}"),
-    )
+    return (theirs, ours), (padded, padded if finetune else packed), lengths
+
+
+@contextlib.contextmanager
+def side(number: int, *choices) -> Iterator[Callable[[], float]]:
+    """A process that makes one step, and says how long it took, each time it is called."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=(there, number, *choices), daemon=True)
+    process.start()
+
+    def run() -> float:
+        here.send(True)
+        return here.recv()
+
+    yield run
+    process.kill()
+    process.join()
+
+
+def serve(pipe, number: int, row: str, dtype: torch.dtype, text: str, threads: int, keep: bool) -> None:
+    torch.set_num_threads(threads)
+    if keep:
+        keep_freed_memory()
+    models, batches, _ = make(row, text)
+    step = Step(models[number], batches[number], dtype)
+    del models
+    step.dropout(0.1)
+    step.run()
+    while pipe.recv():
+        pipe.send(step.run())
 
 
 class Step:
@@ -158,8 +200,9 @@ def compare(theirs, ours, padded: dict, packed: dict) -> None:
     for loss in losses:
         loss.backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    rounding = 1e-4 * max(gradient.norm() for gradient in gradients.values())  # all there is in a key's bias
     for name, parameter in ours.named_parameters():
-        off = (parameter.grad - gradients[name]).norm() / gradients[name].norm().clamp(min=1e-6)
+        off = (parameter.grad - gradients[name]).norm() / (gradients[name].norm() + rounding)
         assert off < 1e-3, f"{name}: gradients differ by {off:.1e} of their norm"
     theirs.zero_grad()
     ours.zero_grad()
