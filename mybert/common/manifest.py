@@ -92,8 +92,18 @@ def replace_folder(new: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def explain_full_disk(path: str | Path) -> Iterator[None]:
-    """Turns "no space left" and "file too large" into a UserError that says what to do."""
+def explain_full_disk(
+    path: str | Path,
+    needed: int | None = None,
+    remedy: str = "free some space or choose an --output elsewhere; no half-written folder looks like a complete one",
+) -> Iterator[None]:
+    """Turns "no space left" and "file too large" into a UserError that says what to do.
+
+    Args:
+        path: what is written.
+        needed: bytes that it takes, if known.
+        remedy: what to do.
+    """
     try:
         yield
     except Exception as error:
@@ -101,9 +111,9 @@ def explain_full_disk(path: str | Path) -> Iterator[None]:
         if number is None:
             raise
         free = shutil.disk_usage(Path(path).absolute().parent).free / 2**30
+        needs = "" if needed is None else f"it takes about {needed / 2**30:.3g} GiB; "
         raise UserError(
-            f"no room to write {path} ({os.strerror(number)}; {free:.1f} GiB free on that disk): free some space or "
-            "choose an --output elsewhere; no half-written folder looks like a complete one"
+            f"no room to write {path} ({os.strerror(number)}; {needs}{free:.3g} GiB free on that disk): {remedy}"
         ) from error
 
 

@@ -7,6 +7,7 @@ the keys alone. Any batch sampler may group them. Shapes: `N` sequences, `T` the
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import datasets
 import numpy as np
@@ -20,6 +21,7 @@ EVALUATION = 2**62
 """The epoch of examples that are evaluated: their masks never change."""
 FILLER = EVALUATION + 1
 """The epoch of an example that only makes the processes' batches equal in number; it carries no labels."""
+_PART = 65536
 
 Key = tuple[int, int]
 
@@ -84,36 +86,44 @@ class EpochSampler(Sampler[Key]):
         length: examples of the (first) corpus.
         seed: of the order.
         second_length: examples of the corpus appended to it, numbered from `length` on.
+        multiple: an epoch is filled up to one of this (processes × batch size) with examples that carry no labels.
 
     Attributes:
         epoch: the pass that the next iteration makes.
         switch: position, counted over all epochs in examples, from which the second corpus is read.
+        skip: so many keys at the start of the next iteration are going to be thrown away by a resumed run, and are
+            None: making millions of them takes a while.
     """
 
-    def __init__(self, length: int, seed: int, second_length: int = 0):
+    def __init__(self, length: int, seed: int, second_length: int = 0, multiple: int = 1):
         self.length, self.seed, self.second_length = length, seed, second_length
+        self.fillers = -length % multiple
         self.epoch = 0
         self.switch: int | None = None
+        self.skip = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self.length
+        return self.length + self.fillers
 
-    def __iter__(self) -> Iterator[Key]:
-        start, stop = self.epoch * self.length, (self.epoch + 1) * self.length
+    def __iter__(self) -> Iterator[Key | None]:
+        yield from repeat(None, self.skip)
+        start, stop = self.epoch * self.length + self.skip, (self.epoch + 1) * self.length
         switch = stop if self.switch is None else min(max(self.switch, start), stop)
         yield from self._keys(start, switch, self.length, 0)
         if switch < stop:
             yield from self._keys(switch - self.switch, stop - self.switch, self.second_length, self.length)
+        yield from repeat((FILLER, 0), self.fillers)
 
     def _keys(self, start: int, stop: int, length: int, offset: int) -> Iterator[Key]:
         """Keys at the positions [start, stop) of an endless walk through a corpus of `length` examples."""
         while start < stop:
             epoch, place = divmod(start, length)
             order = permutation(length, self.seed, epoch)[place : place + stop - start]
-            yield from ((epoch, index) for index in (order + offset).tolist())
+            for part in np.array_split(order + offset, len(order) // _PART + 1):  # a list takes 4 times the memory
+                yield from ((epoch, index) for index in part.tolist())
             start += len(order)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from accelerate import PartialState
 from transformers import TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import get_last_checkpoint
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest, refuse_existing, write_manifest
+from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
 
@@ -82,14 +81,14 @@ def check_output(settings: PretrainSettings) -> str | None:
     if settings.dry_run:
         return None
     if settings.resume:
-        checkpoint = get_last_checkpoint(output) if output.is_dir() else None
-        if checkpoint is None:
+        checkpoint, damaged = last_whole(output)
+        if checkpoint is None and not damaged:
             raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
-        if not (Path(checkpoint) / TRAINER_STATE_NAME).is_file():
-            raise UserError(f"--resume: {checkpoint} is incomplete (no {TRAINER_STATE_NAME}); remove it and try again")
-        if not any(Path(checkpoint).glob("optimizer*")):  # Trainer would go on with a new optimizer
+        if checkpoint is None:
+            raise UserError(f"--resume: {_list(damaged)}; none is left: start the run anew with --overwrite")
+        if not any(checkpoint.glob("optimizer*")):  # Trainer would go on with a new optimizer
             raise UserError(f"--resume: {checkpoint} has no optimizer state; was it saved with save_only_model?")
-        return checkpoint
+        return str(checkpoint)
     refuse_existing(output, overwrite=settings.overwrite)
     if output.is_dir() and any(output.iterdir()) and read_manifest(output).get("stage") != STAGE:
         raise UserError(f"--overwrite: {output} was not made by `mybert pretrain`; remove it yourself or name another")
@@ -97,7 +96,7 @@ def check_output(settings: PretrainSettings) -> str | None:
 
 
 def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | None) -> None:
-    """Empties the folder of a new run and writes down what it is; a resumed one stays as it is."""
+    """Empties the folder of a new run and writes down what it is; in a resumed one, sets aside what is damaged."""
     output = Path(settings.output)
     processes = PartialState()
     processes.wait_for_everyone()  # all have seen the folder as it was
@@ -106,4 +105,14 @@ def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | No
             shutil.rmtree(output)
         output.mkdir(parents=True)
         run.write(settings, complete=False)
+    elif processes.is_main_process:
+        shutil.rmtree(output / PARTIAL, ignore_errors=True)
+        _, damaged = last_whole(output)
+        if damaged:
+            places = ", ".join(set_aside(path).name for path in damaged)
+            print(f"{_list(damaged)}; going on from {Path(checkpoint).name} (set aside: {places})")
     processes.wait_for_everyone()
+
+
+def _list(damaged: dict[Path, str]) -> str:
+    return "; ".join(f"{path} is damaged: {damage}" for path, damage in damaged.items())

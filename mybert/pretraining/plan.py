@@ -92,6 +92,24 @@ class Plan:
         return 16 * parameters + tokens * (c.num_hidden_layers * layer * (0.5 if half else 1) + head)
 
 
+def plan_at(plans: list[Plan], step: int) -> Plan:
+    """The phase that makes the step number `step`, counted from 1."""
+    for plan in plans[:-1]:
+        if step <= plan.steps:
+            return plan
+        step -= plan.steps
+    return plans[-1]
+
+
+def flops_left(plans: list[Plan], step: int) -> float:
+    """Useful operations that are to be done after `step` steps."""
+    left = 0.0
+    for plan in plans:
+        left += max(0, plan.steps - max(step, 0)) * plan.flops_per_step
+        step -= plan.steps
+    return left
+
+
 def print_plan(plans: list[Plan], parameters: int, embeddings: int, half: bool) -> None:
     """
     Args:

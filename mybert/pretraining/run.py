@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import torch
 from transformers import TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -13,13 +14,14 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import explain_full_disk
 from mybert.common.settings import parse_settings
 from mybert.pretraining.batching import PretrainingCollator
+from mybert.pretraining.guard import Preempted
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus
 from mybert.pretraining.masking import Masker
 from mybert.pretraining.outputs import Identity, check_output, start_output
 from mybert.pretraining.plan import Plan, print_plan
 from mybert.pretraining.report import final_metrics, print_report, write_report
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
-from mybert.pretraining.timing import TimeToEnd
+from mybert.pretraining.timing import TimeToEnd, measure_peak
 from mybert.pretraining.trainer import MyBertTrainer
 
 
@@ -35,7 +37,9 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
         training_curves.png and manifest.json. With `dry_run` nothing is left there.
 
     Raises:
-        UserError: input, settings and output do not fit together; nothing was written then.
+        UserError: input, settings and output do not fit together: nothing was written then; or the run failed: what
+            it had saved before is whole.
+        Preempted: SIGTERM came; a checkpoint was saved.
     """
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else arguments
     _check_arguments(settings, arguments)
@@ -48,17 +52,19 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
         run.check_same(settings.output)
     set_seed(arguments.seed)
     model = build_model(settings, corpora[0], max(corpus.shape.longest for corpus in corpora))
+    if arguments.process_index > 0:
+        set_seed(arguments.seed + arguments.process_index)  # or dropout would hit the same places in all processes
     output = Path(settings.output)
     if settings.dry_run:
         with tempfile.TemporaryDirectory() as folder:
             arguments.output_dir = folder
-            _train(*_prepare(settings, arguments, corpora, model), settings, None)
+            _train(_prepare(settings, arguments, corpora, model), settings, None)
         return output
     arguments.output_dir = str(output)
-    trainer, plans = _prepare(settings, arguments, corpora, model)
+    trainer = _prepare(settings, arguments, corpora, model)
     with explain_full_disk(output):
         start_output(settings, run, checkpoint)
-        _train(trainer, plans, settings, checkpoint)
+        _train(trainer, settings, checkpoint)
         _finish(trainer, settings, run)
     return output
 
@@ -90,25 +96,28 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
 
 def _prepare(
     settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], model: MyBertForPreTraining
-) -> tuple[MyBertTrainer, list[Plan]]:
+) -> MyBertTrainer:
     """
     Raises:
         UserError: transformers cannot work with the arguments, or a package that they ask for is not installed.
     """
     try:
         trainer = _trainer(settings, arguments, corpora, model)
-        plans = _plans(trainer, settings, corpora)
+        trainer.plans = _plans(trainer, settings, corpora)
     except (ValueError, RuntimeError, ImportError) as error:
         raise UserError(str(error)) from error
-    trainer.flops_per_token = sum(p.steps * p.flops_per_step for p in plans) / sum(
-        p.steps * p.tokens_per_step for p in plans
-    )
-    return trainer, plans
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
+    trainer.peak_flops = settings.peak_flops or measure_peak(arguments.device, dtype)
+    return trainer
 
 
-def _train(trainer: MyBertTrainer, plans: list[Plan], settings: PretrainSettings, checkpoint: str | None) -> None:
-    """Says the plan and trains."""
-    arguments, model = trainer.args, trainer.model
+def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str | None) -> None:
+    """Says the plan and trains.
+
+    Raises:
+        Preempted: SIGTERM came before the end; a checkpoint was saved.
+    """
+    arguments, model, plans = trainer.args, trainer.model, trainer.plans
     trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
     if trainer.is_world_process_zero():
         parameters = sum(p.numel() for p in model.parameters())
@@ -121,7 +130,12 @@ def _train(trainer: MyBertTrainer, plans: list[Plan], settings: PretrainSettings
             trainer.state = state
             trainer.start_clock()
             return
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with trainer.guard.listening():
+        trainer.train(resume_from_checkpoint=checkpoint)
+    if trainer.guard.must_stop and trainer.state.global_step < trainer.state.max_steps:
+        if trainer.is_world_process_zero():
+            print(f"stopped by SIGTERM after step {trainer.state.global_step}; --resume goes on there", flush=True)
+        raise Preempted
 
 
 def _trainer(
@@ -148,6 +162,7 @@ def _trainer(
         phase2_dataset=second and second.train,
         phase2_share=settings.phase2_share,
         max_tokens_per_batch=settings.max_tokens_per_batch,
+        skip_nonfinite=settings.on_nonfinite == "skip",
         processing_class=first.tokenizer,
     )
 

@@ -49,8 +49,16 @@ class PretrainSettings:
         None, "Second folder of examples with the same tokenizer, usually of 512 tokens, for the end of the training."
     )
     phase2_share: float = setting(0.1, "Share of the steps that read the second corpus, in (0, 1).")
+    on_nonfinite: str = setting(
+        "stop", "What to do when a step's gradient is not finite: stop the run, or skip the step and go on."
+    )
+    peak_flops: float | None = setting(
+        None,
+        "Floating point operations a second that a device could do, for the mfu of the log; those of a matrix "
+        "product, measured at the start, when nothing is said.",
+    )
     dry_run: bool = setting(False, "Print the plan, measure a few steps, and leave nothing behind.")
-    resume: bool = setting(False, "Go on from the last checkpoint in the output folder.")
+    resume: bool = setting(False, "Go on from the last undamaged checkpoint in the output folder.")
     overwrite: bool = setting(False, "Replace the run in the output folder.")
 
     def __post_init__(self):
@@ -75,6 +83,10 @@ class PretrainSettings:
             raise UserError(f"max_tokens_per_batch must be at least 1, got {self.max_tokens_per_batch}")
         if self.masking_seed is not None and not 0 <= self.masking_seed < 2**64:
             raise UserError(f"masking_seed must lie in [0, 2**64), got {self.masking_seed}")
+        if self.on_nonfinite not in ("stop", "skip"):
+            raise UserError(f"on_nonfinite must be stop or skip, got {self.on_nonfinite!r}")
+        if self.peak_flops is not None and not 0 < self.peak_flops < math.inf:
+            raise UserError(f"peak_flops must be above 0, got {self.peak_flops}")
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
             raise UserError("phase2_share has no effect without phase2_corpus")
         if self.resume and self.overwrite:

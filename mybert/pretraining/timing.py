@@ -1,12 +1,13 @@
 """How long a run is going to take, once a few of its steps are measured."""
 
+import math
 import time
 
 import torch
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
-from mybert.pretraining.plan import Plan, with_unit
+from mybert.pretraining.plan import Plan, flops_left, plan_at, with_unit
 
 
 def duration(seconds: float) -> str:
@@ -33,7 +34,7 @@ class TimeToEnd(TrainerCallback):
         self.seconds, self.mark, self.first = 0.0, 0.0, 0
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.first = state.global_step
+        self.first, self.mark = state.global_step, time.perf_counter()
         self.warm = min(self.warm, max(0, state.max_steps - self.first - 1))
         self.measured = min(self.measured, max(1, state.max_steps - self.first - self.warm))
 
@@ -59,14 +60,24 @@ class TimeToEnd(TrainerCallback):
     def _forecast(self, step: int) -> str:
         """A step of another phase is taken to be as much longer as it has operations."""
         seconds = self.seconds / self.measured
-        ends = [sum(plan.steps for plan in self.plans[: i + 1]) for i in range(len(self.plans))]
-        now = self.plans[next((i for i, end in enumerate(ends) if step <= end), -1)]
+        now = plan_at(self.plans, step)
         rate = now.flops_per_step / seconds
-        left = sum(
-            min(plan.steps, max(0, end - step)) * plan.flops_per_step / rate
-            for plan, end in zip(self.plans, ends, strict=True)
-        )
+        left = flops_left(self.plans, step) / rate
         return (
             f"measured {self.measured} steps: {seconds:.3g} s a step, {now.tokens_per_step / seconds:,.0f} tokens/s, "
             f"{with_unit(rate, 'FLOP/s')}; {duration(left)} of training to go"
         )
+
+
+def measure_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
+    """Floating point operations a second of the best of several square matrix products, which few models come near."""
+    size = 1024 if device.type == "cpu" else 8192
+    factor = torch.ones(size, size, device=device, dtype=dtype)
+    best, end = math.inf, time.perf_counter() + seconds
+    while best == math.inf or time.perf_counter() < end:
+        start = time.perf_counter()
+        factor @ factor
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

@@ -1,21 +1,32 @@
 """transformers' Trainer for masked language modelling and next-sentence prediction."""
 
+import logging
 import math
+import signal
 import time
+from itertools import chain, islice
 
 import datasets
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 
 from mybert.pretraining.batching import EpochSampler, EvaluationSampler, ExampleDataset
+from mybert.pretraining.checkpointing import CheckpointingTrainer
+from mybert.pretraining.guard import Guard
+from mybert.pretraining.masking import IGNORED
 from mybert.pretraining.metrics import batch_sums, metrics_from_sums
+from mybert.pretraining.plan import Plan, flops_left, plan_at
+from mybert.pretraining.spikes import SpikeMeter
 from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
 
+logger = logging.getLogger(__name__)
 
-class MyBertTrainer(Trainer):
-    """Trainer that reads examples by key, weighs both losses rightly and evaluates by sums.
+
+class MyBertTrainer(CheckpointingTrainer):
+    """Trainer that reads examples by key, weighs both losses rightly, evaluates by sums and watches itself.
 
     Each loss is a sum over labelled tokens (over pairs) divided by their number in the whole optimizer step, all
     accumulated batches and processes together: accumulation and data parallelism give the gradient of one big batch.
@@ -25,8 +36,13 @@ class MyBertTrainer(Trainer):
         train_dataset, eval_dataset: corpora as `mybert corpus` leaves them.
         phase2_dataset: a second corpus that is read in the last `phase2_share` of the steps.
         max_tokens_per_batch: most real tokens of a batch; None for `per_device_train_batch_size` sequences.
-        flops_per_token: useful floating point operations of a training step for each real token, for the log.
+        skip_nonfinite: leave out a step whose gradient is not finite; otherwise the run stops there.
         kwargs: as in `transformers.Trainer`; `data_collator` is a `PretrainingCollator`.
+
+    Attributes:
+        plans: the phases, in order; with them the log counts operations and says when the run is going to end.
+        peak_flops: floating point operations a second that a device could do; with it the log has the share of them
+            that was useful.
     """
 
     def __init__(
@@ -37,12 +53,14 @@ class MyBertTrainer(Trainer):
         phase2_dataset: datasets.Dataset | None = None,
         phase2_share: float = 0.1,
         max_tokens_per_batch: int | None = None,
-        flops_per_token: float = 0.0,
+        skip_nonfinite: bool = False,
         **kwargs,
     ):
         self._first_length = len(train_dataset)
         self._second_length = 0 if phase2_dataset is None else len(phase2_dataset)
-        self.phase2_share, self.flops_per_token = phase2_share, flops_per_token
+        self.phase2_share = phase2_share
+        self.plans: list[Plan] = []
+        self.peak_flops: float | None = None
         self._lengths = self._max_tokens = None
         if max_tokens_per_batch is not None:
             self._max_tokens = max_tokens_per_batch
@@ -61,10 +79,12 @@ class MyBertTrainer(Trainer):
         self.args.remove_unused_columns = False  # examples arrive in one piece; there are no columns to take away
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation at every step
         self.args.batch_eval_metrics = False  # batches leave sums behind already
-        self._pairs_in_step: Tensor | int | None = None
+        self._pairs_in_step: Tensor | None = None
         self._tokens: Tensor | int = 0  # of this process, not yet counted in the state
-        self._losses = torch.zeros(2, device=self.args.device)  # mlm, nsp; summed since the last log
-        self._steps, self._started, self._logged_at, self._tokens_logged = 0, time.perf_counter(), 0.0, 0
+        self._losses: list[Tensor] = []  # (2,) mlm, nsp of each step since the last log
+        self._started, self._logged_at, self._tokens_logged = time.perf_counter(), 0.0, 0
+        self._spikes = SpikeMeter()
+        self.guard = Guard(self, skip_nonfinite)
         self.add_callback(_Bookkeeping(self))
 
     # Examples
@@ -74,17 +94,23 @@ class MyBertTrainer(Trainer):
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
-        self.sampler = EpochSampler(self._first_length, self._order_seed, self._second_length)
+        multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self.args.train_batch_size
+        self.sampler = EpochSampler(
+            self._first_length, self._order_seed, self._second_length, multiple if self.args.world_size > 1 else 1
+        )
         return self.sampler
 
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
+        loader.worker_init_fn = _ignore_sigterm  # masks need no seeds
         if self._second_length:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
             epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self.steps_per_epoch(loader))
             batches = steps * self.args.gradient_accumulation_steps * self.args.world_size
-            size = self.args.train_batch_size if self._max_tokens is None else 1
-            self.sampler.switch = epochs * len(self.sampler) + batches * size
+            if self._max_tokens is None:
+                self.sampler.switch = epochs * self._first_length + batches * self.args.train_batch_size
+            else:
+                self.sampler.switch = epochs * len(self.sampler) + batches
         return loader
 
     def _token_budget_loader(self) -> DataLoader:
@@ -115,6 +141,23 @@ class MyBertTrainer(Trainer):
     def steps_per_epoch(self, loader: DataLoader) -> int:
         return math.ceil(len(loader) / self.args.gradient_accumulation_steps)
 
+    def start_epoch(self, step: int, loader: DataLoader) -> None:
+        """Leads the sampler to the optimizer step number `step`, counted from 0."""
+        epoch, steps = divmod(step, self.steps_per_epoch(loader))
+        self.sampler.set_epoch(epoch)
+        if self._max_tokens is None:
+            self.sampler.skip = steps * self.get_total_train_batch_size(self.args)
+
+    def name_examples(self, step: int) -> str:
+        """What the optimizer step number `step`, counted from 0, reads, over all processes; they all must ask."""
+        loader, now = self.callback_handler.train_dataloader, self.sampler.epoch
+        self.start_epoch(step, loader)
+        first = step % self.steps_per_epoch(loader) * self.args.gradient_accumulation_steps
+        batches = islice(loader.batch_sampler, first, first + self.args.gradient_accumulation_steps)
+        keys = sorted(gather_object(list(chain.from_iterable(batches))))
+        self.sampler.set_epoch(now)
+        return f"examples {', '.join(str(index) for _, index in keys)} in pass {keys[0][0] + 1} over the corpus"
+
     def _get_eval_sampler(self, eval_dataset) -> EvaluationSampler:
         whole_batches = self.args.world_size > 1 or self.args.dataloader_drop_last
         return EvaluationSampler(
@@ -126,18 +169,19 @@ class MyBertTrainer(Trainer):
     def get_batch_samples(self, epoch_iterator, num_batches: int, device) -> tuple[list, Tensor | int | None]:
         """The batches of one optimizer step and their labelled tokens; their pairs and real tokens are noted."""
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
-        pairs = [batch["next_sentence_label"].numel() for batch in batches if "next_sentence_label" in batch]
+        labels = [batch["next_sentence_label"] for batch in batches if "next_sentence_label" in batch]
+        pairs = [(label != IGNORED).sum() for label in labels]
         self._pairs_in_step = self._over_processes(sum(pairs)) if pairs else None
         for batch in batches:
             mask = batch.get("attention_mask")
             self._tokens += batch["input_ids"].numel() if mask is None else mask.sum()
-        self._steps += 1
+        self._losses.append(torch.zeros(2, device=self.args.device))
         return batches, num_items_in_batch
 
-    def _over_processes(self, count: int) -> Tensor | int:
+    def _over_processes(self, count: Tensor) -> Tensor:
         if self.args.world_size == 1 or not self.args.average_tokens_across_devices:
             return count
-        return self.accelerator.gather(torch.tensor([count], device=self.args.device)).sum()
+        return self.accelerator.gather(count.to(self.args.device).reshape(1)).sum()
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None):
         if self._pairs_in_step is not None:
@@ -146,22 +190,67 @@ class MyBertTrainer(Trainer):
         scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # what Trainer did to `loss`
         for i, part in enumerate((outputs.mlm_loss, outputs.nsp_loss)):
             if part is not None:
-                self._losses[i] += part.detach() * scale
+                self._losses[-1][i] += part.detach() * scale
         return (loss, outputs) if return_outputs else loss
 
+    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        """The loss for Trainer's own sum, which a single one that is not finite would spoil for ever."""
+        return super().training_step(model, inputs, num_items_in_batch).nan_to_num(0.0, 0.0, 0.0)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm=None) -> Tensor | float:
+        norm = super()._get_grad_norm(model, grad_norm)
+        self.guard.see(norm)
+        return norm
+
+    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
+        self.guard.settle()
+        super()._save_checkpoint(model, trial)
+
+    # The log
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds `mlm_loss`, `nsp_loss`, tokens seen and tokens per second to the log of training."""
+        """Adds to the log of training: `mlm_loss`, `nsp_loss`, tokens seen, speed, and what is left to do.
+
+        Raises:
+            UserError: a gradient or a loss was not finite, and such steps are not left out.
+        """
         if "loss" in logs:
-            mlm_loss, nsp_loss = self.accelerator.reduce(self._losses / self._steps, "mean").tolist()
-            logs["mlm_loss"] = mlm_loss
-            if self._pairs_in_step is not None:
-                logs["nsp_loss"] = nsp_loss
+            self.guard.settle()
+            logs |= self._mean_losses()
             tokens, seconds = self.state.num_input_tokens_seen, self.training_seconds
+            rate = (tokens - self._tokens_logged) / (seconds - self._logged_at)
             logs["num_input_tokens_seen"] = tokens
-            logs["tokens_per_second"] = round((tokens - self._tokens_logged) / (seconds - self._logged_at))
+            logs["tokens_per_second"] = round(rate)
             logs["training_seconds"] = round(seconds, 3)
+            if self.plans and rate:
+                rate *= plan_at(self.plans, self.state.global_step).flops_per_token
+                logs["seconds_left"] = round(flops_left(self.plans, self.state.global_step) / rate)
+                if self.peak_flops:
+                    logs["mfu"] = round(rate / (self.peak_flops * self.args.world_size), 4)
+            if self.guard.skipped:
+                logs["steps_left_out"] = len(self.guard.skipped)
             self.start_window()
         super().log(logs, start_time)
+
+    def _mean_losses(self) -> dict[str, float]:
+        """Of the steps since the last log, over all processes; reports those that stand out."""
+        first = self.state.global_step - len(self._losses)
+        losses = self.accelerator.reduce(torch.stack(self._losses), "mean").tolist()
+        sums = {first + place: sum(parts) for place, parts in enumerate(losses)}
+        finite = [step for step, loss in sums.items() if math.isfinite(loss)]
+        broken = [step for step in sums if step not in finite and step not in self.guard.skipped]
+        if broken and self.accelerator.scaler is None:
+            self.guard.fail(broken[0], f"the loss is {sums[broken[0]]}")
+        for place, median in self._spikes.find([sums[step] for step in finite]):
+            step = finite[place]
+            examples = self.name_examples(step)
+            if self.is_world_process_zero():
+                logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, sums[step], median, examples)
+        mlm_loss, nsp_loss = (
+            math.fsum(losses[step - first][i] for step in finite) / max(len(finite), 1) for i in range(2)
+        )
+        means = {"loss": mlm_loss + nsp_loss, "mlm_loss": mlm_loss}
+        return means if self._pairs_in_step is None else means | {"nsp_loss": nsp_loss}
 
     @property
     def training_seconds(self) -> float:
@@ -178,26 +267,21 @@ class MyBertTrainer(Trainer):
 
     def start_window(self) -> None:
         """Means and rates of the next log count from here."""
-        self._losses.zero_()
-        self._steps, self._logged_at = 0, self.training_seconds
+        self._losses.clear()
+        self._logged_at = self.training_seconds
         self._tokens_logged = self.state.num_input_tokens_seen
 
     def count_tokens(self) -> None:
         """Moves the tokens of all processes into the state, where checkpoints keep them."""
         tokens = torch.as_tensor(self._tokens, device=self.args.device).reshape(1)
-        self.current_flos += int(tokens) * self.flops_per_token
+        if self.plans:
+            self.current_flos += int(tokens) * plan_at(self.plans, self.state.global_step).flops_per_token
         self.state.num_input_tokens_seen += int(self.accelerator.gather(tokens).sum())
         self._tokens = 0
 
     def floating_point_ops(self, inputs: dict) -> int:
         """Nothing: useful operations are counted with the tokens, in `count_tokens`."""
         return 0
-
-    def _issue_warnings_after_load(self, load_result) -> None:
-        """Tied weights are saved once; that they miss their second name in a checkpoint is nothing to warn of."""
-        tied = self.model.all_tied_weights_keys
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result)
 
     # Evaluation
 
@@ -230,9 +314,11 @@ class _Bookkeeping(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         # Trainer and accelerate pass the epoch on too, but neither reaches through the loader of a resumed epoch.
-        self.trainer.sampler.set_epoch(state.global_step // self.trainer.steps_per_epoch(train_dataloader))
+        self.trainer.start_epoch(state.global_step, train_dataloader)
 
     def on_step_end(self, args, state, control, **kwargs):
+        if self.trainer.guard.must_stop:
+            control.should_save = control.should_training_stop = True
         if control.should_log or control.should_save or control.should_training_stop:
             self.trainer.count_tokens()
 
@@ -242,3 +328,8 @@ class _Bookkeeping(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_log or control.should_save:
             self.trainer.count_tokens()
+
+
+def _ignore_sigterm(worker: int) -> None:
+    """A signal for the whole group of processes is for the trainer to answer, which needs its workers until then."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
