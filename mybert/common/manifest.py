@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mybert.common.errors import UserError
+from mybert.common.machine import commit, hardware
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +130,7 @@ def _full_disk(error: Exception) -> int | None:
 
 
 def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dict, counts: dict, **facts) -> None:
-    """Writes `folder/manifest.json`.
+    """Writes `folder/manifest.json`, and lets others read the weights that lie there.
 
     Args:
         stage: the command that made the folder, for example `corpus`.
@@ -144,9 +146,14 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
         "inputs": inputs,
         "counts": counts,
         **facts,
+        "hardware": hardware(),
+        **({"commit": commit()} if commit() else {}),
         "versions": versions(),
     }
-    write_json(Path(folder) / MANIFEST, manifest)
+    path = Path(folder) / MANIFEST
+    write_json(path, manifest)
+    for weights in Path(folder).rglob("*.safetensors"):
+        weights.chmod(stat.S_IMODE(path.stat().st_mode))  # safetensors writes for the owner alone, whatever the umask
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -182,6 +189,11 @@ def fingerprint(path: str | Path) -> str:
     for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST):
         digest.update(f"{file.relative_to(path).as_posix()}\0{fingerprint(file)}\n".encode())
     return digest.hexdigest()
+
+
+def identity(name: str) -> dict[str, str]:
+    """What a manifest says of an input: its path and fingerprint; its name alone if it is on the Hub."""
+    return {"path": name} | ({"sha256": fingerprint(name)} if Path(name).exists() else {})
 
 
 def versions() -> dict[str, str]:

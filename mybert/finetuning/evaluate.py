@@ -10,7 +10,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.manifest import fingerprint, staged_folder, versions, write_json, write_manifest
+from mybert.common.manifest import identity, staged_folder, versions, write_json, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.table import print_table
 from mybert.finetuning.checkpoint import load_finetuned
@@ -86,11 +86,6 @@ def evaluate(settings: EvaluateSettings) -> Path:
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((EvaluateSettings,), argv, prog, "Checkpoint + labelled rows → scores and errors.")
     print(f"results.json, the predictions and the errors are in {evaluate(settings)}")
-
-
-def identity(name: str) -> dict:
-    """Path and fingerprint of an input; its name alone if it is on the Hub."""
-    return {"path": name, **({"sha256": fingerprint(name)} if Path(name).exists() else {})}
 
 
 def evaluate_rows(

@@ -12,6 +12,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.common.manifest import (
     explain_full_disk,
+    identity,
     read_manifest,
     refuse_existing,
     versions,
@@ -20,7 +21,7 @@ from mybert.common.manifest import (
 )
 from mybert.common.settings import parse_settings
 from mybert.finetuning.checkpoint import new_model, new_task
-from mybert.finetuning.evaluate import evaluate_rows, identity, print_evaluation, write_evaluation
+from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data
 from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
@@ -29,6 +30,7 @@ from mybert.finetuning.training import MODEL, RESULTS, train_run
 from tokenization import MyBertTokenizer
 
 STAGE = "finetune"
+_AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 RUNS = "runs"
 # settings and arguments that may differ when a run is resumed
 _FREE = {"resume", "overwrite", "output", "bootstrap"}
@@ -175,6 +177,7 @@ def _finish(
     output = Path(settings.output)
     summaries = summarise(scores, metric)
     best = summaries[0].best
+    amounts = {name: results[best][name] for name in _AMOUNTS}
     for path in (output / RUNS / best.name / MODEL).iterdir():
         path.replace(output / path.name)
     task.config = MyBertConfig.from_pretrained(str(output))  # the best run's, with what it has tuned
@@ -196,7 +199,7 @@ def _finish(
             "task": settings.task,
             "metric": metric,
             **evaluations,
-            "best": {**best.recipe._asdict(), "seed": best.seed},
+            "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
             "recipes": [
                 {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}
                 for s in (summaries if evaluations.get("validation") else ())
@@ -214,7 +217,7 @@ def _finish(
         STAGE,
         settings=settings,
         inputs=read_manifest(output)["inputs"],
-        counts={name: split["rows"] for name, split in data.overview.items()},
+        counts={**{name: split["rows"] for name, split in data.overview.items()}, **amounts},
         choices=_choices(settings, arguments),
         metrics={name: found["metrics"] for name, found in evaluations.items()},
         complete=True,

@@ -226,6 +226,9 @@ class FinetuningArguments(TrainingArguments):
     save_total_limit: int | None = field(
         default=1, metadata={"help": "How many checkpoints to keep beside the best while training."}
     )
+    include_num_input_tokens_seen: str = field(
+        default="non_padding", metadata={"help": "Which tokens to count: all, non_padding or no."}
+    )
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
 
     def __post_init__(self):

@@ -116,5 +116,7 @@ def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
         "steps": state.global_step,
         "best_step": state.best_global_step,
         "seconds": runtime,  # of the last session, evaluations included
+        "tokens_seen": state.num_input_tokens_seen,  # without padding
+        "flops": state.total_flos,  # 6 for each parameter and position, padding included
         "log": state.log_history,
     }

@@ -9,7 +9,7 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest, refuse_existing, write_manifest
+from mybert.common.manifest import identity, read_manifest, refuse_existing, write_manifest
 from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
@@ -47,6 +47,8 @@ class Identity:
         # a checkpoint's optimizer brings its own: another value would have no effect
         choices |= {name: getattr(arguments, name) for name in _OF_THE_OPTIMIZER}
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
+        if settings.init_from is not None:
+            inputs["init_from"] = identity(settings.init_from)
         return cls(choices, inputs)
 
     def write(self, settings: PretrainSettings, **facts) -> None:

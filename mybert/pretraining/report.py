@@ -13,6 +13,7 @@ from mybert.pretraining.trainer import MyBertTrainer
 
 RESULTS = "results.json"
 CURVES = "training_curves.png"
+_SHARES = {"mlm_accuracy": "mlm_tokens", "nsp_accuracy": "nsp_pairs"}  # metric → of how many draws
 _METRICS = ("mlm_loss", "mlm_accuracy", "perplexity", "mlm_tokens", "nsp_loss", "nsp_accuracy", "nsp_pairs")
 
 
@@ -53,8 +54,9 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
         "training_arguments": trainer.args.to_dict(),
         "versions": versions(),
     }
-    if "nsp_accuracy" in metrics:
-        results["nsp_accuracy_interval_95"] = wilson_interval(metrics["nsp_accuracy"], metrics["nsp_pairs"])
+    for name, drawn in _SHARES.items():
+        if name in metrics:
+            results[f"{name}_interval_95"] = wilson_interval(metrics[name], metrics[drawn])
     output = Path(settings.output)
     draw_curves(trainer.state.log_history, output / CURVES)
     write_json(output / RESULTS, results)
@@ -65,10 +67,12 @@ def print_report(results: dict) -> None:
     """The closing table: each held-out metric beside what a constant answer would reach."""
     metrics, baselines = results["metrics"], results["constant_baselines"]
     rows = [(name.replace("_", " "), value, baselines.get(name)) for name, value in metrics.items()]
-    if "nsp_accuracy_interval_95" in results:
-        low, high = results["nsp_accuracy_interval_95"]
-        place = next(i for i, row in enumerate(rows) if row[0] == "nsp accuracy") + 1
-        rows.insert(place, ("nsp accuracy, 95 % interval", f"{low:.4f} to {high:.4f}", None))
+    for name in _SHARES:
+        if f"{name}_interval_95" in results:
+            low, high = results[f"{name}_interval_95"]
+            title = name.replace("_", " ")
+            place = next(i for i, row in enumerate(rows) if row[0] == title) + 1
+            rows.insert(place, (f"{title}, 95 % interval", f"{low:.4f} to {high:.4f}", None))
     if rows:
         print_table("Held-out documents", rows, ("metric", "value", "best constant answer"))
     print_table(

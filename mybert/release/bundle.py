@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, write_json
+from mybert.common.manifest import MANIFEST, fingerprint, write_json
 from mybert.release.checks import (
     INDEX,
+    RECORDS,
     is_code,
     problems_of_content,
+    problems_of_exclusion,
+    problems_of_links,
     problems_of_model,
     problems_of_names,
+    problems_of_records,
     problems_of_sizes,
+    sides,
 )
 from mybert.release.paths_and_secrets import without_folders
 from mybert.release.provenance import PROVENANCE, provenance
@@ -23,8 +28,6 @@ from mybert.release.settings import PushSettings
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
-# JSON that MyBERT and transformers write, where paths are a record of the machine: shortened to names in the bundle.
-_RECORDS = ("config.json", "generation_config.json", "tokenizer_config.json", "manifest.json", "results.json")
 # What the other stages leave beside a model for its maker's eyes: rows of the data, and the runs that were not chosen.
 _AT_HOME = ("runs", "*/predictions.jsonl", "*/errors.txt", "*/errors.png")
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -74,17 +77,17 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     source, limit = Path(settings.checkpoint), _bytes(settings.max_file_size)
     bundle = Bundle(source, folder)
     files = _travelling(bundle, [*_AT_HOME, *(settings.exclude or [])])
-    _refuse(
-        source,
-        [*problems_of_names(source, files), *problems_of_sizes(source, files, limit), *problems_of_model(source)],
-    )
+    _refuse(source, list(problems_of_links(source, files)))
+    reasons = [*problems_of_names(source, files), *problems_of_sizes(source, files, limit)]
+    reasons += [*problems_of_records(source, files), *problems_of_exclusion(bundle.left_out)]
+    _refuse(source, [*reasons, *problems_of_model(source)])
     before = _state(source, files)
     for path in files:
         _copy(bundle, path, limit)
     if _state(source, files) != before:
         raise UserError(f"{source} changed while it was read; wait until nothing writes to it and run the same again")
     _complete_code(bundle)
-    known = provenance(source)
+    known = provenance(source) if Path(MANIFEST) in files else {}
     if known:
         write_json(folder / PROVENANCE, without_folders(known))
     else:
@@ -96,7 +99,8 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
 def _travelling(bundle: Bundle, exclude: list[str]) -> list[Path]:
     """The files that are not left out, sorted; hidden ones, caches, rows of data and an older card are."""
     files = []
-    for path in sorted(path.relative_to(bundle.source) for path in bundle.source.rglob("*") if path.is_file()):
+    found = (path for path in bundle.source.rglob("*") if path.is_symlink() or not path.is_dir())
+    for path in sorted(path.relative_to(bundle.source) for path in found):
         name = path.as_posix()
         hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
         parents = [parent.as_posix() for parent in path.parents if parent != Path()]
@@ -112,7 +116,7 @@ def _copy(bundle: Bundle, path: Path, limit: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if path == Path(WEIGHTS) and source.stat().st_size > limit and not (bundle.source / INDEX).is_file():
         _write_shards(bundle, source, limit)
-    elif path.name in _RECORDS and (record := json.loads(source.read_text(encoding="utf-8"))) != (
+    elif path.name in RECORDS and (record := json.loads(source.read_text(encoding="utf-8"))) != (
         shortened := without_folders(record)
     ):
         write_json(target, shortened)
@@ -130,18 +134,26 @@ def _write_shards(bundle: Bundle, source: Path, limit: int) -> None:
 
 
 def _complete_code(bundle: Bundle) -> None:
-    """Writes the code and the whole auto_map if the checkpoint lacks any of it."""
+    """Writes the code and the whole auto_map if the checkpoint lacks any of it.
+
+    Raises:
+        UserError: it is a pair of models that was not saved by our class.
+    """
     from transformers.dynamic_module_utils import get_relative_import_files
 
     import modeling_mybert
 
     auto_map = bundle.config.get("auto_map") or {}
+    is_pair = "" not in sides(bundle.config)
+    expected = {"AutoConfig", "AutoModelForSeq2SeqLM"} if is_pair else modeling_mybert.AUTO_MAP.keys()
     modules = {bundle.folder / f"{name.split('.')[0]}.py" for name in auto_map.values()}
     try:
         needed = modules | {Path(file) for module in modules for file in get_relative_import_files(module)}
-        complete = modeling_mybert.AUTO_MAP.keys() <= auto_map.keys() and all(file.is_file() for file in needed)
+        complete = expected <= auto_map.keys() and all(file.is_file() for file in needed)
     except FileNotFoundError:
         complete = False
+    if not complete and is_pair:
+        _refuse(bundle.source, ["auto_map or code is not complete; save it by MyBertEncoderDecoderModel"])
     if not complete:
         modeling_mybert.MyBertConfig.from_pretrained(bundle.folder).save_pretrained(bundle.folder)
         bundle.notes.append("auto_map and code were not complete: written anew")

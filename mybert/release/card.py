@@ -68,7 +68,7 @@ def metadata(facts: Facts, settings: PushSettings) -> ModelCardData:
 
 
 def _what(facts: Facts) -> str:
-    config, (_, head) = facts.config, facts.head
+    config, (_, head) = facts.shape, facts.head
     sizes = [
         f"{in_markdown(config[key])} {words}"
         for key, words in (

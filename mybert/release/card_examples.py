@@ -64,6 +64,15 @@ print(label("A text with names in it.", aggregation_strategy="simple"))""",
 print(tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20)))""",
         )
     ],
+    "MyBertEncoderDecoderModel": [
+        (
+            "Turn a text into another:",
+            "AutoModelForSeq2SeqLM",
+            "",
+            """inputs = tokenizer("Open the file.", return_tensors="pt", return_token_type_ids=False)
+print(tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20), skip_special_tokens=True))""",
+        )
+    ],
     "MyBertForMultipleChoice": [
         (
             "Choose the continuation that fits best:",

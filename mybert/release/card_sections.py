@@ -72,20 +72,21 @@ def training_rows(facts: Facts) -> list[tuple[str, str]]:
     start = facts.base_model() or settings.get("init_from") or settings.get("model")
     values = [
         ("started from", start if start else "new weights" if manifest.get("stage") == "pretrain" else None),
-        ("steps", results.get("steps")),
-        ("epochs", results.get("epochs")),
-        ("tokens seen", results.get("tokens_seen")),
+        ("steps", best.get("steps", results.get("steps"))),
+        ("epochs", best.get("epochs", results.get("epochs"))),
+        ("tokens seen", best.get("tokens_seen", results.get("tokens_seen"))),
         *((words, best.get(key, arguments.get(key))) for key, words in _ARGUMENTS),
-        ("dropout", facts.config.get("hidden_dropout_prob") if manifest else None),
+        ("dropout", facts.shape.get("hidden_dropout_prob") if manifest else None),
         ("share of tokens to guess", settings.get("mlm_probability")),
         ("masking", _masking(settings)),
         ("precision", _precision(arguments)),
         ("seed", best.get("seed", results.get("seed"))),
         ("seconds of training", results.get("training_seconds")),
+        ("seconds of training and its evaluations", best.get("seconds")),
         ("tokens a second", results.get("tokens_per_second")),
-        ("floating-point operations", _power(results.get("useful_flops"))),
+        ("floating-point operations", _power(best.get("flops", results.get("useful_flops")))),
         ("hardware", manifest.get("hardware")),
-        ("code", manifest.get("commit")),
+        ("commit of MyBERT", manifest.get("commit")),
         ("versions", _versions(manifest.get("versions") or results.get("versions"))),
         ("finished", manifest.get("created")),
     ]
@@ -138,7 +139,7 @@ def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, st
 
 def limit_lines(facts: Facts) -> list[str]:
     """What follows from the facts about where the model will not serve."""
-    positions = facts.config.get("max_position_embeddings")
+    positions = facts.shape.get("max_position_embeddings")
     lines = []
     if positions is not None:
         lines.append(f"Texts of at most {in_markdown(positions)} tokens; longer ones are refused, not cut.")

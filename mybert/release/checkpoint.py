@@ -15,6 +15,7 @@ from transformers.utils import logging
 import modeling_mybert
 from modeling_mybert import (
     MyBertConfig,
+    MyBertEncoderDecoderModel,
     MyBertForMaskedLM,
     MyBertForNextSentencePrediction,
     MyBertForPreTraining,
@@ -22,7 +23,7 @@ from modeling_mybert import (
     MyBertPreTrainedModel,
 )
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint
+from mybert.release.checks import sides
 from tokenization import MyBertTokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
@@ -40,7 +41,7 @@ class Checkpoint:
     """
 
     name: str
-    model: MyBertPreTrainedModel
+    model: MyBertPreTrainedModel | MyBertEncoderDecoderModel
     tokenizer: MyBertTokenizer | None
     left_out: list[str]
 
@@ -73,6 +74,20 @@ def load_checkpoint(name: str) -> Checkpoint:
     return Checkpoint(name, model.eval(), tokenizer, left_out)
 
 
+def is_pair(folder: str | Path) -> bool:
+    """Whether it holds an encoder and a decoder."""
+    return "" not in sides(json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")))
+
+
+def load_pair(name: str) -> Checkpoint:
+    """An encoder and its decoder, as `load_checkpoint` loads a single model."""
+    with _explain_unreadable(name):
+        model, report = MyBertEncoderDecoderModel.from_pretrained(name, output_loading_info=True)
+        if report["missing_keys"]:
+            raise UserError(f"checkpoint {name} lacks {len(report['missing_keys'])} weights; they would be random")
+        return Checkpoint(name, model.eval(), _tokenizer(name), sorted(report["unexpected_keys"]))
+
+
 def _named_class(name: str) -> type[MyBertPreTrainedModel]:
     values, _ = MyBertConfig.get_config_dict(name)  # a BERT's says mybert too
     if values.get("model_type", MyBertConfig.model_type) != MyBertConfig.model_type:
@@ -98,11 +113,6 @@ def _tokenizer(name: str) -> MyBertTokenizer | None:
     if Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES):
         return None
     return MyBertTokenizer.from_pretrained(name)
-
-
-def identity(name: str) -> dict[str, str]:
-    """What a manifest says of a checkpoint: its path, and the fingerprint of a folder."""
-    return {"path": name} | ({"sha256": fingerprint(name)} if Path(name).is_dir() else {})
 
 
 def save_companions(checkpoint: Checkpoint, folder: Path) -> None:

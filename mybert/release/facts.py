@@ -3,51 +3,17 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from safetensors import safe_open
 
 from mybert.common.manifest import MANIFEST
+from mybert.release.checks import sides
+from mybert.release.heads import HEADS, Head
 from mybert.release.provenance import PROVENANCE
 
 _RESULTS = "results.json"
 _NOT_A_NAME = ("-", "python-docs")  # inputs of a corpus without a fingerprint that are no data sets of the Hub either
 _PARENTS = ("model", "checkpoint", "init_from")
-
-
-class Head(NamedTuple):
-    """How a saved head is loaded, and what it is."""
-
-    auto: str
-    pipeline: str | None
-    what: str
-
-
-HEADS = {
-    "MyBertModel": Head("AutoModel", "feature-extraction", "without a head: vectors of tokens and of the whole text"),
-    "MyBertLMHeadModel": Head("AutoModelForCausalLM", "text-generation", "that goes on with a text, token by token"),
-    "MyBertForPreTraining": Head(
-        "AutoModelForPreTraining", "fill-mask", "with both heads of pretraining: masked tokens and next sentences"
-    ),
-    "MyBertForMaskedLM": Head("AutoModelForMaskedLM", "fill-mask", "with a head that guesses masked tokens"),
-    "MyBertForNextSentencePrediction": Head(
-        "AutoModelForNextSentencePrediction", None, "with a head that tells whether one text follows another"
-    ),
-    "MyBertForSequenceClassification": Head(
-        "AutoModelForSequenceClassification", "text-classification", "with a head that classifies texts"
-    ),
-    "MyBertForTokenClassification": Head(
-        "AutoModelForTokenClassification", "token-classification", "with a head that labels tokens"
-    ),
-    "MyBertForQuestionAnswering": Head(
-        "AutoModelForQuestionAnswering",
-        "question-answering",
-        "with a head that finds the answer to a question in a text",
-    ),
-    "MyBertForMultipleChoice": Head(
-        "AutoModelForMultipleChoice", "multiple-choice", "with a head that chooses among continuations"
-    ),
-}
 
 
 @dataclass
@@ -85,6 +51,11 @@ class Facts:
         """Name of the class that was saved, and what is known of it."""
         name = (self.config.get("architectures") or ["MyBertModel"])[0]
         return name, HEADS.get(name, HEADS["MyBertModel"])
+
+    @property
+    def shape(self) -> dict:
+        """The configuration that sizes are read off: of a pair, the encoder's."""
+        return next(iter(sides(self.config).values()))
 
     @property
     def manifests(self) -> dict[str, dict]:

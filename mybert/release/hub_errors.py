@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import tempfile
@@ -71,6 +72,10 @@ def _message(error: BaseException, repo_id: str, state: str) -> str | None:
             f"no room to write ({os.strerror(error.errno)}; {free:.1f} GiB free in {folder}): free some, or set "
             f"TMPDIR to another disk, and {_AGAIN} ({state})"
         )
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename} cannot be read or written ({error.strerror}) ({state})"
+    if isinstance(error, json.JSONDecodeError):
+        return f"what answers for the Hub gives no JSON: a proxy, or a wrong HF_ENDPOINT ({state})"
     if _is_of_transport(error) or isinstance(error, LocalEntryNotFoundError):
         return f"the connection to the Hub was lost ({type(error).__name__}); {_AGAIN} ({state})"
     return None

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import staged_folder, write_manifest
+from mybert.common.manifest import identity, staged_folder, write_manifest
 from mybert.common.settings import parse_settings, setting
 from mybert.common.table import print_table
-from mybert.release.checkpoint import identity, load_checkpoint, said_of, save_companions
+from mybert.release.checkpoint import load_checkpoint, said_of, save_companions
 from mybert.release.export_bert import differences_from_bert
 from mybert.release.import_tensorflow import CASINGS, find_prefix, load_tensorflow_checkpoint
 

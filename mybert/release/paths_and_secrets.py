@@ -1,15 +1,27 @@
 """What must not leave the machine: keys in any file, and its own paths in text."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 _SECRETS = {
-    "a Hugging Face token": rb"\b(?:hf_|api_org_)[A-Za-z0-9]{30,}",
-    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "a Hugging Face token": rb"\b(?:hf_(?:oauth_|jwt_)?|api_org_)[A-Za-z0-9]{30,}",
+    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
     "an AWS key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     "an AWS secret": rb"(?:aws_secret_access_key|AWS_SECRET_ACCESS_KEY)\W{1,5}[A-Za-z0-9/+=]{40}",
     "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,})",
+    "a GitLab token": rb"\bglpat-[A-Za-z0-9_-]{20,}",
+    "a key of OpenAI's or Anthropic's": rb"\bsk-(?:[a-z]+[0-9]*-){0,2}[A-Za-z0-9_-]{32,}",
+    "a Google key": rb"\bAIza[A-Za-z0-9_-]{35}",
+    "a Slack token": rb"\bxox[abeprs]-[A-Za-z0-9-]{20,}",
+    "a token of a package registry": rb"\b(?:npm_[A-Za-z0-9]{36}|pypi-AgE[A-Za-z0-9_-]{50,})",
+    "a JSON web token": rb"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}",
+    "a password in an address": rb"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{1,64}:[^\s/:@'\"{}$<>*]{3,128}@[\w.-]+",
+    "a key or password": (
+        rb"(?i:\b\w{0,40}(?:api_?key|secret|token|passw(?:or)?d))[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+        rb"(?=[^\s\"']{0,60}[0-9])[A-Za-z0-9_+/=-]{16,}"
+    ),
 }
 _SECRET = re.compile(b"|".join(b"(%b)" % pattern for pattern in _SECRETS.values()))
 
@@ -22,6 +34,13 @@ _POSIX = r"(?<![\w/.:~<>}\])-])(?:file://)?/(?P<first>[\w.+@-]+)(?:/[\w.+@ -]*[\
 _WINDOWS = r"(?<![\w/])[A-Za-z]:(?:\\{1,2}|/)[\w.+@-]+(?:(?:\\{1,2}|/)[\w.+@-]+)*"
 _SHARE = r"(?<!\\)\\\\[\w.-]+\\[\w.$-]+(?:\\[\w.$-]+)*"
 _EITHER = re.compile(f"{_POSIX}|{_WINDOWS}|{_SHARE}")
+
+
+def as_text(data: bytes) -> str | None:
+    """The text that a file holds, whatever its encoding; None if it holds none."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    return None if b"\0" in data else data.decode("utf-8", "replace")
 
 
 def find_secrets(data: bytes) -> Iterator[tuple[int, str]]:

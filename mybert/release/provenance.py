@@ -20,7 +20,8 @@ def provenance(folder: Path) -> dict[str, dict]:
 
 
 def _follow(manifest: dict, prefix: str, found: dict[str, dict]) -> None:
-    for name, entry in (manifest.get("inputs") or {}).items():
+    inputs = manifest.get("inputs") if isinstance(manifest, dict) else None
+    for name, entry in (inputs if isinstance(inputs, dict) else {}).items():
         path = Path(entry["path"]) if isinstance(entry, dict) and isinstance(entry.get("path"), str) else None
         if path is None or not (path / MANIFEST).is_file() or not _is_same(path, entry.get("sha256")):
             continue

@@ -22,6 +22,7 @@ from huggingface_hub.utils import sha
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, versions
 from mybert.release.bundle import Bundle
+from mybert.release.checks import is_mybert
 from mybert.release.hub_errors import explained
 from mybert.release.settings import PushSettings
 
@@ -176,7 +177,7 @@ def _is_mybert(api: HfApi, repo_id: str, revision: str) -> bool:
         return False
     with tempfile.TemporaryDirectory() as cache:
         path = hf_hub_download(repo_id, "config.json", revision=revision, cache_dir=cache)
-        return json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") == "mybert"
+        return is_mybert(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
 def _description(bundle: Bundle, pin: str) -> str:

@@ -9,11 +9,14 @@ from mybert.common.settings import parse_settings
 from mybert.common.table import print_table
 from mybert.release.bundle import Bundle, make_bundle
 from mybert.release.card import write_card
+from mybert.release.escaping import one_line
 from mybert.release.hub_errors import explained
 from mybert.release.publish import Published, check_upload, publish, tag
 from mybert.release.settings import PushSettings
 
 if TYPE_CHECKING:
+    from huggingface_hub import ModelCard
+
     from mybert.release.verify import Expected
 
 NOT_VERIFIED = "It was uploaded without being verified (`--no-verify`)."
@@ -39,7 +42,7 @@ def push(settings: PushSettings) -> Published | None:
             if settings.verify:
                 expected, checked = _verify_bundle(bundle, classes)
             pin = _pin(settings, bundle)
-            card = write_card(bundle, settings, pin, checked)
+            card = _card(bundle, settings, pin, checked)
         if settings.dry_run:
             _print_plan(bundle, settings)
             print(f"\n{card}")
@@ -60,6 +63,20 @@ def main(argv: list[str], prog: str) -> None:
         print(f"the model is at {published.url}")
 
 
+def _card(bundle: Bundle, settings: PushSettings, pin: str, checked: str) -> "ModelCard":
+    """
+    Raises:
+        UserError: the records that it is made of are not as MyBERT wrote them.
+    """
+    try:
+        return write_card(bundle, settings, pin, checked)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"manifest.json or results.json in {bundle.source} is not as MyBERT writes it ({error}): the card "
+            "cannot be made; restore it, or leave it out: --exclude results.json manifest.json"
+        ) from error
+
+
 def _pin(settings: PushSettings, bundle: Bundle) -> str:
     """What the card's examples load: a tag of this upload; the branch where no tag can be set yet."""
     if settings.create_pr or settings.pull_request:
@@ -74,11 +91,14 @@ def _verify_bundle(bundle: Bundle, classes: list[str]) -> "tuple[Expected, str]"
     expected = Expected.of(bundle.source)
     verify(str(bundle.folder), expected, classes)
     difference = verify_plain_bert(bundle.folder)
-    return expected, (
-        f"Before the upload, a process with torch and transformers alone loaded it by {len(classes)} Auto classes; "
-        "the outputs of the saved head, and those of the encoder, were the checkpoint's to the last bit. As plain "
-        f"BERT, loaded by transformers' own class, its outputs differ by {difference:.1g} at most."
+    by = f"{len(classes)} Auto classes" if len(classes) > 1 else classes[0]
+    said = (
+        f"Before the upload, a process with torch and transformers alone loaded it by {by}; "
+        "the outputs of the saved head, and those of the encoder, were the checkpoint's to the last bit."
     )
+    if difference is not None:
+        said += f" As plain BERT, loaded by transformers' own class, its outputs differ by {difference:.1g} at most."
+    return expected, said
 
 
 def _verify_upload(
@@ -123,4 +143,4 @@ def _print_notes(bundle: Bundle) -> None:
     for note in bundle.notes:
         print(note)
     if bundle.left_out:
-        print(f"left out: {', '.join(bundle.left_out[:20])}{', …' if len(bundle.left_out) > 20 else ''}")
+        print(one_line(f"left out: {', '.join(bundle.left_out)}"))

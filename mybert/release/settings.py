@@ -12,7 +12,7 @@ from mybert.common.settings import setting
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
 _REF = re.compile(r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])")  # git-check-ref-format, without what needs quoting
-_SIZE = re.compile(r"\d+(KB|MB|GB)", re.IGNORECASE)
+_SIZE = re.compile(r"[1-9]\d{0,8}(KB|MB|GB)", re.IGNORECASE)
 
 
 @dataclass

@@ -23,6 +23,12 @@ def outputs_of(model, inputs: dict) -> dict:
         return {name: value for name, value in model(**inputs).items() if isinstance(value, torch.Tensor)}
 
 
+def states_of(encoder, inputs: dict):
+    inputs = {n: x.flatten(0, -2) for n, x in inputs.items() if not n.startswith("decoder_")}  # choices in one column
+    with torch.no_grad():
+        return encoder(**inputs).last_hidden_state
+
+
 def main(job: dict) -> None:
     torch.set_num_threads(job["threads"])
     torch.manual_seed(0)  # of heads that were not saved
@@ -37,11 +43,9 @@ def main(job: dict) -> None:
         if type(model).__name__ == job["head"]:
             for index, batch in enumerate(batches):
                 found |= {f"{auto}/{index}/{name}": x for name, x in outputs_of(model, batch).items()}
-        flat = {name: x.flatten(0, -2) for name, x in batches[-1].items()}  # choices one below the other
-        with torch.no_grad():
-            encoder = model.base_model(**flat).last_hidden_state
-        if type(model.base_model).__name__ == job["base"]:  # a causal one says something else
-            found[f"{auto}/encoder"] = encoder
+        encoder = model.encoder if config.is_encoder_decoder else model.base_model
+        if type(encoder).__name__ == job["base"]:  # a causal one says something else
+            found[f"{auto}/encoder"] = states_of(encoder, batches[-1])
     save_file({name: x.contiguous() for name, x in found.items()}, job["outputs"])
     ids = []
     for trust in (True, False):

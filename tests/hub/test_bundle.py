@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM
 from mybert.common.errors import UserError
 from mybert.release.bundle import make_bundle
+from mybert.release.checks import problems_of_content
 from mybert.release.paths_and_secrets import find_paths, find_secrets, without_folders
 from mybert.release.settings import PushSettings
 
@@ -155,6 +157,96 @@ def test_a_checkpoint_of_the_run_inside_is_refused_in_one_line_and_can_be_left_o
     assert not any("checkpoint-500" in name for name in bundle(exclude=["checkpoint-*"]).files())
 
 
+def test_a_checkpoint_deeper_inside_is_no_way_around(bundle, checkpoint):
+    folder = checkpoint / "old" / "checkpoint-7"
+    folder.mkdir(parents=True)
+    (folder / "optimizer.pt").write_bytes(b"")
+    assert "old/checkpoint-7/ is a checkpoint of the training run" in refusal(bundle)
+    assert "old/checkpoint-7/optimizer.pt" in bundle(exclude=["old/checkpoint-7"]).left_out
+
+
+@pytest.mark.parametrize(
+    "make, what",
+    [
+        (lambda path: path.symlink_to("/etc/hostname"), "a link to a file outside of the folder"),
+        (lambda path: path.symlink_to("../../../../../../../../../etc/hostname"), "a link to a file outside"),
+        (lambda path: path.symlink_to("/etc"), "a link to no file"),
+        (lambda path: path.symlink_to("not-there"), "a link to no file"),
+        (lambda path: path.symlink_to("."), "a link to no file"),
+        (os.mkfifo, "neither file nor folder"),
+    ],
+)
+def test_what_is_not_a_file_of_the_folder_is_refused_and_not_followed(bundle, checkpoint, make, what):
+    make(checkpoint / "extra")
+    assert f"extra is {what}" in refusal(bundle)
+    assert bundle(exclude=["extra"]).left_out == ["extra"]
+
+
+def test_a_snapshot_in_the_cache_of_the_hub_is_made_of_links_and_can_be_published(checkpoint, tmp_path):
+    snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "0123", tmp_path / "models--a--b" / "blobs"
+    snapshot.mkdir(parents=True)
+    shutil.copytree(checkpoint, blobs)
+    for path in blobs.iterdir():
+        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+    (tmp_path / "bundle").mkdir()
+    made = make_bundle(PushSettings(str(snapshot), REPO), tmp_path / "bundle")
+    assert {path.name for path in checkpoint.iterdir()} <= made.files().keys()
+    assert not any(path.is_symlink() for path in made.files().values())
+
+
+@pytest.mark.parametrize("name", [b"line\nbreak.txt", b"back\\slash.txt", b"not-utf-8-\xff.txt", b"esc\x1b[31m.txt"])
+def test_a_name_that_not_every_system_can_store_is_refused(bundle, checkpoint, name):
+    with open(bytes(checkpoint) + b"/" + name, "w"):
+        pass
+    said = refusal(bundle)
+    assert "not every system can store" in said and said.isprintable() == ("\n" not in said)
+    assert said.count("\n") == 1 and said.encode()
+
+
+def test_names_that_are_only_unusual_travel(bundle, checkpoint):
+    (checkpoint / "ñ 数字 #1 50%?.txt").write_text("odd")
+    assert "ñ 数字 #1 50%?.txt" in bundle().files()
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_what_a_model_needs_cannot_be_left_out(bundle, name):
+    assert f"--exclude leaves out {name}" in refusal(bundle, exclude=[name])
+
+
+@pytest.mark.parametrize("name", ["results.json", "manifest.json", "generation_config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b""])
+def test_a_record_that_is_damaged_is_named(bundle, checkpoint, name, content):
+    (checkpoint / name).write_bytes(content)
+    assert f"{name} is damaged" in refusal(bundle)
+
+
+def test_a_record_that_is_left_out_is_not_told_by_another(bundle):
+    assert "provenance.json" not in bundle(exclude=["manifest.json"]).files()
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": "../x.safetensors"}}'])
+def test_an_index_that_lists_no_files_beside_it_is_refused(bundle, checkpoint, content):
+    (checkpoint / "model.safetensors.index.json").write_text(content)
+    assert "does not list the files beside it" in refusal(bundle)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"architectures": ["Mine"]}, "does not say which head"),
+        ({"architectures": "MyBertModel"}, "does not say which head"),
+        ({"auto_map": ["x"]}, "auto_map in config.json is not a table"),
+        ({"auto_map": {"AutoModel": 3}}, "auto_map in config.json is not a table"),
+        ({"vocab_size": "many"}, "config.json cannot be used .*vocab_size"),
+        ({"num_hidden_layers": -1}, "config.json cannot be used .*num_hidden_layers"),
+    ],
+)
+def test_a_configuration_that_no_model_has_is_refused(bundle, checkpoint, values, message):
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | values))
+    assert re.search(message, refusal(bundle))
+
+
 def test_all_reasons_are_given_at_once(bundle, checkpoint):
     (checkpoint / "tokenizer.json").unlink()
     (checkpoint / "optimizer.pt").write_bytes(b"")
@@ -226,17 +318,37 @@ SECRETS = [
     b"AKIAIOSFODNN7EXAMPLE",
     b"aws_secret_access_key = " + b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     b"ghp_" + b"x9" * 18,
+    b"hf_oauth_" + b"a1B2" * 9,
+    b"sk-" + b"proj-" + b"a1B2" * 12,
+    b"AIza" + b"a1B2c" * 7,
+    b"xoxb-" + b"12345-" * 5,
+    b"glpat-" + b"a1B2" * 5,
+    b"npm_" + b"a1B2" * 9,
+    b"eyJ" + b"a1B2" * 5 + b".eyJ" + b"a1B2" * 5 + b"." + b"a1B2" * 8,
+    b"https://ann:pass" + b"word1@host.example/x",
+    b'"api_' + b'key": "' + b"0a1b" * 8 + b'"',
+    b"-----BEGIN PGP PRIVATE " + b"KEY BLOCK-----",
 ]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-@pytest.mark.parametrize("name", ["notes.txt", "config_mybert.py", "picture.dat"])
-def test_a_key_is_refused_with_its_line_and_never_repeated(bundle, checkpoint, secret, name):
-    binary = b"\xff\xfe\n" if name == "picture.dat" else b"first line\n"
-    (checkpoint / name).write_bytes(binary + b"key: " + secret + b"\n")
-    said = refusal(bundle)
-    assert f"{name}:2 holds a" in said
-    assert secret.decode() not in said
+def test_a_key_is_known_in_any_file_and_never_repeated(tmp_path, secret):
+    contents = {
+        "notes.txt": b"first line\n see " + secret + b"\n",
+        "own_mybert.py": b"first line\nx = 'see " + secret + b"'\n",
+        "picture.dat": b"\0\xff\n see " + secret + b"\n",
+        "windows.txt": f"first line\nsee {secret.decode()}\n".encode("utf-16"),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    said = list(problems_of_content(tmp_path, [Path(name) for name in contents]))
+    assert [line.split(" holds a")[0] for line in said] == [f"{name}:2" for name in contents]
+    assert secret.decode() not in str(said)
+
+
+def test_a_key_is_refused(bundle, checkpoint):
+    (checkpoint / "notes.txt").write_bytes(SECRETS[0])
+    assert "notes.txt:1 holds a Hugging Face token" in refusal(bundle)
 
 
 @pytest.mark.parametrize(
@@ -249,8 +361,9 @@ def test_a_key_is_refused_with_its_line_and_never_repeated(bundle, checkpoint, s
         "file:///mnt/x/y",
     ],
 )
-def test_a_path_of_this_machine_in_a_text_of_ones_own_is_refused(bundle, checkpoint, text):
-    (checkpoint / "notes.md").write_text(f"hello\n\ntrained on {text}\n")
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_a_path_of_this_machine_in_a_text_of_ones_own_is_refused(bundle, checkpoint, text, encoding):
+    (checkpoint / "notes.md").write_bytes(f"héllo\n\ntrained on {text}\n".encode(encoding))
     assert "notes.md:3 names a path of this machine" in refusal(bundle)
 
 
