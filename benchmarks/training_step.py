@@ -160,10 +160,10 @@ class Step:
         return time.perf_counter() - begun
 
 
-def batches(lengths: torch.Tensor, finetune: bool) -> tuple[dict, dict]:
+def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
     """The same sequences padded and packed, 15 % of their tokens labelled."""
     real = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids = torch.randint(5, 30522, real.shape) * real
+    ids = torch.randint(5, vocabulary, real.shape) * real
     segments = (torch.arange(real.shape[1]) > lengths[:, None] // 2).long() * real
     padded = {"input_ids": ids, "token_type_ids": segments, "attention_mask": real.long()}
     if finetune:
