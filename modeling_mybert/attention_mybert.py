@@ -52,7 +52,7 @@ def eager_attention_forward(
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
         scores = scores + attention_mask
-    probabilities = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    probabilities = scores.softmax(-1).to(query.dtype)
     probabilities = dropped(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
 
@@ -113,7 +113,7 @@ def attend_each(
     for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (query, key, value)), strict=True):
         if dropout:
             scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
-            mixed = dropped(scores.softmax(-1, dtype=torch.float32).to(v.dtype), dropout, True) @ v
+            mixed = dropped(scores.softmax(-1).to(v.dtype), dropout, True) @ v
         else:
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))

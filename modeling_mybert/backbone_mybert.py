@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .attention_mybert import MyBertSelfAttention
@@ -15,6 +16,8 @@ from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import check_ids, check_shape
 from .padding_mybert import packed_layout, padded_layout
+
+logger = logging.get_logger(__name__)
 
 
 class MyBertPooler(nn.Module):
@@ -63,6 +66,11 @@ class MyBertModel(MyBertPreTrainedModel):
 
     def __init__(self, config: MyBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
+        if config.is_decoder:
+            logger.warning_once(
+                "the configuration says is_decoder, but this model lets each token see those after it too; "
+                "AutoModelForCausalLM (MyBertLMHeadModel) gives the causal one"
+            )
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertEncoder(config)
         self.pooler = MyBertPooler(config) if add_pooling_layer else None
@@ -179,5 +187,10 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | Non
             accumulation and data parallelism equal to one big batch.
     """
     labels = labels.flatten()
-    total = nn.functional.cross_entropy(logits.flatten(0, -2).float(), labels, reduction="sum")
+    total = nn.functional.cross_entropy(at_least_float32(logits.flatten(0, -2)), labels, reduction="sum")
     return total / ((labels != -100).sum().clamp(min=1) if count is None else count)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x`, in float32 where it is in half precision, in which sums for a loss would lose too much."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -16,6 +16,7 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     CausalLMOutputWithCrossAttentions,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
@@ -237,6 +238,7 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
             encoder_attention_mask,
             past_key_values,
             use_cache if labels is None and shift_labels is None else False,
+            return_dict=True,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -257,5 +259,8 @@ class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
             cross_attentions=outputs.cross_attentions,
         )
 
+
+# Trainer's label smoothing shifts the labels for the classes named here, and would teach all others to copy the input.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[MyBertConfig.model_type] = MyBertLMHeadModel.__name__
 
 __all__ = ["MyBertDecoder", "MyBertLMHeadModel"]

@@ -94,7 +94,9 @@ class _MaskedLMMixin:
 
     def set_output_embeddings(self, new_embeddings: nn.Linear):
         self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
+        # Untied biases are two on disk as in BERT, and one of them would be missing there if they were one tensor.
+        bias = new_embeddings.bias
+        self.cls.predictions.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
     def predict_tokens(
         self,
@@ -161,7 +163,9 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
         Returns:
             Losses and logits; one loss alone when only one kind of label is given, finite even with nothing labelled.
         """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits, mlm_loss = self.predict_tokens(
             outputs.last_hidden_state, labels, masked_lm_positions, sparse_logits, num_items_in_batch
         )
@@ -209,7 +213,9 @@ class MyBertForMaskedLM(_MaskedLMMixin, MyBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput | tuple:
         """Arguments as in `MyBertForPreTraining.forward`; returns `loss`, `logits`, `hidden_states`, `attentions`."""
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits, loss = self.predict_tokens(
             outputs.last_hidden_state, labels, masked_lm_positions, sparse_logits, num_items_in_batch
         )
@@ -245,7 +251,9 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         Returns:
             `loss`, `logits` (N, 2), `hidden_states`, `attentions`.
         """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None
         if labels is not None:

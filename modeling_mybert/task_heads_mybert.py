@@ -17,7 +17,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_float32, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import MyBertDropout
 from .input_checks_mybert import check_labels, may_read
@@ -67,7 +67,9 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         Raises:
             ValueError: the labels do not fit the problem.
         """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -89,7 +91,8 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         distance = nn.functional.mse_loss
         if problem == "multi_label_classification":
             distance = nn.functional.binary_cross_entropy_with_logits
-        total = distance(logits.float(), labels.reshape(logits.shape).float(), reduction="sum")
+        logits = at_least_float32(logits)
+        total = distance(logits, labels.reshape(logits.shape).to(logits.dtype), reduction="sum")
         return total / (labels.numel() if count is None else count)
 
 
@@ -125,7 +128,9 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         Returns:
             `loss`, `logits` (B, S, num_labels) or (1, T, num_labels), `hidden_states`, `attentions`.
         """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
@@ -170,7 +175,9 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         Raises:
             ValueError: there are more or fewer positions than sequences, or one is negative.
         """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.qa_outputs(outputs.last_hidden_state)
         cu_seq_lens = kwargs.get("cu_seq_lens_q")
         real = None if attention_mask is None or attention_mask.dim() != 2 else attention_mask.bool()
@@ -263,7 +270,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             inputs_embeds = inputs_embeds if inputs_embeds is None else inputs_embeds.flatten(0, 1)
         else:
             num_choices = _choices(cu_seq_lens.numel() - 1, num_choices, labels)
-        outputs = self.bert(*grid, inputs_embeds, **kwargs)
+        outputs = self.bert(*grid, inputs_embeds, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
         loss = None
         if labels is not None:

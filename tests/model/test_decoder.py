@@ -1,6 +1,7 @@
 """The causal model beside transformers' BERT as a decoder: same weights, same numbers, same generated ids."""
 
 import json
+import logging
 import subprocess
 import sys
 import warnings
@@ -26,6 +27,7 @@ from modeling_mybert import (
     MyBertForMaskedLM,
     MyBertLMHeadModel,
     MyBertModel,
+    backbone_mybert,
 )
 
 TINY = {
@@ -216,6 +218,35 @@ def test_dropout_in_training_draws_from_berts_distribution_and_leaves_gradients_
     error = ((deviation.square() + spread.square()) / 100).sqrt()  # of the difference between the two means
     assert ((mean - ours) / error).square().mean() < 1.5  # 1 if both draw from one distribution
     assert (spread / deviation - 1).mean().abs() < 0.1
+
+
+@pytest.mark.parametrize("attention", BACKENDS)
+@torch.no_grad()
+def test_double_precision_is_double_throughout(attention):
+    inputs = batch("right")
+    inputs["encoder_hidden_states"] = inputs["encoder_hidden_states"].double()
+    real = inputs["attention_mask"].bool()
+    expected, found = (model.double()(**inputs).logits for model in pair(attention))
+    assert (expected - found)[real].abs().max() < 1e-10
+
+
+def test_label_smoothing_by_trainer_predicts_the_next_token_as_it_does_for_bert(tmp_path):
+    arguments = TrainingArguments(output_dir=str(tmp_path), label_smoothing_factor=0.1, report_to="none", use_cpu=True)
+    inputs = batch("right")
+    inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+    expected, found = (Trainer(model, arguments).compute_loss(model, dict(inputs)) for model in pair())
+    torch.testing.assert_close(found, expected)
+
+
+def test_reading_a_causal_checkpoint_as_an_encoder_is_said(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    backbone_mybert.logger.warning_once.__func__.cache_clear()
+    pair()[1].save_pretrained(tmp_path)
+    with caplog.at_level("WARNING", logger="transformers"):
+        MyBertLMHeadModel.from_pretrained(tmp_path)
+        assert "is_decoder" not in caplog.text
+        MyBertModel.from_pretrained(tmp_path)
+    assert "AutoModelForCausalLM" in caplog.text
 
 
 @torch.no_grad()

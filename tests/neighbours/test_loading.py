@@ -70,6 +70,18 @@ def test_a_resized_vocabulary_keeps_the_old_words_and_the_ties(pretrained, model
         assert torch.equal(again.eval()(IDS)[0], after)
 
 
+def test_an_untied_bias_of_a_resized_vocabulary_is_saved_and_read_again(bert_folders, tmp_path):
+    model = MyBertForMaskedLM.from_pretrained(bert_folders("MyBertForMaskedLM"), tie_word_embeddings=False).eval()
+    model.resize_token_embeddings(9000)
+    with torch.no_grad():
+        model.get_output_embeddings().bias.normal_()
+        expected = model(IDS).logits
+        model.save_pretrained(tmp_path)
+        again, report = MyBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+        assert not report["missing_keys"]
+        assert torch.equal(again.eval()(IDS).logits, expected)
+
+
 def tied(model) -> bool:
     head = model.cls.predictions
     size = model.config.vocab_size
