@@ -70,7 +70,9 @@ print(tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20)))""",
             "AutoModelForSeq2SeqLM",
             "",
             """inputs = tokenizer("Open the file.", return_tensors="pt", return_token_type_ids=False)
-print(tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20), skip_special_tokens=True))""",
+start = model.config.decoder_start_token_id
+written = model.generate(**inputs, decoder_start_token_id=start, max_new_tokens=20)
+print(tokenizer.batch_decode(written, skip_special_tokens=True))""",
         )
     ],
     "MyBertForMultipleChoice": [

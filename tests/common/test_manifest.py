@@ -8,6 +8,8 @@ import sys
 import time
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, read_manifest, refuse_existing, staged_folder, write_manifest
@@ -132,3 +134,15 @@ def test_a_manifest_is_read_back_and_a_damaged_one_is_named(tmp_path):
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("mask, mode", [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_weights_are_for_whom_the_umask_says_though_safetensors_writes_for_the_owner_alone(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
+        (tmp_path / "model.safetensors").chmod(0o600)
+        write_manifest(tmp_path, "pretrain", settings={}, inputs={}, counts={})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == mode

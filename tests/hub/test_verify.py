@@ -1,9 +1,13 @@
 """A model that a stranger would not get as it was meant is found out, before the upload and after it."""
 
+from pathlib import Path
+
 import pytest
 from hub_protocol import MAIN, File
 from hub_server import REPO
+from transformers import AutoTokenizer
 
+from modeling_mybert import MyBertEncoderDecoderModel, MyBertLMHeadModel
 from mybert.common.errors import UserError
 from mybert.release.bundle import make_bundle
 from mybert.release.card import write_card
@@ -17,6 +21,40 @@ CLASSES = ["AutoModel", "AutoModelForPreTraining"]
 @pytest.fixture
 def expected(checkpoint) -> Expected:
     return Expected.of(checkpoint)
+
+
+@pytest.fixture
+def causal(checkpoint) -> Path:
+    model = MyBertLMHeadModel.from_pretrained(checkpoint, is_decoder=True)
+    model.save_pretrained(checkpoint)
+    return checkpoint
+
+
+@pytest.fixture
+def pair(checkpoint) -> Path:
+    """An encoder and a decoder of which nothing but the encoder is trained."""
+    folder, tokenizer = checkpoint.parent / "pair", AutoTokenizer.from_pretrained(checkpoint)
+    model = MyBertEncoderDecoderModel.from_encoder_decoder_pretrained(checkpoint, checkpoint)
+    model.config.decoder_start_token_id, model.config.pad_token_id = tokenizer.cls_token_id, tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_causal_head_is_compared_by_its_own_class(causal):
+    verify(str(causal), Expected.of(causal), ["AutoModelForCausalLM"])
+    assert verify_plain_bert(causal) < 1e-5
+
+
+def test_a_pair_of_encoder_and_decoder_is_bundled_and_compared(pair, tmp_path):
+    (tmp_path / "bundle").mkdir()
+    bundle = make_bundle(PushSettings(str(pair), REPO), tmp_path / "bundle")
+    verify(str(bundle.folder), Expected.of(pair), ["AutoModelForSeq2SeqLM"])
+    assert verify_plain_bert(bundle.folder) is None, "transformers has no BERT of that kind"
+    (pair / "decoder_mybert.py").unlink()
+    (tmp_path / "again").mkdir()
+    with pytest.raises(UserError, match="save it by MyBertEncoderDecoderModel"):
+        make_bundle(PushSettings(str(pair), REPO), tmp_path / "again")
 
 
 def test_code_that_needs_this_project_is_found_out(checkpoint, expected):
