@@ -17,6 +17,7 @@ from huggingface_hub.errors import (
 )
 
 from mybert.common.errors import UserError
+from mybert.release.escaping import one_line
 
 _AGAIN = "run the same command again: what has arrived is not sent twice"
 
@@ -82,7 +83,7 @@ def _message(error: BaseException, repo_id: str, state: str) -> str | None:
 
 
 def _of_status(error: HfHubHTTPError, repo_id: str) -> str:
-    status, said = error.response.status_code, " ".join((error.server_message or "").split())[:200]
+    status, said = error.response.status_code, one_line(error.server_message or "")
     if isinstance(error, RepositoryNotFoundError) and get_token() is None:
         return "you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN"
     if status == 401:

@@ -55,8 +55,11 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
             connection was lost. The repository is as it was then.
     """
     api, repo_id = HfApi(library_name="mybert"), settings.repo_id
-    if get_token() is None:
+    token = get_token()
+    if token is None:
         raise UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
+    if not (token.isascii() and token.isprintable()):
+        raise UserError("the token has letters that no token has: run `hf auth login` again, or set HF_TOKEN anew")
     with explained(repo_id, "nothing was sent"):
         info = _repository(api, settings)
         head = _branch(api, settings, info.sha)

@@ -128,6 +128,41 @@ def test_a_token_that_has_expired_or_may_not_write_is_named(
     finishes(hub, send, old)
 
 
+def test_a_token_that_is_none_is_named_before_anything_is_asked(hub, client, send, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_数字")
+    with pytest.raises(UserError, match="letters that no token has") as caught:
+        send()
+    assert hub.requests == [] and "数字" not in str(caught.value)
+
+
+def test_where_nobody_answers_the_push_ends_with_one_line(client, send, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"connection to the Hub was lost.*nothing was sent"):
+        send()
+
+
+def test_what_is_not_the_hub_but_answers_for_it_is_named(hub, client, send):
+    hub.fail("GET", r"/api/models/", status=200, body=b"<html>Please log in to this network</html>", times=9)
+    with pytest.raises(UserError, match=r"gives no JSON.*nothing was sent"):
+        send()
+
+
+def test_what_the_hub_says_cannot_paint_the_terminal(hub, client, send, old, changed):
+    hub.fail("POST", COMMIT, status=402, body={"error": "\x1b[31mstorage quota\nexceeded\x07"})
+    refused(hub, send, old, r"the Hub refused the upload \(402: \[31mstorage quota exceeded\)")
+
+
+def test_a_file_that_cannot_be_read_is_named(client, send, monkeypatch):
+    import mybert.release.bundle as bundle
+
+    def copyfile(source, target):
+        raise PermissionError(13, "Permission denied", str(source))
+
+    monkeypatch.setattr(bundle.shutil, "copyfile", copyfile)
+    with pytest.raises(UserError, match=r"cannot be read or written \(Permission denied\)"):
+        send()
+
+
 def test_a_token_that_expires_before_the_commit_leaves_the_old_state(hub, client, send, old, changed):
     hub.fail("POST", COMMIT, status=401)
     refused(hub, send, old, "401")
