@@ -24,6 +24,9 @@ from .padding_mybert import RaggedLayout
 
 logger = logging.get_logger(__name__)
 
+# Scores of a sequence, on average; below, attending to one after the other costs more in calls than in padding.
+_WORTH_ALONE = 20_000
+
 # The second is what transformers puts in place of the first where only the `kernels` package is installed.
 _FLASH_WITH_DROPOUT = ("flash_attention_2", "kernels-community/flash-attn2")
 
@@ -191,7 +194,8 @@ class MyBertSelfAttention(nn.Module):
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = able_backend(backend, query, layout, dropout)
         if backend == "sdpa" and layout.is_ragged and query.device.type == "cpu" and may_read(query, self.training):
-            if layout.lengths is not None:
+            heads, squares = query.shape[1], sum(length**2 for length in layout.lengths)
+            if heads * squares >= _WORTH_ALONE * len(layout.lengths):
                 return attend_each(query, key, value, layout.lengths, self.scaling, dropout).flatten(1), None
             backend = "eager" if dropout else backend  # sdpa with dropout is not fused there, and its dropout is slow
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)

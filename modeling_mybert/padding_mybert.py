@@ -15,8 +15,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from .input_checks_mybert import may_read
 
-_WORTH_ALONE = 32  # tokens; below, calls cost more than padding (measured on two cores)
-
 
 @dataclass
 class RaggedLayout:
@@ -87,10 +85,9 @@ class RaggedLayout:
         return self._block_mask
 
     @cached_property
-    def lengths(self) -> list[int] | None:
-        """The sequences' lengths, where they are long enough (on average) to be attended to one by one; else None."""
-        ends = self.cu_seq_lens.tolist()
-        return [end - start for start, end in pairwise(ends)] if ends[-1] >= _WORTH_ALONE * self.grid[0] else None
+    def lengths(self) -> list[int]:
+        """The N sequences' lengths; read once a batch, which elsewhere than on the CPU costs a synchronisation."""
+        return [end - start for start, end in pairwise(self.cu_seq_lens.tolist())]
 
     @property
     def positions(self) -> Tensor:
