@@ -53,7 +53,7 @@ class QuickstartSettings:
     """Where the quickstart leaves its folders, and the seed of every random choice in it."""
 
     output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
-    steps: int = setting(2500, "Optimizer steps of pretraining, at least 1.")
+    steps: int = setting(2200, "Optimizer steps of pretraining, at least 1.")
     seed: int = setting(0, "Seed of examples, weights, masks and order.")
     overwrite: bool = setting(False, "Replace what an earlier quickstart left there.")
 
@@ -105,7 +105,7 @@ def quickstart(settings: QuickstartSettings) -> Path:
         output_dir=model,
         max_steps=settings.steps,
         per_device_train_batch_size=32,
-        learning_rate=2e-3,
+        learning_rate=2.5e-3,
         warmup_steps=0.1,
         logging_steps=100,
         eval_strategy="steps",
