@@ -91,7 +91,10 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     if known:
         write_json(folder / PROVENANCE, without_folders(known))
     else:
-        bundle.notes.append("no manifest leads to the training text: the card says nothing of it")
+        bundle.notes.append(
+            "no manifest leads to the training text from here and the card says nothing of it: is this the "
+            "folder that training was started in?"
+        )
     _refuse(source, list(problems_of_content(folder, [path.relative_to(folder) for path in bundle.files().values()])))
     return bundle
 

@@ -2,7 +2,6 @@
 
 import resource
 import tempfile
-from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -218,9 +217,13 @@ def test_a_checkpoint_that_is_written_to_while_it_is_read_is_refused(hub, client
     refused(hub, send, old, "changed while it was read")
 
 
-def test_a_file_of_the_bundle_that_changes_on_the_way_does_not_get_in(hub, client, send, old, changed):
+def test_a_file_of_the_bundle_that_changes_on_the_way_does_not_get_in(
+    hub, client, send, old, changed, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other pushes may be going on in the common one
+
     def write():
-        (folder,) = Path(tempfile.gettempdir()).glob("mybert-push-*/bundle")
+        (folder,) = tmp_path.glob("mybert-push-*/bundle")
         data = bytearray((folder / "model.safetensors").read_bytes())
         data[-1] ^= 1
         (folder / "model.safetensors").write_bytes(data)
