@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,18 @@ _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy
 
 
 @contextlib.contextmanager
-def staged_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def staged_folder(
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    stage: Path | None = None,
+    keep: Callable[[Path], bool] = lambda stage: False,
+) -> Iterator[Path]:
     """Yields a new folder beside `path` that takes its name when the block ends well, and vanishes when it does not.
+
+    Args:
+        stage: what an earlier run has left, used in place of a new folder.
+        keep: whether the folder stays when the block does not end well.
 
     Raises:
         UserError: `path` exists and `overwrite` is off, or the disk is full.
@@ -39,15 +49,17 @@ def staged_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _name_leftovers(path)
-    stage = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-    stage.chmod(0o755)
+    if stage is None:
+        _name_leftovers(path)
+        stage = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+        stage.chmod(0o755)
     try:
         with explain_full_disk(path):
             yield stage
         replace_folder(stage, path)
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        if not keep(stage):
+            shutil.rmtree(stage, ignore_errors=True)
 
 
 def _name_leftovers(path: Path) -> None:

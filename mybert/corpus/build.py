@@ -1,37 +1,28 @@
 """`mybert corpus`: documents → pretraining examples on disk."""
 
-import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
-import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import datasets
 import numpy as np
-import pyarrow as pa
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, refuse_existing, staged_folder, write_manifest
+from mybert.common.manifest import fingerprint, refuse_existing, write_manifest
 from mybert.common.settings import parse_settings
-from mybert.corpus.blocks import block_to_examples, example_schema
-from mybert.corpus.documents import (
-    StoredDocuments,
-    even_order,
-    group_in_blocks,
-    held_out,
-    read_stored,
-    store_documents,
-)
+from mybert.corpus.disk_budget import expect_room, require_room
+from mybert.corpus.documents import StoredDocuments, held_out, open_stored, read_stored, store_documents
+from mybert.corpus.engines import run_tasks
 from mybert.corpus.report import print_report, summarize
+from mybert.corpus.selection import select_documents
 from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.shards import Shard, make_shard, plain, plan_shards, save_shards
 from mybert.corpus.sources import Source, find_sources, read_documents
-from mybert.corpus.wordpiece import load_plain_tokenizer, load_wordpiece
+from mybert.corpus.wordpiece import load_wordpiece, plain_tokenizer
+from mybert.corpus.work_folder import describe_job, work_folder
 
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 500
 _MOST_UNKNOWN = 0.5
@@ -50,47 +41,34 @@ def build_corpus(settings: CorpusSettings) -> Path:
     Returns:
         The folder: a `datasets` data set of the training examples, `validation/` with those of held-out documents (if
         any), `tokenizer/` and `manifest.json`. The same settings and inputs give the same bytes, the manifest's times
-        apart, for any number of processes.
+        apart, for any number of processes, either engine, and however often the build was interrupted and resumed.
 
     Raises:
-        UserError: the output exists, an input, its text or the tokenizer cannot be used, or the disk is full.
+        UserError: the output exists, an input, its text or the tokenizer cannot be used, or the disk is too small.
     """
     began = time.monotonic()
     refuse_existing(settings.output, overwrite=settings.overwrite)
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
-    skipped: Counter = Counter()
-    with staged_folder(settings.output, overwrite=settings.overwrite) as folder:
-        scratch = folder / ".scratch"
-        scratch.mkdir()
+    expect_room(sources, plain_tokenizer(tokenizer), settings)
+    with work_folder(settings, describe_job(settings, sources, tokenizer)) as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
-        documents = read_documents(
-            settings.inputs,
-            text_column=settings.text_column,
-            errors=settings.errors,
-            document_per_file=settings.document_per_file,
-            skipped=skipped,
-        )
-        stored = store_documents(documents, scratch / "documents.arrow", settings)
-        validation, training = held_out(stored, settings)
-        _check_fit(stored.path, training, folder / "tokenizer", settings.tokenizer)
-        blocks = _blocks(stored, "validation", validation, 1)
-        held = len(blocks)
-        blocks += _blocks(stored, "training", training, settings.dupe_factor)
-        examples, counts = _map_blocks(blocks, stored.path, folder, settings)
-        first = sum(count["examples"] for count in counts[:held])
-        parts = {"training": examples.select(range(first, len(examples)))}
-        if first == len(examples):
+        stored = open_stored(scratch) or _store(scratch, settings)
+        chosen = select_documents(stored, settings)
+        shards = _plan(stored, chosen.documents, folder / "tokenizer", settings)
+        parts = _make_shards(shards, scratch, folder / "tokenizer", settings)
+        if not any(record["counts"]["examples"] for record in parts["training"]):
             raise UserError(
-                f"no example can be made of these {len(training)} documents: they hold no tokens or, for --negatives "
-                "same-document, no second sentence"
+                f"no example can be made of these {len(chosen.documents)} documents: they hold no tokens or, for "
+                "--negatives same-document, no second sentence"
             )
         identity = _identity(settings, stored, folder / "tokenizer")
-        _save(parts["training"], folder, f"{identity} training")
-        if first:
-            parts["validation"] = examples.select(range(first))
-            _save(parts["validation"], folder / "validation", f"{identity} validation")
-        facts = summarize(parts, counts, stored.counts | {"documents_held_out": len(validation)}, skipped)
+        held = sum(shard.documents for shard in shards if shard.part == "validation")
+        for part in parts:
+            target = folder if part == "training" else folder / part
+            paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
+            save_shards(paths, target, f"{identity} {part}")
+        facts = summarize(parts, stored.counts | chosen.counts | {"documents_held_out": held}, stored.skipped)
         shutil.rmtree(scratch)
         write_manifest(
             folder,
@@ -104,89 +82,52 @@ def build_corpus(settings: CorpusSettings) -> Path:
     return Path(settings.output)
 
 
-def _blocks(stored: StoredDocuments, part: str, order: np.ndarray, dupes: int) -> list[dict]:
-    """Rows for `_make_examples`, in an order of which any stretch means about as much work as another as long."""
-    lengths = stored.lengths[order]
-    blocks = [
-        {"key": f"{part}-{number}", "documents": order[start:end], "dupes": dupes}
-        for number, (start, end) in enumerate(group_in_blocks(lengths))
-    ]
-    return [blocks[i] for i in even_order([int(stored.lengths[block["documents"]].sum()) for block in blocks])]
+def _store(scratch: Path, settings: CorpusSettings) -> StoredDocuments:
+    skipped: Counter = Counter()
+    documents = read_documents(
+        settings.inputs,
+        text_column=settings.text_column,
+        errors=settings.errors,
+        document_per_file=settings.document_per_file,
+        skipped=skipped,
+    )
+    return store_documents(documents, scratch, settings, skipped)
 
 
-def _map_blocks(blocks: list[dict], path: Path, folder: Path, settings: CorpusSettings):
-    """
-    Returns:
-        examples: of all blocks, in their order.
-        counts: for each block what `block_to_examples` counted.
-    """
-    scratch = path.parent
-    processes = min(settings.num_proc or os.cpu_count() or 1, len(blocks))
-    features = datasets.Features.from_arrow_schema(example_schema(settings.nsp))
-    rows = datasets.Dataset.from_list(blocks)
-    with _one_thread_a_process(), _interrupts_as_such():
-        examples = rows.map(
-            functools.partial(_make_examples, path=str(path), tokenizer=str(folder / "tokenizer"), settings=settings),
-            batched=True,
-            batch_size=1,
-            remove_columns=rows.column_names,
-            features=features,
-            num_proc=processes if processes > 1 else None,
-            cache_file_name=str(scratch / "examples.arrow"),
-            new_fingerprint="0" * 16,
-            desc="examples",
-        )
-    counts = [json.loads((scratch / f"{block['key']}.json").read_text()) for block in blocks]
-    return examples, counts
+def _plan(stored: StoredDocuments, chosen: np.ndarray, tokenizer: Path, settings: CorpusSettings) -> list[Shard]:
+    """The work to be done; which documents a part has, and in which order, is left beside them."""
+    identities = stored.identities[chosen]
+    validation, training = held_out(identities, settings)
+    _check_fit(stored.folder, chosen[training], tokenizer, settings.tokenizer)
+    require_room(stored, chosen, plain(str(tokenizer)), settings)
+    shards = []
+    for part, order, dupes in (("validation", validation, 1), ("training", training, settings.dupe_factor)):
+        np.save(stored.folder / f"{part}.npy", np.stack([chosen[order], identities[order]]))
+        shards += plan_shards(part, stored.lengths[chosen[order]], dupes)
+    return shards
 
 
-def _make_examples(rows: dict, *, path: str, tokenizer: str, settings: CorpusSettings) -> pa.Table:
-    """One block; what was counted is left beside the documents."""
-    (key,), (documents,), (dupes,) = rows["key"], rows["documents"], rows["dupes"]
-    texts, identities = read_stored(path, documents)
-    table, counts = block_to_examples(texts, identities, _plain_tokenizer(tokenizer), settings, key, dupes)
-    Path(path).with_name(f"{key}.json").write_text(json.dumps(counts))
-    return table
+def _make_shards(shards: list[Shard], scratch: Path, tokenizer: Path, settings: CorpusSettings) -> dict:
+    """Records of the shards, by part."""
+    make = functools.partial(make_shard, folder=str(scratch), tokenizer=str(tokenizer), settings=settings)
+    records = run_tasks(make, shards, settings, "examples")
+    parts: dict[str, list[dict]] = {"training": []}
+    for shard, record in zip(shards, records, strict=True):
+        parts.setdefault(shard.part, []).append(record)
+    return parts
 
 
-_plain_tokenizer = functools.cache(load_plain_tokenizer)
-
-
-@contextlib.contextmanager
-def _one_thread_a_process() -> Iterator[None]:
-    """The tokenizers library starts a thread a core, in each process, unless told otherwise."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    try:
-        yield
-    finally:
-        os.environ.pop("TOKENIZERS_PARALLELISM")
-        if before is not None:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
-
-
-@contextlib.contextmanager
-def _interrupts_as_such() -> Iterator[None]:
-    """When interrupted, the datasets library waits a moment for its processes and fails at that instead."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error
-        raise
-
-
-def _check_fit(path: Path, documents: np.ndarray, tokenizer: Path, name: str) -> None:
+def _check_fit(folder: Path, documents: np.ndarray, tokenizer: Path, name: str) -> None:
     """
     Raises:
         UserError: most of what the tokenizer finds in the first documents is unknown to it.
     """
-    texts, _ = read_stored(str(path), documents[:_SAMPLE_DOCUMENTS])
-    plain = _plain_tokenizer(str(tokenizer))  # loaded here, it is there already in the processes forked later
+    texts = read_stored(folder, documents[:_SAMPLE_DOCUMENTS])
+    known = plain(str(tokenizer))  # loaded here, it is there already in the processes forked later
     sample = [text[:_SAMPLE_CHARACTERS] for text in texts]
-    found = [encoding.ids for encoding in plain.backend.encode_batch_fast(sample, add_special_tokens=False)]
+    found = [encoding.ids for encoding in known.backend.encode_batch_fast(sample, add_special_tokens=False)]
     total = sum(map(len, found))
-    unknown = sum(ids.count(plain.unk_id) for ids in found)
+    unknown = sum(ids.count(known.unk_id) for ids in found)
     if unknown > _MOST_UNKNOWN * total:
         raise UserError(
             f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are "
@@ -196,15 +137,10 @@ def _check_fit(path: Path, documents: np.ndarray, tokenizer: Path, name: str) ->
 
 def _identity(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
     """Everything that the examples are a function of."""
-    without = {"inputs", "tokenizer", "output", "overwrite", "num_proc"}
+    without = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name not in without}
+    chosen = {name: value for name, value in chosen.items() if value not in (None, [])}  # as if the option were new
     return json.dumps([chosen, stored.sha256, fingerprint(tokenizer)], sort_keys=True)
-
-
-def _save(examples: datasets.Dataset, folder: Path, identity: str) -> None:
-    """Writes a data set; its fingerprint, random otherwise, becomes a function of `identity`."""
-    examples._fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    examples.save_to_disk(str(folder))
 
 
 def _inputs(sources: list[Source], stored: StoredDocuments, settings: CorpusSettings, folder: Path) -> dict:

@@ -1,26 +1,30 @@
-"""Stage 1: documents are streamed into one Arrow file, counted, held out, ordered and grouped into blocks."""
+"""Stage 1: documents are streamed into one file, counted, held out, ordered and grouped into blocks.
+
+What stays in memory is some 100 bytes a document, never their text.
+"""
 
 import functools
 import hashlib
-from bisect import bisect_left, bisect_right
+import json
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
+from mybert.common.manifest import write_json
 from mybert.corpus.pairs import ONE_DOCUMENT
 from mybert.corpus.sentences import cut_document, one_per_line, sentence_splitter
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.sources import Document
 
-SCHEMA = pa.schema({"text": pa.large_string(), "identity": pa.int64()})
-_CHARACTERS_A_WRITE = 1 << 22
+_CHARACTERS_A_TASK = 1 << 22
+_TEXTS, _FACTS = "documents.utf8", "documents.json"
 # A block has at least so many documents, for a random segment to be drawn from, and so many characters ...
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 64, 1 << 18
 # ... unless its documents are whole books: then memory is the limit.
@@ -29,107 +33,126 @@ _BLOCK_MOST_CHARACTERS, _BLOCK_FEWEST_DOCUMENTS = 1 << 25, 8
 
 @dataclass(frozen=True)
 class StoredDocuments:
-    """Documents in an Arrow file.
+    """Documents on disk.
 
     Attributes:
-        path: of the file, one record batch for about 4 MB; see SCHEMA.
+        folder: holds their text, end to end as UTF-8, where each begins, and what follows here.
         lengths: (documents,) characters of each.
         identities: (documents,) equal for equal texts.
-        counts: `documents_read`, `documents_empty`, `documents_duplicate`, `documents`, `characters`.
-        sha256: over the texts read, in order.
+        size: of all texts in bytes.
+        counts: `documents_read`, `documents_empty`.
+        skipped: what reading left out, by reason.
+        sha256: over the texts, in order.
     """
 
-    path: Path
+    folder: Path
     lengths: np.ndarray
     identities: np.ndarray
+    size: int
     counts: Counter
+    skipped: Counter
     sha256: str
 
 
-def store_documents(documents: Iterable[Document], path: Path, settings: CorpusSettings) -> StoredDocuments:
-    """Writes the documents that hold text to `path`, without those that repeat another when `deduplicate` is on.
+def store_documents(
+    documents: Iterable[Document], folder: Path, settings: CorpusSettings, skipped: Counter
+) -> StoredDocuments:
+    """Writes the documents that hold text to `folder`.
+
+    Args:
+        skipped: of `read_documents`.
 
     Raises:
         UserError: none holds text.
     """
-    counts = Counter(documents_read=0, documents_empty=0, documents_duplicate=0)
-    lengths, identities = [], []
+    counts = Counter(documents_read=0, documents_empty=0)
+    offsets, lengths, identities = array("q", [0]), array("q"), array("q")
     whole = hashlib.sha256()
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        texts, begun = [], 0
-
-        def write() -> None:
-            columns = [
-                pa.array(texts, pa.large_string()),
-                pa.array(identities[len(lengths) - len(texts) :], pa.int64()),
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
-            texts.clear()
-
-        for text, identity in _wanted(documents, settings, counts, whole):
-            texts.append(text)
+    with open(folder / _TEXTS, "wb") as file:
+        for text in _texts(documents, settings, counts):
+            content = text.encode()
+            digest = hashlib.blake2b(content, digest_size=8).digest()
+            whole.update(digest)
+            file.write(content)
+            offsets.append(offsets[-1] + len(content))
             lengths.append(len(text))
-            identities.append(identity)
-            begun += len(text)
-            if begun >= _CHARACTERS_A_WRITE:
-                write()
-                begun = 0
-        if texts:
-            write()
+            identities.append(int.from_bytes(digest, "little", signed=True))
     if not lengths:
         raise UserError(
             f"no document holds text ({counts['documents_read']} read); look at the inputs and --text-column"
         )
-    counts.update(documents=len(lengths), characters=sum(lengths))
-    return StoredDocuments(path, np.array(lengths), np.array(identities), counts, whole.hexdigest())
+    for name, values in (("offsets", offsets), ("lengths", lengths), ("identities", identities)):
+        np.save(folder / f"{name}.npy", np.frombuffer(values, dtype=np.int64))
+    write_json(folder / _FACTS, {"counts": counts, "skipped": skipped, "sha256": whole.hexdigest()})
+    return open_stored(folder)
 
 
-def _wanted(documents, settings: CorpusSettings, counts: Counter, whole) -> Iterator[tuple[str, int]]:
+def open_stored(folder: Path) -> StoredDocuments | None:
+    """What `store_documents` has left in `folder`; None if it did not get to its end."""
+    if not (folder / _FACTS).is_file():
+        return None
+    facts = json.loads((folder / _FACTS).read_text())
+    lengths, identities = np.load(folder / "lengths.npy"), np.load(folder / "identities.npy")
+    size = (folder / _TEXTS).stat().st_size
+    counts, skipped = Counter(facts["counts"]), Counter(facts["skipped"])
+    return StoredDocuments(folder, lengths, identities, size, counts, skipped, facts["sha256"])
+
+
+def _texts(documents, settings: CorpusSettings, counts: Counter) -> Iterator[str]:
     split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
-    seen = set()
     for document in tqdm(documents, desc="reading", unit=" documents", unit_scale=True, mininterval=0.5):
         parts = [document.text]
         if settings.split_documents > 1:
             parts = cut_document(document.text, settings.split_documents, split)
         counts["documents_read"] += 1
-        for text in parts or [""]:
-            text = text.strip()
-            if not text:
+        for part in parts or [""]:
+            if text := part.strip():
+                yield text
+            else:
                 counts["documents_empty"] += 1
-                continue
-            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-            whole.update(digest)
-            repeated = digest in seen
-            seen.add(digest)
-            counts["documents_duplicate"] += repeated
-            if not (repeated and settings.deduplicate):
-                yield text, int.from_bytes(digest, "little", signed=True)
 
 
-def read_stored(path: str, documents: Iterable[int]) -> tuple[list[str], list[int]]:
-    """Texts and identities of some of the documents that `store_documents` has written."""
-    batches, ends = _open_stored(path)
-    texts, identities = [], []
-    for document in documents:
-        batch = bisect_right(ends, document)
-        row = document - (ends[batch - 1] if batch else 0)
-        texts.append(batches[batch].column(0)[row].as_py())
-        identities.append(batches[batch].column(1)[row].as_py())
-    return texts, identities
+def read_stored(folder: str | Path, documents: Iterable[int]) -> list[str]:
+    """Texts of some of the documents that `store_documents` has written.
+
+    They are read, not mapped: pages of a mapped file count as memory of the process that has touched them.
+    """
+    offsets = _open_offsets(str(folder))
+    texts = []
+    with open(Path(folder) / _TEXTS, "rb", buffering=0) as file:
+        for document in documents:
+            begin, end = int(offsets[document]), int(offsets[document + 1])
+            file.seek(begin)
+            content = file.read(end - begin)
+            while len(content) < end - begin:  # one read gives 2 GB at most
+                content += file.read(end - begin - len(content))
+            texts.append(content.decode())
+    return texts
 
 
 @functools.lru_cache(maxsize=1)
-def _open_stored(path: str) -> tuple[list[pa.RecordBatch], list[int]]:
-    reader = pa.ipc.open_file(pa.memory_map(path))
-    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    return batches, list(accumulate(batch.num_rows for batch in batches))
+def _open_offsets(folder: str) -> np.ndarray:
+    return np.load(Path(folder) / "offsets.npy", mmap_mode="r")
 
 
-def held_out(stored: StoredDocuments, settings: CorpusSettings) -> tuple[np.ndarray, np.ndarray]:
+def in_tasks(rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """`rows` in stretches of about 4 million characters.
+
+    Args:
+        lengths: (rows,) characters that each means.
+    """
+    ends = np.flatnonzero(np.diff(np.cumsum(lengths) // _CHARACTERS_A_TASK)) + 1
+    return np.split(rows, ends)
+
+
+def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarray, np.ndarray]:
     """Which documents are for validation and which for training, each in a random order.
 
     Equal documents stay on one side. Where a wrong next segment needs a second document, at least two of different
     text are held out, and none if there are fewer than four.
+
+    Args:
+        identities: (documents,) equal for equal texts.
 
     Returns:
         validation, training: indices of documents.
@@ -137,12 +160,12 @@ def held_out(stored: StoredDocuments, settings: CorpusSettings) -> tuple[np.ndar
     Raises:
         UserError: there are no two distinct documents, though pairs need them.
     """
-    distinct, inverse = np.unique(stored.identities, return_inverse=True)
+    distinct, inverse = np.unique(identities, return_inverse=True)
     needed = 2 if settings.nsp and settings.negatives == "other-document" else 1
     if len(distinct) < needed:
         raise UserError(ONE_DOCUMENT)
-    rng = np.random.default_rng([settings.seed, len(stored.lengths)])
-    order = rng.permutation(len(stored.lengths))
+    rng = np.random.default_rng([settings.seed, len(identities)])
+    order = rng.permutation(len(identities))
     rank = np.empty(len(distinct), dtype=np.int64)  # texts in the order of their first document
     firsts = order[np.sort(np.unique(inverse[order], return_index=True)[1])]
     rank[inverse[firsts]] = np.arange(len(distinct))
@@ -159,19 +182,17 @@ def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
     Args:
         lengths: (documents,) characters of each.
     """
-    blocks, start, characters = [], 0, 0
-    for end, length in enumerate(lengths.tolist(), 1):
-        characters += length
-        documents = end - start
-        if (documents >= _BLOCK_DOCUMENTS and characters >= _BLOCK_CHARACTERS) or (
-            documents >= _BLOCK_FEWEST_DOCUMENTS and characters >= _BLOCK_MOST_CHARACTERS
-        ):
-            blocks.append((start, end))
-            start, characters = end, 0
-    if start < len(lengths):
-        if blocks and len(lengths) - start < _BLOCK_DOCUMENTS:
-            start = blocks.pop()[0]
-        blocks.append((start, len(lengths)))
+    sums = np.concatenate([[0], np.cumsum(lengths)])
+    blocks, start = [], 0
+    while start < len(lengths):
+        full, huge = np.searchsorted(sums, sums[start] + [_BLOCK_CHARACTERS, _BLOCK_MOST_CHARACTERS])
+        end = min(max(start + _BLOCK_DOCUMENTS, full), max(start + _BLOCK_FEWEST_DOCUMENTS, huge))
+        if end > len(lengths):
+            if blocks and len(lengths) - start < _BLOCK_DOCUMENTS:
+                start = blocks.pop()[0]
+            end = len(lengths)
+        blocks.append((start, int(end)))
+        start = int(end)
     return blocks
 
 

@@ -58,6 +58,13 @@ class _ZstdStream(io.RawIOBase):
         return count
 
 
+def decompressed(file: BinaryIO, name: str) -> BinaryIO:
+    """The bytes that `file`, whose name says how it is compressed, stands for."""
+    if name.endswith(".gz"):
+        return gzip.GzipFile(fileobj=file)
+    return io.BufferedReader(_ZstdStream(file), _CHUNK) if name.endswith(".zst") else file
+
+
 @contextlib.contextmanager
 def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
     """Opens a file, or standard input for `-`, as UTF-8 text.
@@ -74,10 +81,7 @@ def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
     try:
         with contextlib.ExitStack() as stack:
             file = sys.stdin.buffer if name == STDIN else stack.enter_context(open(name, "rb"))
-            if name.endswith(".gz"):
-                file = gzip.GzipFile(fileobj=file)
-            elif name.endswith(".zst"):
-                file = io.BufferedReader(_ZstdStream(file), _CHUNK)
+            file = decompressed(file, name)
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
             try:
                 yield text

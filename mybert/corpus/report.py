@@ -1,25 +1,43 @@
 """What is said about a corpus: in its manifest and at the end of the command."""
 
 from collections import Counter
-from collections.abc import Sequence
+from itertools import chain
 
-import datasets
 import numpy as np
+import pyarrow as pa
 
 from mybert.common.table import print_table
 
 _PERCENTILES = (0, 10, 50, 90, 100)
 
 
-def summarize(
-    parts: dict[str, datasets.Dataset], block_counts: Sequence[dict], documents: Counter, skipped: Counter
-) -> dict:
+def measure(examples: pa.Table) -> tuple[Counter, Counter]:
+    """What `summarize` adds up.
+
+    Returns:
+        lengths: examples of each length, the length as a string.
+        sums: `share_of_b`: of the tokens that are not special those in segment B; `random_next`: examples with a
+            random B; `pairs`: examples that have a label.
+    """
+    types = examples.column("token_type_ids").combine_chunks()
+    offsets = types.offsets.to_numpy().astype(np.int64)
+    values = np.concatenate([[0], types.values.to_numpy().cumsum(dtype=np.int64)])
+    of_b = values[offsets[1:]] - values[offsets[:-1]]
+    lengths = np.diff(offsets)
+    sums = Counter(share_of_b=float((np.maximum(of_b - 1, 0) / np.maximum(lengths - 3, 1)).sum()))
+    if "next_sentence_label" in examples.column_names:
+        sums["random_next"] = int(examples.column("next_sentence_label").to_numpy().sum())
+        sums["pairs"] = len(lengths)
+    found = np.bincount(lengths)
+    return Counter({str(length): int(found[length]) for length in found.nonzero()[0]}), sums
+
+
+def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter) -> dict:
     """Counts and statistics for the manifest.
 
     Args:
-        parts: `training` and, if any was held out, `validation` examples.
-        block_counts: of `block_to_examples`, for every block of both.
-        documents: of `store_documents`.
+        parts: records of `make_shard` for `training` and, if any was held out, `validation`.
+        documents: counts of documents.
         skipped: of `read_documents`.
 
     Returns:
@@ -27,41 +45,45 @@ def summarize(
         reason.
     """
     counts = Counter(documents)
-    for block in block_counts:
-        counts.update(block)
+    for record in chain.from_iterable(parts.values()):
+        counts.update(record["counts"])
+    of_parts = {name: _statistics(records) for name, records in parts.items()}
     return {
-        "counts": dict(counts) | {f"examples_{name}": len(part) for name, part in parts.items()},
+        "counts": dict(counts) | {f"examples_{name}": found.pop("examples") for name, found in of_parts.items()},
         "statistics": {
             "unknown_rate": counts["unknown_tokens"] / max(1, counts["tokens"]),
             "truncated_share": counts["truncated"] / max(1, counts["examples"]),
             "short_share": counts["short"] / max(1, counts["examples"]),
-            **{name: _statistics(part) for name, part in parts.items()},
+            **of_parts,
         },
         "skipped": dict(skipped),
     }
 
 
-def _statistics(part: datasets.Dataset) -> dict:
-    lengths, random_next, share_b = [], 0, 0.0
-    for table in part.with_format("arrow").iter(10_000):
-        types = table.column("token_type_ids").combine_chunks()
-        offsets = types.offsets.to_numpy().astype(np.int64)
-        values = np.concatenate([[0], types.values.to_numpy().cumsum(dtype=np.int64)])
-        of_b = values[offsets[1:]] - values[offsets[:-1]]
-        lengths.append(np.diff(offsets))
-        share_b += float((np.maximum(of_b - 1, 0) / np.maximum(lengths[-1] - 3, 1)).sum())
-        if "next_sentence_label" in part.column_names:
-            random_next += int(table.column("next_sentence_label").to_numpy().sum())
-    lengths = np.concatenate([*lengths, np.empty(0, np.int64)])
+def _statistics(records: list[dict]) -> dict:
+    counts, sums = Counter(), Counter()
+    for record in records:
+        counts.update({int(length): number for length, number in record["lengths"].items()})
+        sums.update(record["sums"])
+    lengths = np.array(sorted(counts), dtype=np.int64)
+    up_to = np.cumsum([counts[length] for length in lengths.tolist()])
+    examples = int(up_to[-1]) if len(up_to) else 0
+    tokens = sum(length * number for length, number in counts.items())
     found = {
-        "tokens": int(lengths.sum()),
-        "length_mean": float(lengths.mean()) if len(lengths) else None,
+        "examples": examples,
+        "tokens": tokens,
+        "length_mean": tokens / examples if examples else None,
         "length_percentiles": {
-            str(p): int(np.percentile(lengths, p, method="lower")) for p in _PERCENTILES if len(lengths)
+            str(p): int(lengths[np.searchsorted(up_to, p * (examples - 1) // 100, side="right")])
+            for p in _PERCENTILES
+            if examples
         },
     }
-    if "next_sentence_label" in part.column_names and len(part):
-        found |= {"is_next_share": 1 - random_next / len(part), "mean_share_of_b": share_b / len(part)}
+    if sums["pairs"]:
+        found |= {
+            "is_next_share": 1 - sums["random_next"] / examples,
+            "mean_share_of_b": sums["share_of_b"] / examples,
+        }
     return found
 
 
@@ -71,7 +93,9 @@ def print_report(facts: dict) -> None:
     rows = [
         ("documents", counts["documents"]),
         ("  empty, left out", counts["documents_empty"]),
+        *((f"  refused by {name}", number) for name, number in counts["documents_filtered"].items()),
         ("  repeating another", counts["documents_duplicate"]),
+        *([("  nearly repeating another, left out", near)] if (near := counts["documents_near_duplicate"]) else []),
         ("  of one sentence", counts["documents_of_one_sentence"]),
         ("sentences", counts["sentences"]),
         ("tokens", counts["tokens"]),

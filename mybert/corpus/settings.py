@@ -1,13 +1,17 @@
 """What `mybert corpus` can be told."""
 
+import re
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.settings import setting
+from mybert.corpus.files import STDIN
 from mybert.corpus.sentences import is_language
 
 NEGATIVES = ("other-document", "same-document")
 ERRORS = ("strict", "skip")
+ENGINES = ("local", "ray")
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass
@@ -38,15 +42,33 @@ class CorpusSettings:
     document_per_file: bool = setting(False, "a .txt file is one document; otherwise blank lines separate them")
     errors: str = setting("strict", "stop at the first bad line (strict), or leave it out and count it (skip)")
     deduplicate: bool = setting(False, "keep the first of documents with equal text")
+    deduplicate_near: float | None = setting(
+        None,
+        "keep the first of documents that have this share or more of their five-word sequences in common (Jaccard "
+        "similarity, 0.5 to 1; usual is 0.8); needs mybert[dedup]",
+    )
+    filter: list[str] = setting(
+        default_factory=list,
+        help="package.module:function, from a document's text to whether it is kept; several apply in order",
+    )
     text_column: str = setting("text", "column of the text in JSON, CSV, TSV, Parquet and data sets")
     split_documents: int = setting(1, "parts that each document is cut into, each a document then (1 or more)")
     validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
     seed: int = setting(42, "seed of every random choice (0 or more)")
     num_proc: int | None = setting(None, "processes; the result is the same for any number (default: all cores)")
+    engine: str = setting(
+        "local",
+        f"{' or '.join(ENGINES)}: processes of this machine, or the nodes of a Ray cluster that share OUTPUT's disk "
+        "(address in RAY_ADDRESS; needs mybert[ray]); the result is the same",
+    )
+    resume: bool = setting(
+        False, "keep finished shards when interrupted, and go on from those of an interrupted or killed build"
+    )
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
         self._check(bool(self.inputs), "inputs", "at least one file, folder or data set")
         self._check(bool(self.tokenizer), "tokenizer", "a folder or Hub name; make one by `mybert tokenizer`")
         self._check(bool(self.output), "output", "a folder")
@@ -56,12 +78,21 @@ class CorpusSettings:
         self._check(self.negatives in NEGATIVES, "negatives", " or ".join(NEGATIVES))
         self._check(is_language(self.language), "language", "an ISO 639 code such as en, ja or zh")
         self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
+        self._check(self.engine in ENGINES, "engine", " or ".join(ENGINES))
+        near = self.deduplicate_near
+        self._check(near is None or 0.5 <= near <= 1, "deduplicate_near", "0.5 to 1")
+        for name in self.filter:
+            self._check(bool(_FUNCTION.fullmatch(name)), "filter", "package.module:function")
         self._check(self.num_proc is None or self.num_proc >= 1, "num_proc", "1 or more")
         for name in ("dupe_factor", "split_documents"):
             self._check(getattr(self, name) >= 1, name, "1 or more")
         self._check(self.seed >= 0, "seed", "0 or more")
         if not self.nsp and self.negatives != NEGATIVES[0]:
             raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; leave one of them out")
+        if self.engine == "ray" and self.num_proc is not None:
+            raise UserError("--num-proc has no effect with --engine ray, which uses the whole cluster; leave it out")
+        if self.resume and STDIN in self.inputs:
+            raise UserError("--resume cannot read standard input again; store it in a file")
 
     def _check(self, good: bool, name: str, expected: str) -> None:
         if not good:

@@ -276,7 +276,9 @@ def test_a_killed_build_leaves_no_output(make_documents, write_jsonl, vocabulary
     arguments = [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "1"]
     process = _run_in_another_process([*arguments, "--dupe-factor", "200"])
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".out.partial-*/.scratch/validation-0.json")) and time.monotonic() < deadline:
+    while (
+        not list(tmp_path.glob(".out.partial-*/.scratch/validation-shard-00000.json")) and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -293,7 +295,9 @@ def test_an_interrupted_build_says_so_and_leaves_nothing(make_documents, write_j
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".out.partial-*/.scratch/validation-0.json")) and time.monotonic() < deadline:
+    while (
+        not list(tmp_path.glob(".out.partial-*/.scratch/validation-shard-00000.json")) and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes at once
     _, printed = process.communicate(timeout=60)

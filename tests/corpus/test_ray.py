@@ -1,0 +1,78 @@
+"""The Ray engine on a cluster of two nodes of this machine, one of which is killed at work."""
+
+import threading
+import time
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.corpus import documents as documents_module
+from mybert.corpus.settings import CorpusSettings
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (mybert[ray])")
+SMALL = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+FILTER = """
+import os, pathlib, time, ray
+def keep(text):
+    if ray.is_initialized():
+        with open({seen!r}, "a") as file:
+            file.write(ray.get_runtime_context().get_node_id() + "\\n")
+        time.sleep(0.01)
+    return "school" not in text[:40]
+"""
+
+
+def content(folder):
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+    cluster = Cluster(initialize_head=True, head_node_args=SMALL)
+    cluster.second = cluster.add_node(**SMALL)
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processes(
+    cluster, build, make_documents, write_jsonl, tmp_path, monkeypatch
+):
+    seen = tmp_path / "seen"
+    (tmp_path / "slow_filter.py").write_text(FILTER.format(seen=str(seen)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(documents_module, "_CHARACTERS_A_TASK", 40_000)
+    inputs = [write_jsonl(make_documents(800, sentences=(5, 20), words=(10, 20)))]
+    second = cluster.second.node_id
+    killed = []
+
+    def kill_the_second_node_at_work():
+        deadline = time.monotonic() + 60
+        while not (seen.exists() and second in seen.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        cluster.remove_node(cluster.second, allow_graceful=False)
+        killed.append(seen.read_text().count("\n"))
+
+    killer = threading.Thread(target=kill_the_second_node_at_work)
+    killer.start()
+    folder, *_, manifest = build(inputs, engine="ray", num_proc=None, filter=["slow_filter:keep"])
+    killer.join()
+    nodes = seen.read_text().split()
+    assert second in nodes and len(set(nodes)) == 2
+    assert killed[0] < 700 < 800 < len(nodes), "no work was lost with the node and done again"
+    assert len(ray.nodes()) == 2 and sum(node["Alive"] for node in ray.nodes()) == 1
+    expected = build(inputs, filter=["slow_filter:keep"], num_proc=2, output=str(tmp_path / "local"))
+    assert manifest["counts"] == expected[3]["counts"] and manifest["counts"]["documents_filtered"]
+    assert content(folder) == content(expected[0])
+
+
+def test_processes_of_this_machine_are_not_counted_for_a_cluster():
+    with pytest.raises(UserError, match="--num-proc has no effect with --engine ray"):
+        CorpusSettings(inputs=["a"], tokenizer="t", output="o", engine="ray", num_proc=2)

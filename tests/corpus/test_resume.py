@@ -1,0 +1,131 @@
+"""Builds that were killed or interrupted, and go on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import filelock
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.corpus import shards, work_folder
+
+SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
+
+
+def content(folder):
+    files = (path for path in Path(folder).rglob("*") if path.is_file() and path.name != "manifest.json")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def inputs(make_documents, write_jsonl):
+    """More than a million characters: five blocks of training documents."""
+    return [write_jsonl(make_documents(1500, sentences=(10, 20), words=(10, 20)))]
+
+
+def finished_shards(tmp_path):
+    return list(tmp_path.glob(".corpus.partial-*/.scratch/training-shard-*.json"))
+
+
+@pytest.fixture
+def interrupt_after(monkeypatch):
+    """interrupt_after(n): the build is interrupted as by Ctrl-C when n blocks are made; None: never. Returns calls."""
+    made, whole = [], shards.block_to_examples
+
+    def install(limit):
+        made.clear()
+
+        def block_to_examples(*arguments):
+            if len(made) == limit:
+                raise KeyboardInterrupt
+            made.append(arguments[4])
+            return whole(*arguments)
+
+        monkeypatch.setattr(shards, "block_to_examples", block_to_examples)
+        return made
+
+    return install
+
+
+def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
+    build, inputs, vocabulary_folder, tmp_path
+):
+    output = tmp_path / "corpus"
+    command = [sys.executable, "-c", "import sys; from mybert.cli import main; sys.exit(main(sys.argv[1:]))", "corpus"]
+    command += [*inputs, "--tokenizer", str(vocabulary_folder), "--output", str(output), "--one-sentence-per-line"]
+    command += ["--dupe-factor", "4", "--resume", "--num-proc"]
+    moments = {
+        "1": "documents.utf8",  # while reading
+        "2": "training-shard-*.json",  # while making examples, in processes that must end with their parent
+        "3": "../validation/*",  # while writing the data set
+    }
+    for processes, moment in moments.items():
+        process = subprocess.Popen([*command, processes], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while not list(tmp_path.glob(f".corpus.partial-*/.scratch/{moment}")):
+            assert process.poll() is None, "ended before it could be killed"
+            time.sleep(0.001)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert len(list(tmp_path.glob(".corpus.partial-*"))) == 1 and not output.exists()
+    ended = subprocess.run([*command, "2"], capture_output=True, text=True)
+    assert ended.returncode == 0 and "going on with" in ended.stderr, ended.stderr
+    assert not list(tmp_path.glob(".corpus.*"))
+    never = build(inputs, dupe_factor=4, output=str(tmp_path / "never"))[0]
+    assert content(output) == content(never)
+
+
+def test_finished_shards_are_not_made_again_unless_damaged(build, inputs, tmp_path, interrupt_after):
+    made = interrupt_after(None)
+    never = content(build(inputs, dupe_factor=4, output=str(tmp_path / "never"))[0])
+    blocks = len(made)
+    assert blocks >= 5
+    interrupt_after(4)
+    with pytest.raises(KeyboardInterrupt):
+        build(inputs, **SETTINGS)
+    assert len(finished_shards(tmp_path)) == 3  # and one of validation
+    made = interrupt_after(1)
+    with pytest.raises(KeyboardInterrupt):
+        build(inputs, **SETTINGS, num_proc=1)
+    damaged = finished_shards(tmp_path)[0].with_suffix(".arrow")
+    damaged.write_bytes(damaged.read_bytes()[:-100] + bytes(100))
+    made = interrupt_after(None)
+    assert content(build(inputs, **SETTINGS)[0]) == never
+    assert len(made) == blocks - 5 + 1
+
+
+def test_only_a_build_of_the_same_job_is_gone_on_with(build, inputs, tmp_path, interrupt_after, caplog):
+    interrupt_after(2)
+    with pytest.raises(KeyboardInterrupt):
+        build(inputs, **SETTINGS)
+    made = interrupt_after(None)
+    build(inputs, **SETTINGS, seed=1, output=str(tmp_path / "corpus"))
+    assert "was left by a build with other settings" in caplog.text
+    assert made[0] == "validation-0"
+
+
+def test_a_build_that_is_still_at_work_is_left_alone(build, inputs, tmp_path, interrupt_after, monkeypatch):
+    interrupt_after(2)
+    with pytest.raises(KeyboardInterrupt):
+        build(inputs, **SETTINGS)
+    monkeypatch.setattr(work_folder, "_SECONDS_FOR_ORPHANS", 0.1)
+    (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
+    with filelock.FileLock(lock), pytest.raises(UserError, match="another build is still at work"):
+        build(inputs, **SETTINGS)
+
+
+def test_nothing_is_kept_of_a_build_that_has_no_documents_yet(build, inputs, write_jsonl, tmp_path):
+    bad = Path(write_jsonl(["time"], "bad.jsonl"))
+    bad.write_text(bad.read_text() + json.dumps({"body": ""}) + "\n")
+    with pytest.raises(UserError, match="no column"):
+        build([*inputs, str(bad)], **SETTINGS)
+    assert not list(tmp_path.glob(".corpus.*"))
+
+
+def test_standard_input_cannot_be_resumed(build):
+    with pytest.raises(UserError, match="cannot read standard input again"):
+        build(["-"], resume=True)
