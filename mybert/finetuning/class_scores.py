@@ -1,11 +1,25 @@
-"""Scores of classes and numbers on many samples of the same rows at once, for confidence intervals.
+"""Scores of classes and numbers on many samples of the same rows at once, for confidence intervals; and on all rows.
 
 Shapes: `N` rows, `R` samples, `C` classes; `samples` is (R, N), row numbers. Each score is a list of R numbers. Scores
 that are not defined (one class only, no variance) are 0. Definitions are those of scikit-learn.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.stats import rankdata
+
+
+def every_row(rows: Sequence) -> np.ndarray:
+    """The sample (1, N) that has each row once."""
+    return np.arange(len(rows))[None]
+
+
+def score_labels(said: Sequence, true: Sequence, classes: Sequence = ()) -> dict[str, float]:
+    """`single_label` on every row, of labels as they are; `classes` are counted even if they do not occur."""
+    names, ids = np.unique([*classes, *said, *true], return_inverse=True)
+    said, true = ids[len(classes) :].reshape(2, -1)
+    return {name: values[0] for name, values in single_label(said, true, len(names), every_row(true)).items()}
 
 
 def confusion(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:

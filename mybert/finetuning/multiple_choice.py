@@ -121,10 +121,6 @@ class MultipleChoice(Task):
     def references(self, rows: Dataset) -> list[int]:
         return [_choice(*pair) for pair in zip(rows["label"], map(len, rows["choices"]), strict=True)]
 
-    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
-        right = [p["choice"] == choice for p, choice in zip(predictions, references, strict=True)]
-        return {"accuracy": float(np.mean(right))}
-
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
         return {"accuracy": right[samples].mean(1).tolist()}

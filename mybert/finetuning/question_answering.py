@@ -183,10 +183,6 @@ class QuestionAnswering(Task):
         """The answers to each question; none where it has no answer."""
         return [list(answers["text"]) for answers in rows["answers"]]
 
-    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
-        every_row = np.arange(len(references))[None]
-        return {name: values[0] for name, values in self.bootstrap(predictions, references, every_row).items()}
-
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         pairs = [(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
         scores = {

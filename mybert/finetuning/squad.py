@@ -93,6 +93,19 @@ def _overlap(said: list[str], true: list[str]) -> float:
     return 2 * common / (len(said) + len(true))
 
 
+def matched(predictions: Sequence[dict], references: Sequence[dict]) -> list[tuple[dict, dict]]:
+    """Each reference with the prediction of the same `id`.
+
+    Raises:
+        ValueError: a reference has no prediction.
+    """
+    by_id = {one["id"]: one for one in predictions}
+    missing = [one["id"] for one in references if one["id"] not in by_id]
+    if missing:
+        raise ValueError(f"{len(missing)} questions have no prediction, such as {missing[0]!r}")
+    return [(by_id[one["id"]], one) for one in references]
+
+
 def best_threshold(margins: Sequence[float], answered: Sequence[float], unanswered: Sequence[float]) -> float:
     """The threshold with the best sum of scores: no answer is given where the margin is above it.
 

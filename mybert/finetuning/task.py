@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
+from mybert.finetuning.class_scores import every_row
 from mybert.finetuning.settings import TaskSettings
 
 ROW = "row"  # the column of features that says which row, from 0, each of them is of
@@ -177,9 +178,10 @@ class Task(ABC):
     def best_metric(self) -> str:
         """The metric that chooses the best checkpoint, by its name in what `score` gives."""
 
-    @abstractmethod
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         """All metrics of the task."""
+        found = self.bootstrap(predictions, references, every_row(references))
+        return {name: values[0] for name, values in found.items()}
 
     @property
     def classes(self) -> int | None:
@@ -189,13 +191,9 @@ class Task(ABC):
     def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:  # noqa: B027 - most tasks tune nothing
         """Fits what is found on validation rows (a threshold) and writes it into `self.config`."""
 
+    @abstractmethod
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         """Every metric on each of `samples` (samples, rows), which are row numbers drawn with replacement."""
-        drawn = [
-            self.score([predictions[i] for i in sample], [references[i] for i in sample])
-            for sample in samples.tolist()
-        ]
-        return {name: [scores[name] for scores in drawn] for name in drawn[0]}
 
     @abstractmethod
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:

@@ -187,10 +187,6 @@ class TextClassification(Task):
     def classes(self) -> int | None:
         return self.config.num_labels if self.config.problem_type == SINGLE else None
 
-    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
-        every_row = np.arange(len(references))[None]
-        return {name: values[0] for name, values in self.bootstrap(predictions, references, every_row).items()}
-
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         if self.config.problem_type == REGRESSION:
             guesses = np.array([prediction["score"] for prediction in predictions])
@@ -223,7 +219,7 @@ class TextClassification(Task):
         if self.config.problem_type != SINGLE:
             return None
         said, true = self._ids(predictions, references)
-        counts = class_scores.confusion(said, true, self.config.num_labels, np.arange(len(true))[None])[0]
+        counts = class_scores.confusion(said, true, self.config.num_labels, class_scores.every_row(true))[0]
         return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
 
 

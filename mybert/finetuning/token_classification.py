@@ -152,10 +152,6 @@ class TokenClassification(Task):
     def classes(self) -> int:
         return self.config.num_labels
 
-    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
-        every_row = np.arange(len(references))[None]
-        return {name: values[0] for name, values in self.bootstrap(predictions, references, every_row).items()}
-
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         """Precision, recall and F1 of entities, where tags are entities; accuracy of tags."""
         said = [prediction["tags"] for prediction in predictions]
@@ -175,7 +171,7 @@ class TokenClassification(Task):
         ids = self.config.label2id
         said = np.array([ids[tag] for prediction in predictions for tag in prediction["tags"]])
         true = np.array([ids[tag] for tags in references for tag in tags])
-        counts = class_scores.confusion(said, true, self.config.num_labels, np.arange(len(true))[None])[0]
+        counts = class_scores.confusion(said, true, self.config.num_labels, class_scores.every_row(true))[0]
         return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
 
 

@@ -1,0 +1,43 @@
+"""Metrics as `evaluate.Metric`, one module a file, which load without network.
+
+    import evaluate
+    from mybert.finetuning import metrics
+
+    f1 = metrics.load("f1")                          # or evaluate.load(metrics.path("f1"))
+    f1.compute(predictions=[0, 1], references=[1, 1])
+
+Each takes and gives what the metric of the same name on the Hub does, and computes it by the functions that score
+fine-tuning; so a training script that asks for the Hub's can be given the path of ours.
+"""
+
+from pathlib import Path
+
+import evaluate
+
+NAMES = (
+    *("accuracy", "f1", "matthews_correlation", "multi_label", "pearsonr", "spearmanr"),
+    *("seqeval", "squad", "squad_v2"),
+)
+
+
+def path(name: str) -> str:
+    """The file that `evaluate.load` takes.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
+    if name not in NAMES:
+        raise ValueError(f"expected one of {', '.join(NAMES)}, found {name!r}")
+    return str(Path(__file__).with_name(f"{name}.py"))
+
+
+def load(name: str, **settings) -> evaluate.Metric:
+    """The metric of that name.
+
+    Args:
+        settings: of `evaluate.load`, such as `experiment_id`.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
+    return evaluate.load(path(name), **settings)

@@ -1,0 +1,45 @@
+"""SQuAD 1.1: answers that match one of the true ones, and their overlap in words (Rajpurkar et al. 2016)."""
+
+import evaluate
+import numpy as np
+from datasets import Features, List, Value
+
+from mybert.finetuning import squad
+
+
+class Squad(evaluate.Metric):
+    """`exact_match` and `f1` in percent."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        answers = {"text": List(Value("string")), "answer_start": List(Value("int64"))}
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description="""predictions: {id, prediction_text} for each question
+references: {id, answers: {text: […], answer_start: […]}} for each question, in any order""",
+            features=Features(
+                {
+                    "predictions": {"id": Value("string"), "prediction_text": Value("string")},
+                    "references": {"id": Value("string"), "answers": answers},
+                }
+            ),
+        )
+
+    def _compute(self, predictions: list[dict], references: list[dict]) -> dict[str, float]:
+        """
+        Raises:
+            ValueError: a question has no prediction or no true answer.
+        """
+        pairs = []
+        for said, true in squad.matched(predictions, references):
+            if not true["answers"]["text"]:
+                raise ValueError(f"question {true['id']!r} has no answer; expected at least one (else use squad_v2)")
+            pairs.append(_scores(said["prediction_text"], true["answers"]["text"]))
+        exact, f1 = 100 * np.mean(pairs, axis=0)
+        return {"exact_match": float(exact), "f1": float(f1)}
+
+
+def _scores(said: str, answers: list[str]) -> tuple[float, float]:
+    if squad.normalise(said):
+        return squad.exact_match(said, answers), squad.f1(said, answers)
+    return float("" in map(squad.normalise, answers)), 0.0  # in 2.0, nothing overlaps with nothing by 1
