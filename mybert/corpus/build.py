@@ -139,7 +139,7 @@ def _identity(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path
     """Everything that the examples are a function of."""
     without = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name not in without}
-    chosen = {name: value for name, value in chosen.items() if value not in (None, [])}  # as if the option were new
+    chosen = {name: value for name, value in chosen.items() if value not in (None, [])}  # as before the option existed
     return json.dumps([chosen, stored.sha256, fingerprint(tokenizer)], sort_keys=True)
 
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -102,20 +103,27 @@ def _on_ray(function: Callable, tasks: Sequence) -> Iterator[tuple[int, Any]]:
         [{"number": number, "task": pickle.dumps(task)} for number, task in enumerate(tasks)],
         override_num_blocks=len(tasks),  # a task is what is run again
     )
-    try:
-        for row in rows.map(_Row(function)).iter_rows():
-            yield row["number"], pickle.loads(row["result"])
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
+    for row in rows.map(_Row(function)).iter_rows():
+        result = pickle.loads(row["result"])
+        if isinstance(result, Exception):
+            raise result
+        yield row["number"], result
 
 
 class _Row:
-    """A function of tasks as one of rows; both travel as bytes, since columns have one type."""
+    """A function of tasks as one of rows; both travel as bytes, since columns have one type.
+
+    An error is a result too: Ray would give it another type and a page of its own frames.
+    """
 
     def __init__(self, function: Callable):
         self._function = function
 
     def __call__(self, row: dict) -> dict:
         with one_thread_a_process():
-            result = self._function(pickle.loads(row["task"]))
+            try:
+                result = self._function(pickle.loads(row["task"]))
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                result = error
         return {"number": row["number"], "result": pickle.dumps(result)}

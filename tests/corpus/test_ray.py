@@ -1,5 +1,6 @@
 """The Ray engine on a cluster of two nodes of this machine, one of which is killed at work."""
 
+import functools
 import threading
 import time
 
@@ -7,9 +8,12 @@ import pytest
 
 from mybert.common.errors import UserError
 from mybert.corpus import documents as documents_module
+from mybert.corpus.engines import run_tasks
+from mybert.corpus.selection import load_filter
 from mybert.corpus.settings import CorpusSettings
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (mybert[ray])")
+RAY = CorpusSettings(inputs=["a"], tokenizer="t", output="o", engine="ray")
 SMALL = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 FILTER = """
@@ -32,7 +36,6 @@ def content(folder):
 def cluster(monkeypatch):
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     cluster = Cluster(initialize_head=True, head_node_args=SMALL)
     cluster.second = cluster.add_node(**SMALL)
@@ -71,6 +74,8 @@ def test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processe
     expected = build(inputs, filter=["slow_filter:keep"], num_proc=2, output=str(tmp_path / "local"))
     assert manifest["counts"] == expected[3]["counts"] and manifest["counts"]["documents_filtered"]
     assert content(folder) == content(expected[0])
+    with pytest.raises(UserError, match="no_function"):  # a mistake found on a node is as plain as one found here
+        run_tasks(functools.partial(load_filter, place=str(tmp_path)), ["slow_filter:no_function"], RAY, "filter")
 
 
 def test_processes_of_this_machine_are_not_counted_for_a_cluster():
