@@ -106,13 +106,14 @@ def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | No
         if output.exists():
             shutil.rmtree(output)
         output.mkdir(parents=True)
-        run.write(settings, complete=False)
     elif processes.is_main_process:
         shutil.rmtree(output / PARTIAL, ignore_errors=True)
         _, damaged = last_whole(output)
         if damaged:
             places = ", ".join(set_aside(path).name for path in damaged)
             print(f"{_list(damaged)}; going on from {Path(checkpoint).name} (set aside: {places})")
+    if processes.is_main_process:
+        run.write(settings, complete=False)
     processes.wait_for_everyone()
 
 

@@ -88,6 +88,8 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
         )
     if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
         raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
+    if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would leave whole copies there, and say nothing
+        raise UserError("--fsdp shards over accelerators only; on the CPU leave it out: processes hold whole copies")
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     if settings.dry_run:
         arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO

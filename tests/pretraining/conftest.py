@@ -4,7 +4,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import BertTokenizer
+from transformers import BertTokenizer, set_seed
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.pretraining.batching import PretrainingCollator
+from mybert.pretraining.masking import Masker
+from mybert.pretraining.settings import PretrainingArguments
+from mybert.pretraining.trainer import MyBertTrainer
 
 FEATURES = datasets.Features(
     {
@@ -13,6 +19,7 @@ FEATURES = datasets.Features(
         "next_sentence_label": datasets.Value("int8"),
     }
 )
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
     "well",
@@ -80,3 +87,33 @@ def corpus_folder(tmp_path_factory, pairs, tokenizer):
     pairs(40, seed=2).save_to_disk(folder / "validation")
     tokenizer.save_pretrained(folder / "tokenizer")
     return folder
+
+
+@pytest.fixture
+def make_trainer(tokenizer, pairs, tmp_path):
+    """A function that builds a trainer of a tiny model on 96 pairs; training arguments by name."""
+
+    def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, phase2=None, **arguments):
+        set_seed(0)
+        if model is None:
+            config = MyBertConfig(
+                vocab_size=len(tokenizer),
+                hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout,
+                max_position_embeddings=64,
+                **SMALL,
+            )
+            model = MyBertForPreTraining(config)
+        defaults = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "no"}
+        args = PretrainingArguments(output_dir=str(tmp_path / output), **(defaults | arguments))
+        return MyBertTrainer(
+            model=model,
+            args=args,
+            data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer), padding_free),
+            train_dataset=train or pairs(96),
+            eval_dataset=pairs(37, seed=9),
+            phase2_dataset=phase2,
+            processing_class=tokenizer,
+        )
+
+    return make

@@ -200,6 +200,7 @@ def test_arguments_that_transformers_cannot_use_leave_the_run_that_was_there(run
     for message, values in [
         ("nonsense is not supported", {"report_to": ["nonsense"]}),
         ("num_workers", {"dataloader_num_workers": -1}),
+        ("on the CPU leave it out", {"fsdp": "full_shard"}),
     ]:
         with pytest.raises(UserError, match=message):
             run(overwrite=True, **values)
@@ -255,3 +256,17 @@ def test_the_command_on_two_processes_gives_the_model_of_one(run, corpus_folder,
     assert results[0]["tokens_seen"] == results[1]["tokens_seen"]
     assert results[0]["useful_flops"] == pytest.approx(results[1]["useful_flops"])
     assert results[0]["metrics"] == pytest.approx(results[1]["metrics"], rel=1e-4)
+
+
+def test_the_log_says_how_fast_and_how_long(run, tmp_path):
+    run(max_steps=4, logging_steps=1, save_strategy="steps", save_steps=4, peak_flops=1e9)
+    state = json.loads((tmp_path / "out" / "checkpoint-4" / "trainer_state.json").read_text())
+    logs = [entry for entry in state["log_history"] if "loss" in entry]
+    for left, log in zip((3, 2, 1, 0), logs, strict=True):
+        rate = log["mfu"] * 1e9
+        assert rate == pytest.approx(
+            log["tokens_per_second"] * state["total_flos"] / state["num_input_tokens_seen"], rel=0.1
+        )
+        assert log["seconds_left"] <= 60 * left
+    assert logs[-1]["seconds_left"] == 0
+    assert logs[-1]["num_input_tokens_seen"] == state["num_input_tokens_seen"]

@@ -1,45 +1,14 @@
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import BertConfig, BertForPreTraining, set_seed
+from transformers import BertConfig, BertForPreTraining
 
-from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.pretraining.batching import EVALUATION, PretrainingCollator
-from mybert.pretraining.masking import Masker
 from mybert.pretraining.metrics import constant_baselines, wilson_interval
-from mybert.pretraining.settings import PretrainingArguments
-from mybert.pretraining.trainer import MyBertTrainer
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-
-
-@pytest.fixture
-def make_trainer(tokenizer, pairs, tmp_path):
-    def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, phase2=None, **arguments):
-        set_seed(0)
-        if model is None:
-            config = MyBertConfig(
-                vocab_size=len(tokenizer),
-                hidden_dropout_prob=dropout,
-                attention_probs_dropout_prob=dropout,
-                max_position_embeddings=64,
-                **SMALL,
-            )
-            model = MyBertForPreTraining(config)
-        defaults = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "no"}
-        args = PretrainingArguments(output_dir=str(tmp_path / output), **(defaults | arguments))
-        return MyBertTrainer(
-            model=model,
-            args=args,
-            data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer), padding_free),
-            train_dataset=train or pairs(96),
-            eval_dataset=pairs(37, seed=9),
-            phase2_dataset=phase2,
-            processing_class=tokenizer,
-        )
-
-    return make
+"""The sizes of `make_trainer`'s model."""
 
 
 def weights(trainer):

@@ -1,0 +1,334 @@
+"""Faults in real processes; `pytest tests/pretraining/test_faults.py -s` prints the table of what they cost."""
+
+import json
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from modeling_mybert import MyBertForPreTraining
+from mybert.common.table import print_table
+from mybert.pretraining.checkpoints import find_damage, last_whole
+from mybert.pretraining.guard import PREEMPTED
+
+STEPS, SAVE, EVALUATE = 18, 4, 5  # 200 examples, 16 a step: an epoch has 13 steps
+KILLED = -signal.SIGKILL
+
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_step(step, act):
+    """`act` before the optimizer makes the given step."""
+    from mybert.pretraining.guard import Guard
+
+    see = Guard.see
+
+    def wrapped(self, norm):
+        if self.trainer.state.global_step == step - 1:
+            act()
+        see(self, norm)
+
+    Guard.see = wrapped
+
+
+def kill_between_steps():
+    at_step(7, die)
+
+
+def kill_in_the_second_epoch():
+    at_step(15, die)
+
+
+def kill_while_the_optimizer_is_written():
+    save = torch.save
+
+    def half(value, path, *args, **kwargs):
+        save(value, path, *args, **kwargs)
+        if str(path).endswith("checkpoint-8/optimizer.pt"):
+            os.truncate(path, os.path.getsize(path) // 2)
+            die()
+
+    torch.save = half
+
+
+def kill_before_the_rename():
+    from mybert.pretraining import checkpointing
+
+    replace = checkpointing.replace_folder
+    checkpointing.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
+
+
+def kill_in_evaluation():
+    from mybert.pretraining.trainer import MyBertTrainer
+
+    predict = MyBertTrainer.prediction_step
+    MyBertTrainer.prediction_step = lambda self, *args, **kwargs: (
+        die() if self.state.global_step == 10 else predict(self, *args, **kwargs)
+    )
+
+
+def kill_while_the_model_is_finished():
+    from mybert.pretraining import run
+
+    run.final_metrics = die
+
+
+def terminate():
+    at_step(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def terminate_the_group():
+    os.setpgrp()
+    at_step(7, lambda: os.killpg(0, signal.SIGTERM))
+
+
+def fill_the_disk():
+    at_step(7, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
+
+
+def work(log, fault, argv, ranks):
+    """What a child process does: the command, with a fault waiting in it."""
+    from mybert import cli
+    from mybert.pretraining import report
+
+    report.draw_curves = lambda *_: None  # half of such a short run's time
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # for loader workers, as where the command is started by hand
+    os.environ |= ranks
+    if fault is not None:
+        fault()
+    raise SystemExit(cli.main(["pretrain", *map(str, argv)]))
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Children of a process that has imported everything once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mybert.pretraining.run"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def start(processes, corpus_folder, tmp_path_factory):
+    """A function that runs the command in as many processes and gives exit statuses, seconds, and what they wrote."""
+    logs = tmp_path_factory.mktemp("logs")
+
+    def call(output, *extra, fault=None, count=1, batch=16):
+        argv = ["--corpus", corpus_folder, "--output", output, "--size", "tiny", "--use-cpu", "--disable-tqdm", True]
+        argv += ["--max-steps", STEPS, "--save-steps", SAVE, "--eval-steps", EVALUATE, "--learning-rate", 1e-3]
+        argv += ["--logging-steps", 1, "--peak-flops", 1e9]
+        argv += ["--per-device-train-batch-size", batch // count, *extra]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        began, children = time.perf_counter(), []
+        log = logs / f"{time.time_ns()}"
+        for rank in range(count):
+            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+            ranks = {name: str(value) for name, value in (ranks | {"MASTER_PORT": port}).items()}
+            arguments = (f"{log}.{rank}", fault, argv, ranks if count > 1 else {})
+            children.append(processes.Process(target=work, args=arguments))
+            children[-1].start()
+        for child in children:
+            child.join(120)
+        text = "".join(
+            Path(f"{log}.{rank}.{name}").read_text() for rank in range(count) for name in ("stdout", "stderr")
+        )
+        return [child.exitcode for child in children], time.perf_counter() - began, text
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(start, tmp_path_factory):
+    """A run that nothing happened to."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    statuses, _, text = start(output)
+    assert statuses == [0], text
+    return output
+
+
+@pytest.fixture(scope="module")
+def table():
+    rows = []
+    yield rows
+    names = ("fault", "status", "lost steps", "lost tokens", "seconds to the end", "weights equal")
+    print_table("Faults", rows, names)
+
+
+def tensors(folder):
+    return MyBertForPreTraining.from_pretrained(folder).state_dict()
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def finish(start, whole, output, reached, table, name, status, *extra, **how):
+    """Resumes, compares with the run that nothing happened to, and notes what was lost."""
+    checkpoint, _ = last_whole(output)
+    statuses, seconds, text = start(output, "--resume", *extra, **how)
+    assert set(statuses) == {0}, text
+    expected = tensors(whole)
+    equal = all(torch.equal(value, expected[key]) for key, value in tensors(output).items())
+    lost = results(whole)["tokens_seen"] - results(output)["tokens_seen"]
+    steps = reached - int(checkpoint.name.removeprefix("checkpoint-"))
+    table.append((name, status, steps, lost, f"{seconds:.1f}", "yes" if equal else "no"))
+    return equal, lost, steps, text
+
+
+@pytest.mark.parametrize(
+    ("fault", "reached", "lost_steps", "workers"),
+    [
+        (kill_between_steps, 6, 2, 0),
+        (kill_between_steps, 6, 2, 2),
+        (kill_in_the_second_epoch, 14, 2, 2),
+        (kill_while_the_optimizer_is_written, 8, 4, 0),
+        (kill_before_the_rename, 8, 4, 0),
+        (kill_in_evaluation, 10, 2, 2),
+        (kill_while_the_model_is_finished, 18, 0, 0),
+    ],
+)
+def test_a_killed_process_costs_the_steps_since_its_last_checkpoint_and_nothing_else(
+    start, whole, table, tmp_path, fault, reached, lost_steps, workers
+):
+    output = tmp_path / "run"
+    statuses, _, text = start(output, "--dataloader-num-workers", workers, fault=fault)
+    assert statuses == [KILLED], text
+    name = f"SIGKILL: {fault.__name__.removeprefix('kill_').replace('_', ' ')}, {workers} workers"
+    equal, lost, steps, _ = finish(
+        start, whole, output, reached, table, name, "-9", "--dataloader-num-workers", workers
+    )
+    assert (equal, lost, steps) == (True, 0, lost_steps)
+    assert not list(output.glob(".*")), "nothing half-written is left"
+
+
+def truncate(file):
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def flip_a_bit(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "message"),
+    [
+        (truncate, "optimizer.pt", "bytes instead of"),
+        (flip_a_bit, "model.safetensors", "SHA-256 differs"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+    start, whole, table, tmp_path, damage, name, message
+):
+    output = tmp_path / "run"
+    shutil.copytree(whole, output)
+    damage(output / "checkpoint-18" / name)
+    label = f"checkpoint damaged: {name}, {damage.__name__.replace('_', ' ')}"
+    equal, lost, steps, text = finish(start, whole, output, 18, table, label, "-")
+    assert (equal, lost, steps) == (True, 0, 2)
+    assert re.search(f"checkpoint-18 is damaged: {name} .*{message}", text)
+    assert (output / "damaged-checkpoint-18").is_dir()
+
+
+def test_what_is_missing_is_damage_and_what_is_whole_is_not(whole, tmp_path):
+    shutil.copytree(whole / "checkpoint-18", tmp_path / "checkpoint-18")
+    assert find_damage(tmp_path / "checkpoint-18") is None
+    (tmp_path / "checkpoint-18" / "rng_state.pth").unlink()
+    assert find_damage(tmp_path / "checkpoint-18") == "rng_state.pth is missing"
+    (tmp_path / "checkpoint-18" / "checkpoint.json").write_text('{"files":')
+    assert find_damage(tmp_path / "checkpoint-18") == "checkpoint.json is damaged"
+    (tmp_path / "checkpoint-18" / "checkpoint.json").unlink()
+    assert find_damage(tmp_path / "checkpoint-18") == "no checkpoint.json: it was not saved to its end"
+    assert last_whole(tmp_path) == (
+        None,
+        {tmp_path / "checkpoint-18": "no checkpoint.json: it was not saved to its end"},
+    )
+
+
+def test_when_every_checkpoint_is_damaged_a_run_is_not_resumed(start, whole, tmp_path):
+    output = tmp_path / "run"
+    shutil.copytree(whole, output)
+    for folder in output.glob("checkpoint-*"):
+        truncate(folder / "scheduler.pt")
+    statuses, _, text = start(output, "--resume")
+    assert statuses == [2]
+    assert "checkpoint-16/" not in text and text.count("scheduler.pt has") == 2
+    assert "start the run anew with --overwrite" in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(("fault", "workers"), [(terminate, 0), (terminate_the_group, 2)])
+def test_sigterm_saves_and_leaves_with_a_status_of_its_own(start, whole, table, tmp_path, fault, workers):
+    output = tmp_path / "run"
+    statuses, _, text = start(output, "--dataloader-num-workers", workers, fault=fault)
+    assert statuses == [PREEMPTED] == [143], text
+    assert "stopped by SIGTERM after step 7; --resume goes on there" in text
+    name = f"SIGTERM: {fault.__name__.replace('_', ' ')}, {workers} workers"
+    equal, lost, steps, _ = finish(start, whole, output, 7, table, name, "143")
+    assert (equal, lost, steps) == (True, 0, 0)
+
+
+def test_on_a_full_disk_the_last_checkpoint_stays_and_the_message_says_what_is_needed(start, whole, table, tmp_path):
+    output = tmp_path / "run"
+    statuses, _, text = start(output, fault=fill_the_disk)
+    assert statuses == [2]
+    assert re.search(
+        r"error: no room to write \S+checkpoint-8 \(.*it takes about 0.00\d+ GiB; .* free on that disk", text
+    )
+    assert "go on with --resume" in text and "Traceback" not in text
+    assert [path.name for path in output.glob("*checkpoint*")] == ["checkpoint-4"]
+    assert finish(start, whole, output, 8, table, "full disk", "2")[:3] == (True, 0, 4)
+
+
+def losses(output):
+    log = json.loads((output / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())["log_history"]
+    return {entry["step"]: entry["loss"] for entry in log if "loss" in entry}
+
+
+@pytest.fixture(scope="module")
+def alone(start, tmp_path_factory):
+    """One process, no dropout: what several processes are compared with."""
+    output = tmp_path_factory.mktemp("alone") / "run"
+    statuses, _, text = start(output, "--dropout", 0)
+    assert statuses == [0], text
+    return output
+
+
+def follows(output, alone):
+    assert losses(output) == pytest.approx(losses(alone), rel=2e-4)
+    expected = tensors(alone)
+    for name, value in tensors(output).items():
+        torch.testing.assert_close(value, expected[name], atol=1e-3, rtol=0)
+
+
+def test_two_processes_follow_the_losses_of_one_also_where_an_epoch_ends_raggedly(start, alone, tmp_path):
+    smaller = ("--gradient-accumulation-steps", 2, "--per-device-train-batch-size", 4, "--gradient-checkpointing")
+    statuses, _, text = start(tmp_path / "run", "--dropout", 0, *smaller, count=2)
+    assert statuses == [0, 0], text
+    follows(tmp_path / "run", alone)
+    assert results(tmp_path / "run")["training_arguments"]["gradient_accumulation_steps"] == 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_run_goes_on_with_another_number_of_processes(start, alone, table, tmp_path, before, after):
+    output = tmp_path / "run"
+    statuses, _, text = start(output, "--dropout", 0, fault=terminate, count=before)
+    assert statuses == [PREEMPTED] * before, text
+    statuses, seconds, text = start(output, "--dropout", 0, "--resume", count=after)
+    assert statuses == [0] * after, text
+    follows(output, alone)
+    table.append((f"SIGTERM, {before} processes, resumed with {after}", "143", 0, 0, f"{seconds:.1f}", "to rounding"))

@@ -1,0 +1,112 @@
+import re
+
+import pytest
+import torch
+
+from mybert.common.errors import UserError
+from mybert.pretraining.batching import FILLER, EpochSampler
+from mybert.pretraining.spikes import SpikeMeter
+
+
+def poison(trainer, steps):
+    """Gives the gradients of some steps (from 1) a NaN, and returns the examples of each batch read."""
+    collate, backward = trainer.data_collator, trainer.accelerator.backward
+    asked = []
+
+    def spy(examples):
+        asked.append(examples.indices.tolist())
+        return collate(examples)
+
+    def broken(loss, **kwargs):
+        step = trainer.state.global_step + 1
+        backward(loss, **kwargs)
+        if step in steps:
+            next(trainer.model.parameters()).grad.view(-1)[0] = torch.nan
+
+    trainer.data_collator, trainer.accelerator.backward = spy, broken
+    return asked
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(make_trainer):
+    trainer = make_trainer(max_steps=6, per_device_train_batch_size=16, gradient_accumulation_steps=2)
+    asked = poison(trainer, {5})  # an epoch has 3 steps: the second one of the second pass
+    before, see = {}, trainer.guard.see
+
+    def look(norm):
+        before.update({name: p.detach().clone() for name, p in trainer.model.named_parameters()})
+        see(norm)
+
+    trainer.guard.see = look
+    with pytest.raises(UserError, match="step 5: the gradient's norm is nan, computed from examples") as error:
+        trainer.train()
+    named = {int(number) for number in re.search(r"examples ([\d, ]+) in pass 2", str(error.value))[1].split(", ")}
+    assert named == set(asked[8] + asked[9])
+    assert len(named) == 32
+    assert all(torch.isfinite(p).all() and torch.equal(p, before[n]) for n, p in trainer.model.named_parameters())
+
+
+def test_nothing_is_saved_after_a_gradient_that_is_not_finite(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=6, save_strategy="steps", save_steps=1, save_total_limit=None)
+    poison(trainer, {3})
+    with pytest.raises(UserError, match="step 3"):
+        trainer.train()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint-1", "checkpoint-2"]
+
+
+def test_a_step_that_is_left_out_changes_nothing_and_the_run_goes_on(make_trainer, caplog):
+    trainer = make_trainer(max_steps=5, logging_steps=1, learning_rate=1e-3)
+    trainer.guard.skip = True
+    poison(trainer, {2, 4})
+    weights, moments = [], []
+    log = trainer.log
+
+    def look(logs, *args):
+        if "loss" in logs:
+            weights.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+            state = trainer.optimizer.state[next(trainer.model.parameters())]
+            moments.append((state["exp_avg"].clone(), float(state["step"])))
+        log(logs, *args)
+
+    trainer.log = look
+    trainer.train()
+    changed = [not torch.equal(weights[i], weights[i - 1]) for i in range(1, 5)]
+    assert changed == [False, True, False, True]
+    assert torch.equal(moments[0][0], moments[1][0]) and [step for _, step in moments] == [1, 1, 2, 2, 3]
+    assert trainer.guard.skipped == [1, 3]
+    assert [entry["steps_left_out"] for entry in trainer.state.log_history if "steps_left_out" in entry] == [
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert caplog.text.count("left out: the gradient's norm is nan, computed from examples") == 2
+
+
+def test_a_run_of_nothing_but_broken_steps_ends(make_trainer):
+    trainer = make_trainer(max_steps=60)
+    trainer.guard.skip = True
+    poison(trainer, range(2, 61))
+    with pytest.raises(UserError, match="step 21: no gradient was finite in the last 20 steps"):
+        trainer.train()
+
+
+def test_a_spike_stands_out_and_noise_and_learning_do_not():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(3000, generator=generator).mul(0.3)
+    learning = (4 + 6 * torch.exp(-torch.arange(3000) / 400) + noise).tolist()
+    assert SpikeMeter().find(learning) == []
+    learning[1500] += 5
+    ((place, median),) = SpikeMeter().find(learning)
+    assert place == 1500 and median == pytest.approx(4.15, abs=0.3)
+    assert SpikeMeter().find([5.0] * 60 + [5.1] + [9.0]) == [(61, 5.0)]
+
+
+def test_keys_that_nobody_looks_at_are_not_made_and_the_others_stay():
+    sampler = EpochSampler(50, seed=1, second_length=7, multiple=16)
+    for epoch, switch in [(0, None), (1, None), (1, 70), (2, 70)]:
+        sampler.epoch, sampler.switch, sampler.skip = epoch, switch, 0
+        keys = list(sampler)
+        assert len(keys) == len(sampler) == 64 and keys[50:] == [(FILLER, 0)] * 14
+        for skip in (16, 48):
+            sampler.skip = skip
+            assert list(sampler) == [None] * skip + keys[skip:]
