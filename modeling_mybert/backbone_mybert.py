@@ -14,7 +14,7 @@ from transformers.utils.generic import can_return_tuple
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
-from .input_checks_mybert import check_ids, check_shape
+from .input_checks_mybert import check_ids, check_shape, may_read
 from .padding_mybert import packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
@@ -121,7 +121,7 @@ class MyBertModel(MyBertPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         self._check(inputs, input_ids, token_type_ids, position_ids)
-        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q)
+        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids)
         if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
                 f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
@@ -165,8 +165,14 @@ class MyBertModel(MyBertPreTrainedModel):
         ):
             check_ids(name, ids, getattr(self.config, bound), bound, self.training, remedy)
 
-    def _layout(self, inputs, attention_mask, cu_seq_lens, max_length):
+    def _layout(self, inputs, attention_mask, cu_seq_lens, max_length, position_ids):
         if cu_seq_lens is None:
+            one_row = position_ids is not None and attention_mask is None and inputs.shape[0] == 1
+            if one_row and may_read(position_ids, self.training) and (position_ids[:, 1:] == 0).any():
+                logger.warning_once(
+                    "position_ids begin anew within a row, but its tokens all see each other; for a packed batch give "
+                    "cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
+                )
             return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device)
         if attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")

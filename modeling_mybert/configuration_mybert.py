@@ -136,10 +136,14 @@ class MyBertConfig(PreTrainedConfig):
         """As in transformers; a BERT checkpoint's configuration is read as ours, since all its fields are.
 
         Raises:
-            ValueError: the checkpoint uses relative positions, which MyBERT does not have.
+            ValueError: the checkpoint is neither a BERT nor a MyBERT, whatever its tensors are called; or it uses
+                relative positions, which MyBERT does not have.
         """
         values, kwargs = super().get_config_dict(*args, **kwargs)
-        if values.get("model_type") == "bert":
+        found = values.get("model_type", cls.model_type)
+        if found not in ("bert", cls.model_type):
+            raise ValueError(f"model_type must be 'bert' or {cls.model_type!r}, the checkpoint has {found!r}")
+        if found == "bert":
             positions = values.pop("position_embedding_type", "absolute")
             if positions != "absolute":
                 raise ValueError(f"position_embedding_type must be 'absolute', the checkpoint has {positions!r}")

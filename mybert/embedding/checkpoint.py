@@ -1,13 +1,11 @@
 """A checkpoint as the embedder needs it: encoder and tokenizer, checked against each other and the settings."""
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
-from transformers.utils import logging
 
 from modeling_mybert import MyBertModel
+from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
+from mybert.common.loading import explain_unreadable, refuse_other_shapes
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
 
@@ -22,33 +20,22 @@ def load_checkpoint(settings: EncodingSettings) -> tuple[MyBertModel, MyBertToke
         UserError: the checkpoint or the device cannot be used, or a setting does not fit the model.
     """
     name = settings.checkpoint
-    try:
+    with explain_unreadable(name):
         tokenizer = MyBertTokenizer.from_pretrained(name)
-        with _no_load_report():
-            model, report = MyBertModel.from_pretrained(
-                name, dtype=getattr(torch, settings.dtype), output_loading_info=True
-            )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:  # by cause: files, fields, shapes, the Hub
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
+        model, report = MyBertModel.from_pretrained(
+            name,
+            dtype=getattr(torch, settings.dtype),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+        refuse_other_shapes(name, report["mismatched_keys"])
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise UserError(f"checkpoint {name} lacks {len(missing)} weights of the encoder, such as {missing[0]}")
     if report["missing_keys"]:
         model.pooler = None
     _check_fit(model, tokenizer, settings)
-    return model.eval().to(_device(settings.device)), tokenizer
-
-
-@contextlib.contextmanager
-def _no_load_report() -> Iterator[None]:
-    """transformers would report weights of heads as unexpected, and call an absent pooler newly initialised."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
+    return model.eval().to(choose_device(settings.device)), tokenizer
 
 
 def _check_fit(model: MyBertModel, tokenizer: MyBertTokenizer, settings: EncodingSettings) -> None:
@@ -67,14 +54,3 @@ def _check_fit(model: MyBertModel, tokenizer: MyBertTokenizer, settings: Encodin
     for layer in settings.layers:
         if not -layers - 1 <= layer <= layers:
             raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
-    return device

@@ -179,6 +179,8 @@ class Embedder:
             if progress:
                 progress(sum(sequence.begins for sequence in batch))
         means = sums / counts
+        if not means.isfinite().all():
+            raise UserError(f"{self.settings.checkpoint} gives vectors that are no numbers; its weights are damaged")
         return (torch.nn.functional.normalize(means) if self.settings.normalize else means).cpu().numpy()
 
     def _batches(self, sequences: list[_Sequence]) -> Iterator[list[_Sequence]]:

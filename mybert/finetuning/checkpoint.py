@@ -9,8 +9,9 @@ from typing import NamedTuple
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.devices import choose_device, quiet_loading
+from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
+from mybert.common.loading import explain_unreadable, refuse_other_shapes
 from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings
 from mybert.finetuning.task import Task
 from mybert.finetuning.tasks import task_class
@@ -72,12 +73,9 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
 
 
 def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
-    try:
+    with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
         tokenizer = MyBertTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
     if len(tokenizer) > config.vocab_size:
         raise UserError(
             f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {config.vocab_size}; "
@@ -87,17 +85,14 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
 
 
 def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
-    try:
-        with quiet_loading():
-            model, report = task.head.from_pretrained(
-                name, config=task.config, output_loading_info=True, ignore_mismatched_sizes=head_is_new
-            )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"checkpoint {name} cannot be used ({' '.join(str(error).split())[:300]})") from error
+    with explain_unreadable(name):
+        model, report = task.head.from_pretrained(
+            name, config=task.config, output_loading_info=True, ignore_mismatched_sizes=True
+        )
     heads = tuple(f"{child}." for child, _ in model.named_children() if child != model.base_model_prefix)
     new = (*heads, f"{model.base_model_prefix}.pooler.") if head_is_new else ()
-    mismatched = [key for key, *_ in report["mismatched_keys"]]
-    missing = sorted(key for key in (*report["missing_keys"], *mismatched) if not key.startswith(new))
+    refuse_other_shapes(name, [found for found in report["mismatched_keys"] if not found[0].startswith(new)])
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith(new))
     if missing:
         remedy = "" if head_is_new else f"; fine-tune it with `mybert finetune --task {task.name}`"
         raise UserError(f"checkpoint {name} lacks {len(missing)} weights, such as {missing[0]}{remedy}")

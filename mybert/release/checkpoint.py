@@ -1,16 +1,9 @@
 """A BERT or MyBERT checkpoint, loaded whole: by the head that it was saved from, with its tokenizer."""
 
-import contextlib
 import json
-import pickle
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from transformers.utils import logging
 
 import modeling_mybert
 from modeling_mybert import (
@@ -23,6 +16,7 @@ from modeling_mybert import (
     MyBertPreTrainedModel,
 )
 from mybert.common.errors import UserError
+from mybert.common.loading import explain_unreadable, refuse_other_shapes
 from mybert.release.checks import sides
 from tokenization import MyBertTokenizer
 
@@ -55,7 +49,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         UserError: it cannot be read, has no such head, lacks weights, holds code, or its tokenizer has more tokens
             than its model.
     """
-    with _explain_unreadable(name):
+    with explain_unreadable(name):
         model, missing, left_out = _load(_named_class(name), name)
         if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased calls itself a masked language model
             loaded = ((model, missing, left_out), *(_load(cls, name) for cls in _PRETRAINING))
@@ -81,7 +75,7 @@ def is_pair(folder: str | Path) -> bool:
 
 def load_pair(name: str) -> Checkpoint:
     """An encoder and its decoder, as `load_checkpoint` loads a single model."""
-    with _explain_unreadable(name):
+    with explain_unreadable(name):
         model, report = MyBertEncoderDecoderModel.from_pretrained(name, output_loading_info=True)
         if report["missing_keys"]:
             raise UserError(f"checkpoint {name} lacks {len(report['missing_keys'])} weights; they would be random")
@@ -89,9 +83,7 @@ def load_pair(name: str) -> Checkpoint:
 
 
 def _named_class(name: str) -> type[MyBertPreTrainedModel]:
-    values, _ = MyBertConfig.get_config_dict(name)  # a BERT's says mybert too
-    if values.get("model_type", MyBertConfig.model_type) != MyBertConfig.model_type:
-        raise UserError(f"checkpoint {name} is of model type {values['model_type']}; expected bert or mybert")
+    values, _ = MyBertConfig.get_config_dict(name)
     architecture = (values.get("architectures") or [MyBertModel.__name__])[0]
     ours = architecture if architecture.startswith("My") else f"My{architecture}"
     if not hasattr(modeling_mybert, ours):
@@ -101,7 +93,8 @@ def _named_class(name: str) -> type[MyBertPreTrainedModel]:
 
 def _load(cls: type[MyBertPreTrainedModel], name: str) -> tuple[MyBertPreTrainedModel, list[str], list[str]]:
     """The model, the weights it lacks, and those it has no place for."""
-    model, report = cls.from_pretrained(name, output_loading_info=True)
+    model, report = cls.from_pretrained(name, output_loading_info=True, ignore_mismatched_sizes=True)
+    refuse_other_shapes(name, report["mismatched_keys"])
     missing = sorted(report["missing_keys"])
     if cls is MyBertModel and missing and all(key.startswith("pooler.") for key in missing):
         model.pooler, missing = None, []
@@ -138,25 +131,3 @@ def said_of(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     if checkpoint.left_out:
         rows.append((f"left out, {len(checkpoint.left_out)} weights", ", ".join(checkpoint.left_out)))
     return rows
-
-
-@contextlib.contextmanager
-def _explain_unreadable(name: str) -> Iterator[None]:
-    """Turns what transformers and torch say to a checkpoint they cannot read into one line, and mutes their report."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    except UserError:
-        raise
-    except pickle.UnpicklingError as error:  # only tensors are unpickled (torch.load's weights_only)
-        refused = next((line for line in str(error).splitlines() if "GLOBAL" in line), "not a file of tensors")
-        raise UserError(
-            f"checkpoint {name}: its PyTorch weights are refused, since they hold more than tensors and reading them "
-            f"might run a stranger's code ({refused.strip()}); ask for a copy in safetensors"
-        ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
-    finally:
-        logging.set_verbosity(before)

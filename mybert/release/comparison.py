@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertPreTrainedModel
+from mybert.common.errors import UserError
 
 Inputs = Mapping[str, Tensor]
 _SHAPES = ((1, 1), (1, 9), (3, 16), (5, 37), (2, 10**9))  # rows, columns at most: the last is as long as positions go
@@ -88,3 +89,19 @@ def _pairs(expected: Run, found: Run, batches: Iterable[Inputs]) -> Iterator[tup
         for name, tensor in one.items():
             real = mask if tensor.shape[: mask.dim()] == mask.shape else ...
             yield name, tensor[real], other[name][real]
+
+
+def refuse_above(bound: float, found: dict[str, float], name: str, what: str) -> None:
+    """
+    Args:
+        found: name and difference of each output.
+        name: of the setting that `bound` is.
+        what: begins the message.
+
+    Raises:
+        UserError: a difference is above `bound`, or is not a number.
+    """
+    for output, value in found.items():
+        if not value <= bound:
+            flag = name.replace("_", "-")
+            raise UserError(f"{what}: {output} differs by {value:.3g}, above --{flag} {bound:g}; nothing was written")

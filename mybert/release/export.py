@@ -8,6 +8,7 @@ from mybert.common.manifest import identity, staged_folder, write_manifest
 from mybert.common.settings import parse_settings, setting
 from mybert.common.table import print_table
 from mybert.release.checkpoint import load_checkpoint, said_of, save_companions
+from mybert.release.comparison import refuse_above
 from mybert.release.export_bert import write_bert
 from mybert.release.export_onnx import check_onnx_packages, write_int8, write_onnx
 
@@ -76,10 +77,10 @@ def export(settings: ExportSettings) -> Path:
             facts = {"differences": write_bert(checkpoint.model, folder)}
         else:
             facts = {"differences": write_onnx(checkpoint.model, folder)}
-        _refuse_above(settings.tolerance, facts["differences"], "tolerance", "the export does not say the same")
+        refuse_above(settings.tolerance, facts["differences"], "tolerance", "the export does not say the same")
         if settings.int8:
             facts["int8_errors"] = write_int8(checkpoint.model, folder)
-            _refuse_above(settings.int8_tolerance, facts["int8_errors"], "int8_tolerance", "8 bits are too few")
+            refuse_above(settings.int8_tolerance, facts["int8_errors"], "int8_tolerance", "8 bits are too few")
         save_companions(checkpoint, folder)
         write_manifest(
             folder,
@@ -94,13 +95,6 @@ def export(settings: ExportSettings) -> Path:
     title = f"{settings.checkpoint} ({type(checkpoint.model).__name__}) to {settings.to}"
     print_table(title, [*_rows(facts), *said_of(checkpoint)])
     return output
-
-
-def _refuse_above(bound: float, found: dict[str, float], name: str, what: str) -> None:
-    for output, value in found.items():
-        if not value <= bound:  # also where it is not a number
-            flag = name.replace("_", "-")
-            raise UserError(f"{what}: {output} differs by {value:.3g}, above --{flag} {bound:g}; nothing was written")
 
 
 def _rows(facts: dict) -> list[tuple[str, float]]:

@@ -8,6 +8,7 @@ from mybert.common.manifest import identity, staged_folder, write_manifest
 from mybert.common.settings import parse_settings, setting
 from mybert.common.table import print_table
 from mybert.release.checkpoint import load_checkpoint, said_of, save_companions
+from mybert.release.comparison import refuse_above
 from mybert.release.export_bert import differences_from_bert
 from mybert.release.import_tensorflow import CASINGS, find_prefix, load_tensorflow_checkpoint
 
@@ -30,6 +31,10 @@ class ImportSettings:
     casing: str = setting(
         "auto", "Google's checkpoints: is text lower-cased (uncased) or not (cased); auto: by the vocabulary's letters"
     )
+    tolerance: float = setting(
+        1e-4,
+        "transformers' layout: largest difference from what BERT says, in units of its largest output if above 1",
+    )
     overwrite: bool = setting(False, "replace the output")
 
     def __post_init__(self):
@@ -38,6 +43,8 @@ class ImportSettings:
                 raise UserError(f"{name} is required")
         if self.casing not in CASINGS:
             raise UserError(f"--casing: expected {', '.join(CASINGS)}, found {self.casing!r}")
+        if not self.tolerance > 0:
+            raise UserError(f"--tolerance: expected a positive number, found {self.tolerance}")
 
 
 def main(argv: list[str], prog: str) -> None:
@@ -52,7 +59,8 @@ def import_bert(settings: ImportSettings) -> Path:
         The folder. What came from transformers' layout was compared with what transformers' own class says.
 
     Raises:
-        UserError: the checkpoint or the output cannot be used; nothing is left then.
+        UserError: the checkpoint or the output cannot be used, or what they say differs by more than `tolerance`;
+            nothing is left then.
     """
     output = Path(settings.output)
     with staged_folder(output, overwrite=settings.overwrite) as folder:
@@ -67,6 +75,7 @@ def import_bert(settings: ImportSettings) -> Path:
         save_companions(checkpoint, folder)
         if prefix is None:
             facts["differences"] = differences_from_bert(checkpoint.model, settings.checkpoint, checkpoint.left_out)
+            refuse_above(settings.tolerance, facts["differences"], "tolerance", "MyBERT does not say the same")
         write_manifest(
             folder,
             "import",

@@ -1,12 +1,16 @@
 """Vectors against sentence-transformers, and against transformers' BERT one text at a time."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import BertModel, BertTokenizer
 
-from modeling_mybert import MyBertForMaskedLM
+from modeling_mybert import MyBertForMaskedLM, MyBertModel
 from mybert.common.errors import UserError
 from mybert.embedding.settings import EncodingSettings
 from mybert.embedding.vectors import Embedder, TooLongError
@@ -153,6 +157,7 @@ def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
         ({"max_length": 513}, r"--max-length 513: the model has 512 positions"),
         ({"max_length": 10, "overlap": 8}, r"--overlap 8: expected less than the 8 tokens"),
         ({"device": "cuda:99"}, r"--device cuda:99 cannot be used"),
+        ({"device": "meta"}, r"--device meta cannot be used"),
         ({"dtype": "float8"}, r"--dtype: expected float32 or bfloat16, found 'float8'"),
     ],
 )
@@ -164,6 +169,34 @@ def test_a_setting_that_does_not_fit_is_named(minilm_folder, setting, message):
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
     with pytest.raises(UserError, match=r"checkpoint .*nothing cannot be used"):
         Embedder(EncodingSettings(str(tmp_path / "nothing")))
+
+
+def test_a_damaged_checkpoint_is_one_message(tiny_config, tmp_path):
+    def saved(name: str, **settings) -> Path:
+        folder = tmp_path / name
+        MyBertModel(tiny_config).save_pretrained(folder)
+        MyBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]).save_pretrained(folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **settings}))
+        return folder
+
+    shortened, pickled, spoilt = saved("shortened"), saved("pickled"), saved("spoilt")
+    (shortened / "model.safetensors").write_bytes(b"1234")
+    (pickled / "model.safetensors").unlink()
+    torch.save({"embeddings.LayerNorm.weight": print}, pickled / "pytorch_model.bin")
+    weights = load_file(spoilt / "model.safetensors")
+    weights["embeddings.LayerNorm.weight"].fill_(torch.nan)
+    save_file(weights, spoilt / "model.safetensors", metadata={"format": "pt"})
+    for folder, message in (
+        (shortened, "shortened cannot be used"),
+        (pickled, "might run a stranger's code"),
+        (saved("other", model_type="roberta"), "model_type must be 'bert' or 'mybert', the checkpoint has 'roberta'"),
+        (saved("setting", hidden_size="wide"), "hidden_size"),
+        (saved("shapes", intermediate_size=99), r"asks for \(99.*its weights have \(37"),
+        (spoilt, "spoilt gives vectors that are no numbers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Embedder(EncodingSettings(str(folder), device="cpu")).texts(["a a"])
 
 
 def test_bfloat16_stays_near(minilm_folder, embedder):

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from transformers import DataCollatorWithFlattening
 
-from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertModel
+from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertModel, backbone_mybert
 
 LENGTHS = [7, 1, 19, 12]
 
@@ -38,6 +39,20 @@ def test_a_packed_sequence_sees_itself_alone(tiny_config, attention):
         alone = model(row[None])
         assert torch.allclose(found, alone.last_hidden_state[0], atol=1e-6)
         assert torch.allclose(pack.pooler_output[i], alone.pooler_output[0], atol=1e-6)
+
+
+@torch.no_grad()
+def test_positions_that_begin_anew_without_boundaries_are_said_to_be_one_sequence(tiny_config, monkeypatch):
+    """transformers' collator leaves the boundaries out unless it is told to give them."""
+    said = []
+    monkeypatch.setattr(backbone_mybert.logger, "warning_once", said.append)
+    model, rows = MyBertModel(tiny_config).eval(), [{"input_ids": row.tolist()} for row in sequences(99)]
+    whole = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(rows)
+    model(**{name: whole[name] for name in whole if name != "labels"})
+    model(whole["input_ids"], attention_mask=torch.ones_like(whole["input_ids"]))
+    assert not said
+    model(whole["input_ids"], position_ids=whole["position_ids"])
+    assert ["return_flash_attn_kwargs=True" in message for message in said] == [True]
 
 
 @torch.no_grad()

@@ -169,23 +169,31 @@ def test_what_cannot_be_loaded_is_one_message(bert, tmp_path):
         return str(folder)
 
     for folder, message in (
-        (str(tmp_path / "nowhere"), "cannot be used"),
+        (str(tmp_path / "nowhere"), "there is no such folder"),
         (changed("head", architectures=["RobertaForMaskedLM"]), "a RobertaForMaskedLM, which MyBERT has no counter"),
         (
             changed("class", architectures=["BertForTokenClassification"]),
             "lacks 2 weights of MyBertForTokenClassifica",
         ),
-        (changed("type", model_type="encoder-decoder"), "is of model type encoder-decoder; expected bert or mybert"),
+        (changed("type", model_type="encoder-decoder"), "model_type must be 'bert' or 'mybert', .* 'encoder-d"),
         (changed("relative", position_embedding_type="relative_key"), "must be 'absolute', the checkpoint has 'relat"),
-        (changed("shapes", hidden_size=18), "cannot be used"),
+        (changed("shapes", vocab_size=51), r"asks for \(51, .*embeddings.weight, its weights have \(50, "),
         (changed("layers", num_hidden_layers=0), "num_hidden_layers must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):
             load_checkpoint(folder)
+    for name, content, message in (("none", None, "no config.json"), ("list", "[]", "expected an object")):
+        config = Path(changed(name)) / "config.json"
+        config.unlink() if content is None else config.write_text(content)
+        with pytest.raises(UserError, match=message):
+            load_checkpoint(str(config.parent))
     half = changed("half")
     weights = Path(half) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
     with pytest.raises(UserError, match="half cannot be used"):
+        load_checkpoint(half)
+    weights.rename(weights.with_name("pytorch_model.bin")).write_bytes(b"")
+    with pytest.raises(UserError, match=r"half cannot be used \(EOFError\)"):
         load_checkpoint(half)
 
 

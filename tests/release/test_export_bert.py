@@ -7,7 +7,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoTokenizer, BertForMaskedLM
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 import modeling_mybert
 from modeling_mybert import MyBertModel
@@ -126,6 +126,21 @@ def test_a_number_that_is_none_is_refused(saved_head, tmp_path, monkeypatch):
     monkeypatch.setattr("mybert.release.export.write_bert", lambda model, folder: {"logits": float("nan")})
     with pytest.raises(UserError, match="logits differs by nan"):
         to_bert(saved_head("MyBertForMaskedLM"), tmp_path / "out")
+
+
+def test_an_import_that_does_not_say_the_same_is_refused_and_nothing_is_left(tmp_path, capsys):
+    """A causal BertModel has the weights of an encoder, and a NaN among them is one in both."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 37}
+    causal = BertModel(BertConfig(**sizes, is_decoder=True))
+    causal.save_pretrained(tmp_path / "causal")
+    spoilt = BertForMaskedLM(BertConfig(**sizes))
+    spoilt.cls.predictions.bias.data[3] = torch.nan
+    spoilt.save_pretrained(tmp_path / "spoilt")
+    for name, message in (("causal", "last_hidden_state differs by"), ("spoilt", "logits differs by nan")):
+        assert cli.main(["import", str(tmp_path / name), "--output", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert f"MyBERT does not say the same: {message}" in error
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

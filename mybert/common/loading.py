@@ -1,0 +1,75 @@
+"""Reading checkpoints that may be damaged, of another kind, or hold code: one line says what is wrong."""
+
+import contextlib
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+
+from mybert.common.devices import quiet_loading
+from mybert.common.errors import UserError
+
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError)
+
+
+@contextlib.contextmanager
+def explain_unreadable(name: str) -> Iterator[None]:
+    """Turns what is raised while checkpoint `name` is read into one line, and mutes transformers' remarks on weights.
+
+    Raises:
+        UserError: a file is missing, shortened or damaged, a setting is wrong, or the weights hold more than tensors.
+    """
+    _check_folder(name)
+    try:
+        with quiet_loading():
+            yield
+    except UserError:
+        raise
+    except pickle.UnpicklingError as error:  # only tensors are unpickled (torch.load's weights_only)
+        refused = next((line for line in str(error).splitlines() if "GLOBAL" in line), "not a file of tensors")
+        raise UserError(
+            f"checkpoint {name}: its PyTorch weights are refused, since they hold more than tensors and reading them "
+            f"might run a stranger's code ({refused.strip()}); ask for a copy in safetensors"
+        ) from error
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
+
+
+def refuse_other_shapes(name: str, mismatched: list[tuple]) -> None:
+    """
+    Args:
+        mismatched: name of a weight, its shape in the checkpoint and in the model (`mismatched_keys` of
+            `from_pretrained` with `output_loading_info` and `ignore_mismatched_sizes`).
+
+    Raises:
+        UserError: there is one.
+    """
+    for weight, stored, expected in sorted(mismatched):
+        raise UserError(
+            f"checkpoint {name}: its config.json asks for {tuple(expected)} numbers in {weight}, its weights have "
+            f"{tuple(stored)}; they are not of one model"
+        )
+
+
+def _check_folder(name: str) -> None:
+    """What transformers takes for the name of a repository, or passes over."""
+    path = Path(name)
+    if path.is_file():
+        raise UserError(f"checkpoint {name} cannot be used (a file); name the folder that it is in")
+    if not path.exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise UserError(f"checkpoint {name} cannot be used (there is no such folder); name one, or a repository")
+    if not path.is_dir():
+        return
+    config = path / "config.json"
+    if not config.is_file():
+        raise UserError(f"checkpoint {name} cannot be used (no config.json in it); name a MyBERT or BERT checkpoint")
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{config} is not JSON ({error}); copy it again") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{config} is no configuration: expected an object, found {str(found)[:40]!r}")
