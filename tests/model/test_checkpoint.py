@@ -1,5 +1,6 @@
 """A saved folder loads everywhere: every Auto class, in a process without this project, and as plain BERT."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -9,54 +10,47 @@ import torch
 from safetensors import safe_open
 from transformers import BertForPreTraining, Trainer, TrainingArguments
 
-from modeling_mybert import (
-    AUTO_MAP,
-    MyBertConfig,
-    MyBertForMaskedLM,
-    MyBertForNextSentencePrediction,
-    MyBertForPreTraining,
-    MyBertModel,
-)
+import modeling_mybert
+from modeling_mybert import AUTO_MAP, MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining, MyBertModel
 
-HEADS = [MyBertModel, MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction]
+HEADS = [getattr(modeling_mybert, name.split(".")[1]) for auto, name in AUTO_MAP.items() if auto != "AutoConfig"]
 
 STRANGER = """
-import json, sys, torch, transformers
-try:
-    import modeling_mybert
-except ImportError:
-    pass
-else:
-    raise SystemExit("this process was to know nothing of the project")
-folder, classes = sys.argv[1], json.loads(sys.argv[2])
-found = {}
-for name in classes:
-    loaded = getattr(transformers, name).from_pretrained(folder, trust_remote_code=True)
-    if name != "AutoConfig":
-        loaded.eval()
+import json, sys
+sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
+import torch, transformers
+classes, folders = json.loads(sys.argv[1]), sys.argv[2:]
+ids = torch.tensor([[2, 7, 9, 3]])
+for folder in folders:
+    found = {}
+    assert transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True).model_type == "mybert"
+    for name in classes:
+        model, report = getattr(transformers, name).from_pretrained(
+            folder, trust_remote_code=True, output_loading_info=True, ignore_mismatched_sizes=True
+        )
         with torch.no_grad():
-            ids = torch.tensor([[2, 7, 9, 3]])
-            outputs = loaded(ids[:, None] if name == "AutoModelForMultipleChoice" else ids)
-            found[name] = outputs[0].double().sum().item()
-print(json.dumps(found))
+            outputs = model.eval()(ids[:, None] if name == "AutoModelForMultipleChoice" else ids)
+        found[name] = type(model).__name__, outputs[0].double().sum().item(), sorted(
+            {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
+        )
+    print(json.dumps(found))
 """
+CLASSES = [auto for auto in AUTO_MAP if auto != "AutoConfig"]
 
 
-def as_a_stranger(folder, classes, tmp_path) -> dict:
-    """Loads `folder` by Auto classes in an isolated process (-P keeps the working folder off the path)."""
-    hide = tmp_path / "stranger.py"
-    blocked = "import sys; sys.modules.update(dict.fromkeys(['modeling_mybert', 'tokenization', 'mybert']))\n"
-    hide.write_text(blocked + STRANGER)
-    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+def as_a_stranger(folders, tmp_path) -> list[dict]:
+    """What each Auto class finds in each folder, in a process that cannot import this project (-P keeps the working
+    folder off its path): the name of the class, the sum of the first output, and the weights that are new."""
+    (tmp_path / "stranger.py").write_text(STRANGER)
     run = subprocess.run(
-        [sys.executable, "-P", str(hide), str(folder), json.dumps(classes)],
+        [sys.executable, "-P", "stranger.py", json.dumps(CLASSES), *map(str, folders)],
         capture_output=True,
         text=True,
-        env=environment,
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
         cwd=tmp_path,
     )
     assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 def save_with_trainer(model, folder):
@@ -74,18 +68,32 @@ def test_every_head_carries_the_whole_map_and_the_code(tiny_config, tmp_path, he
     assert (tmp_path / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("head", [MyBertForPreTraining, MyBertModel])
-def test_every_auto_class_loads_in_a_process_without_this_project(tiny_config, tmp_path, head):
-    model = head(tiny_config).eval()
-    model.save_pretrained(tmp_path / "saved")
-    found = as_a_stranger(tmp_path / "saved", list(AUTO_MAP), tmp_path)
-    assert set(found) == set(AUTO_MAP) - {"AutoConfig"}
-    encoder = model.bert if head is MyBertForPreTraining else model
+def weights_of(model) -> set[tuple]:
+    """Names and shapes of what the model has on disk; those of the encoder as it calls them itself."""
+    tied, state = model._tied_weights_keys or {}, model.state_dict()
+    return {(name.removeprefix("bert."), state[name].shape) for name in state if name not in tied}
+
+
+def test_every_auto_class_loads_every_saved_head_in_a_process_without_this_project(tiny_config, tmp_path):
+    saved = [head(copy.copy(tiny_config)).eval() for head in HEADS]
+    for model in saved:
+        model.save_pretrained(tmp_path / type(model).__name__)
+    matrix = as_a_stranger([tmp_path / type(model).__name__ for model in saved], tmp_path)
+
     ids = torch.tensor([[2, 7, 9, 3]])
-    with torch.no_grad():
-        assert found["AutoModel"] == encoder(ids)[0].double().sum().item()
-        if head is MyBertForPreTraining:
-            assert found["AutoModelForPreTraining"] == model(ids).prediction_logits.double().sum().item()
+    print("\nnew weights, saved head by Auto class:", *(name.removeprefix("AutoModel") or name for name in CLASSES))
+    for model, found in zip(saved, matrix, strict=True):
+        print(f"{type(model).__name__:33}", *(f"{len(found[name][2]):3}" for name in CLASSES))
+        assert list(found) == CLASSES
+        for auto, other in zip(CLASSES, saved, strict=True):
+            name, _, new = found[auto]
+            assert name == type(other).__name__
+            expected = {name for name, _ in weights_of(other) - weights_of(model)}
+            assert {key.removeprefix("bert.") for key in new} - set(other._tied_weights_keys or {}) == expected
+        own = CLASSES[saved.index(model)]
+        with torch.no_grad():
+            outputs = model(ids[:, None] if own == "AutoModelForMultipleChoice" else ids)
+        assert found[own][1] == outputs[0].double().sum().item()
 
 
 def test_what_a_stranger_saves_again_still_loads(tiny_config, tmp_path):
@@ -106,7 +114,9 @@ def test_what_a_stranger_saves_again_still_loads(tiny_config, tmp_path):
         capture_output=True,
     )
     assert json.loads((tmp_path / "again/config.json").read_text())["auto_map"] == AUTO_MAP
-    assert set(as_a_stranger(tmp_path / "again", list(AUTO_MAP), tmp_path)) == set(AUTO_MAP) - {"AutoConfig"}
+    first, second = as_a_stranger([tmp_path / "saved", tmp_path / "again"], tmp_path)
+    assert second["AutoModelForMaskedLM"] == first["AutoModelForMaskedLM"]
+    assert [(name, new) for name, _, new in second.values()] == [(name, new) for name, _, new in first.values()]
 
 
 def test_a_configuration_saved_alone_carries_what_its_map_names(tmp_path):
