@@ -1,13 +1,13 @@
 """Fine-tuning beside transformers: the same weights, recipe, seeds and rows; BERT and Trainer there, MyBERT here.
 
-    python benchmarks/finetuning.py DATA MODEL [--sets sst2 rte …] [--seeds 3] [--train-limit N] [--dropout 0]
+    python benchmarks/finetuning.py DATA MODEL [--sets sst2 rte …] [--seeds 3] [--rows N] [--dev-rows N] [--dropout 0]
 
 DATA holds a folder for each set, with train.jsonl and dev.jsonl; MODEL is a BERT checkpoint. For each seed
 transformers' BERT draws a head, and both sides start from the same saved weights; they train one right after the
 other, in turns, on the same features in the same order, without evaluation or checkpoints. Times are those of
 `Trainer.train`; scores are of dev.jsonl, decoded alike. Prints a table in Markdown and the largest difference between
-the logged losses, which is to be about 0 with `--dropout 0`. Rows that are trained on are the first of the file, as
-many as the table says.
+the logged losses, which is to be about 0 with `--dropout 0`. Rows are the first of their files; `--rows` and
+`--dev-rows` are the most that are trained on and scored.
 """
 
 import argparse
@@ -67,14 +67,16 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--train-limit", type=int)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--dev-rows", type=int)
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--dropout", type=float, default=0.1)
     options = parser.parse_args()
     lines = [compare(name, options) for name in options.sets]
-    print("| set | rows | metric | transformers | MyBERT | seconds, transformers | MyBERT | ratio | loss difference |")
+    columns = ("set", "rows, train / dev", "metric", "transformers", "MyBERT", "seconds, transformers", "MyBERT")
+    print(f"| {' | '.join((*columns, 'ratio', 'loss difference'))} |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     print("\n".join(lines))
 
@@ -87,8 +89,8 @@ def compare(name: str, options: argparse.Namespace) -> str:
         task=benchmark.task, model=options.model, train=str(files[0]), validation=str(files[1]), output="unused"
     )
     task, tokenizer = new_task(settings)
-    limit = min(benchmark.rows, options.train_limit or benchmark.rows)
-    train, dev = read_rows(settings.train, task, limit=limit), read_rows(settings.validation, task)
+    train = read_rows(settings.train, task, limit=min(benchmark.rows, options.rows or benchmark.rows))
+    dev = read_rows(settings.validation, task, limit=options.dev_rows)
     task.configure(train)
     task.config.hidden_dropout_prob = task.config.attention_probs_dropout_prob = options.dropout
     features = task.features(train, tokenizer, training=True)
@@ -101,8 +103,11 @@ def compare(name: str, options: argparse.Namespace) -> str:
                 found[side].append(
                     run(*sides[side], task, benchmark.metric, tokenizer, folder, features, dev, seed, options)
                 )
-                print(f"{name}, seed {seed}, {side}: {found[side][-1].score:.4f}, {found[side][-1].seconds:.1f} s")
-    return table_line(name, len(train), benchmark.metric, found)
+                print(
+                    f"{name}, seed {seed}, {side}: {found[side][-1].score:.4f}, {found[side][-1].seconds:.1f} s",
+                    flush=True,
+                )
+    return table_line(name, len(train), len(dev), benchmark.metric, found)
 
 
 def bert_class(task: Task) -> type[PreTrainedModel]:
@@ -159,7 +164,7 @@ def run(
     return Side(scores[metric], seconds, losses)
 
 
-def table_line(name: str, rows: int, metric: str, found: dict[str, list[Side]]) -> str:
+def table_line(name: str, rows: int, dev_rows: int, metric: str, found: dict[str, list[Side]]) -> str:
     def mean(values: list[float]) -> str:
         deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
         return f"{statistics.mean(values):.4f}{deviation}"
@@ -170,8 +175,8 @@ def table_line(name: str, rows: int, metric: str, found: dict[str, list[Side]]) 
     difference = max(abs(a - b) for one, other in pairs for a, b in zip(one.losses, other.losses, strict=True))
     scores = [mean([side.score for side in sides]) for sides in zip(*pairs, strict=True)]
     return (
-        f"| {name} | {rows:,} | {metric} | {scores[0]} | {scores[1]} | {medians[0]:.1f} | {medians[1]:.1f} | "
-        f"{ratio:.2f} | {difference:.1e} |"
+        f"| {name} | {rows:,} / {dev_rows:,} | {metric} | {scores[0]} | {scores[1]} | {medians[0]:.1f} | "
+        f"{medians[1]:.1f} | {ratio:.2f} | {difference:.1e} |"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
 from mybert.finetuning.task import Problem, Task
@@ -20,7 +21,7 @@ class Split(NamedTuple):
     rows: Dataset
 
 
-def usable_rows(split: Split, task: Task, training: bool, errors: str) -> Split:
+def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool, errors: str) -> Split:
     """The split without rows that cannot be used.
 
     Args:
@@ -30,7 +31,7 @@ def usable_rows(split: Split, task: Task, training: bool, errors: str) -> Split:
     Raises:
         UserError: there are problems and `errors` is strict, or nothing is left; the first of them are named.
     """
-    problems = task.check_rows(split.rows, training)
+    problems = _problems(split.rows, task, tokenizer, training)
     if not problems:
         return split
     bad = {problem.row for problem in problems}
@@ -41,6 +42,14 @@ def usable_rows(split: Split, task: Task, training: bool, errors: str) -> Split:
         raise UserError(report)
     print(f"{report}; left out")
     return Split(split.source, split.rows.select([row for row in range(len(split.rows)) if row not in bad]))
+
+
+def _problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
+    problems = task.check_rows(rows, training)
+    bad = {problem.row for problem in problems}
+    good = [row for row in range(len(rows)) if row not in bad]
+    too_long = task.check_lengths(rows.select(good), tokenizer) if good else []
+    return [*problems, *(Problem(good[row], message) for row, message in too_long)]
 
 
 def _listed(problems: Sequence[Problem]) -> str:

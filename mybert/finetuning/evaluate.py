@@ -66,7 +66,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
     with staged_folder(settings.output, overwrite=settings.overwrite) as folder:
         model, tokenizer, task = load_finetuned(settings)
         split = Split(settings.data, read_rows(settings.data, task, split="validation"))
-        split = usable_rows(split, task, training=False, errors=settings.errors)
+        split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         found = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.batch_tokens
         )

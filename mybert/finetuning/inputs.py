@@ -46,10 +46,10 @@ def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer
         if name is not None
     }
     duplicates = duplicate_rows(splits, task)
-    splits["train"] = usable_rows(splits["train"], task, training=True, errors=settings.errors)
+    splits["train"] = usable_rows(splits["train"], task, tokenizer, training=True, errors=settings.errors)
     task.configure(splits["train"].rows)
     for split in splits.keys() - {"train"}:
-        splits[split] = usable_rows(splits[split], task, training=False, errors=settings.errors)
+        splits[split] = usable_rows(splits[split], task, tokenizer, training=False, errors=settings.errors)
     if settings.class_weights and task.classes is None:
         raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
     found = overview(splits, task, tokenizer)

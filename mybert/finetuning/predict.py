@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import datasets
 from datasets import Dataset
@@ -38,7 +38,7 @@ def predict(settings: PredictSettings) -> int:
     finetuned = load_finetuned(settings)
     rows = 0
     with _writer(settings.output) as write, _one_bar() as bar:
-        for part in _parts(settings.inputs, finetuned.task):
+        for part in _parts(settings.inputs, finetuned):
             for prediction in predict_rows(finetuned, part, settings.batch_tokens, bar.update):
                 write(json.dumps(prediction, ensure_ascii=False) + "\n")
             rows += len(part)
@@ -69,8 +69,9 @@ def main(argv: list[str], prog: str) -> None:
     print(f"{rows:,} predictions are {place}", file=sys.stderr)
 
 
-def _parts(inputs: list[str], task: Task) -> Iterator[Dataset]:
+def _parts(inputs: list[str], finetuned: Finetuned) -> Iterator[Dataset]:
     """Rows of all inputs in order, checked."""
+    _, tokenizer, task = finetuned
     for name in inputs:
         if name == "-" or file_format(Path(name)) == ".txt":
             parts = _lines(name, task)
@@ -80,7 +81,7 @@ def _parts(inputs: list[str], task: Task) -> Iterator[Dataset]:
             parts = ((f, rows.select(range(f, min(f + _ROWS_AT_ONCE, len(rows))))) for f in firsts)
         for first, rows in parts:
             source = name if first == 0 else f"{name}, after row {first}"
-            yield usable_rows(Split(source, rows), task, training=False, errors="strict").rows
+            yield usable_rows(Split(source, rows), task, tokenizer, training=False, errors="strict").rows
 
 
 def _lines(name: str, task: Task) -> Iterator[tuple[int, Dataset]]:
@@ -99,7 +100,7 @@ def _lines(name: str, task: Task) -> Iterator[tuple[int, Dataset]]:
             first += len(chunk)
 
 
-def _bytes(path: Path) -> IO[bytes]:
+def _bytes(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
     if not path.is_file():
         raise UserError(f"input {path} does not exist")
     return open_file(path)

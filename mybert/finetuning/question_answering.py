@@ -12,9 +12,9 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
 from modeling_mybert.question_answering_mybert import score_spans
-from mybert.common.errors import UserError
 from mybert.finetuning import squad
 from mybert.finetuning.reading import file_format
+from mybert.finetuning.squad_file import read_nested
 from mybert.finetuning.task import ROW, Problem, Task
 
 _NO_ANSWER = {"answer": "", "start": 0, "end": 0}
@@ -38,7 +38,7 @@ class QuestionAnswering(Task):
     # Rows
 
     def read(self, path: Path) -> Dataset | None:
-        return squad.read_nested(path) if file_format(path) == ".json" else None
+        return read_nested(path) if file_format(path) == ".json" else None
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []
@@ -49,6 +49,19 @@ class QuestionAnswering(Task):
                 messages += _answer_messages(row["answers"], row["context"])
             problems += [Problem(number, message) for message in messages]
         return problems
+
+    def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
+        length = self.settings.max_length
+        asked = tokenizer(list(rows["question"]), add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [
+            Problem(
+                row,
+                f"the question has {len(ids)} tokens and leaves no room for context in --max-length {length}; "
+                "shorten it or raise --max-length",
+            )
+            for row, ids in enumerate(asked)
+            if len(ids) > length - 4  # [CLS], two [SEP], one token of context
+        ]
 
     def balance(self, rows: Dataset) -> Counter:
         return Counter("answer" if answers else "no answer" for answers in self.references(rows))
@@ -91,11 +104,6 @@ class QuestionAnswering(Task):
         length, least = self.settings.max_length, self.settings.max_answer_length
         asked = tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         room = length - 3 - len(asked)
-        if room < 1:
-            raise UserError(
-                f"row {row + 1}: the question has {len(asked)} tokens and leaves no room for context in --max-length "
-                f"{length}; shorten it or raise --max-length"
-            )
         overlap = length // 3 if self.settings.overlap is None else self.settings.overlap
         shared = min(max(overlap, least - 1), room - 1)  # no answer falls between two windows
         encoded = tokenizer(

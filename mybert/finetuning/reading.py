@@ -1,10 +1,12 @@
 """Rows of a file, folder or Hub data set, under the names that a task knows."""
 
+import contextlib
 import gzip
-import io
 import json
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import datasets
 import zstandard
@@ -12,9 +14,9 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
+from mybert.corpus.files import COMPRESSIONS, decompressed
 from mybert.finetuning.task import Task
 
-_COMPRESSED = {".gz", ".zst"}
 _CSV = {"keep_default_na": False}  # a text may be "None", "NA" or "null"
 _READERS = {
     ".jsonl": ("json", {}),
@@ -38,11 +40,9 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
         UserError: it cannot be read, has no rows, or lacks a column.
     """
     path = Path(name)
-    own = task.read(path) if path.is_file() else None
-    if own is not None:
-        rows = own
-    elif path.is_file():
-        rows = _read_file(path)
+    if path.is_file():
+        rows = task.read(path)
+        rows = _read_file(path) if rows is None else rows
     elif path.is_dir():
         rows = _read_folder(path, split)
     else:
@@ -53,14 +53,25 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
-def open_file(path: Path) -> IO[bytes]:
-    """Opens a file, plain or compressed."""
-    return {".gz": gzip.open, ".zst": zstandard.open}.get(path.suffix, open)(path, "rb")
+@contextlib.contextmanager
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file, plain or compressed.
+
+    Raises:
+        UserError: the file cannot be opened, or its compressed bytes are damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            yield decompressed(file, path.name)
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise UserError(f"{path} is damaged ({error}); compress it again") from error
+    except PermissionError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
 
 
 def file_format(path: Path) -> str:
     """The suffix that says the format: `.jsonl` of `rows.jsonl.gz`."""
-    return next((suffix for suffix in reversed(path.suffixes) if suffix not in _COMPRESSED), "")
+    return next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
 
 
 def _read_file(path: Path) -> Dataset:
@@ -69,11 +80,18 @@ def _read_file(path: Path) -> Dataset:
         raise UserError(f"{path}: expected {', '.join(_READERS)} (also .gz and .zst), found {suffix or 'no suffix'}")
     if not path.stat().st_size:
         raise UserError(f"{path} is empty")
+    if path.suffix in COMPRESSIONS:
+        with open_file(path) as file:
+            while file.read(1 << 20):  # `datasets` does not notice that the end is missing
+                pass
     builder, options = _READERS[suffix]
     try:
-        return datasets.load_dataset(builder, data_files=str(path), split="train", **options)
+        rows = datasets.load_dataset(builder, data_files=str(path), split="train", **options)
+        rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
+        return rows
     except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
-        reason = _broken_line(path) if builder == "json" else None
+        reason = None if builder == "parquet" else _undecodable_line(path)
+        reason = _broken_line(path) if builder == "json" and reason is None else reason
         raise UserError(f"{path}{reason or f': {_cause(error)}'}") from error
 
 
@@ -84,25 +102,37 @@ def _cause(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _broken_line(path: Path) -> str | None:
-    """Where a file of JSON goes wrong, which `datasets` does not say."""
-    number = 0
-    try:
-        with open_file(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
-            for number, record in enumerate(file if file_format(path) == ".jsonl" else _items(file.read()), 1):
-                if isinstance(record, str) and not record.strip():
-                    continue
-                record = json.loads(record) if isinstance(record, str) else record
-                if not isinstance(record, dict):
-                    return f", row {number}: expected a JSON object, found {type(record).__name__}"
-    except UnicodeDecodeError as error:
-        return f": not UTF-8 ({error.reason}); save the file as UTF-8"
-    except ValueError as error:
-        return f", row {number}: not JSON ({error})"
+def _undecodable_line(path: Path) -> str | None:
+    with open_file(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f", line {number}: not UTF-8 ({error.reason}); save the file as UTF-8"
     return None
 
 
-def _items(content: str) -> list:
+def _broken_line(path: Path) -> str | None:
+    """Where a file of JSON goes wrong, which `datasets` does not say."""
+    number, records = 0, 0
+    try:
+        with open_file(path) as file:
+            for number, record in enumerate(file if file_format(path) == ".jsonl" else _items(file.read()), 1):
+                if isinstance(record, bytes) and not record.strip():
+                    continue
+                record = json.loads(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
+                if not isinstance(record, dict):
+                    return f", row {number}: expected a JSON object, found {type(record).__name__}"
+                json.dumps(record, ensure_ascii=False).encode()
+                records += 1
+    except UnicodeEncodeError as error:
+        return f", row {number}: {error.object[error.start : error.end]!r} is half a surrogate pair, no character"
+    except ValueError as error:
+        return f", row {number}: not JSON ({error})"
+    return None if records else " holds no rows"
+
+
+def _items(content: bytes) -> list:
     try:
         parsed: Any = json.loads(content)
     except ValueError:

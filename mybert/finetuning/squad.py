@@ -1,69 +1,14 @@
-"""SQuAD: its nested file as rows, and its published scores (Rajpurkar et al. 2016 and 2018)."""
+"""SQuAD's published scores (Rajpurkar et al. 2016 and 2018), and the best threshold of no answer."""
 
-import json
 import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, List, Value
-
-from mybert.common.errors import UserError
-from mybert.finetuning.reading import open_file
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ROWS = Features(
-    {
-        "id": Value("string"),
-        "question": Value("string"),
-        "context": Value("string"),
-        "answers": {"text": List(Value("string")), "answer_start": List(Value("int64"))},
-    }
-)
-
-
-def read_nested(path: Path) -> Dataset | None:
-    """Rows {id, question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
-    "qas"}]}]}; None if the file has another form. Questions without answers in the file have None.
-
-    Raises:
-        UserError: a paragraph or question lacks a field; the message names its place.
-    """
-    try:
-        with open_file(path) as file:
-            content = json.loads(file.read().decode("utf-8-sig"))
-    except ValueError:
-        return None  # not one JSON value; whoever reads it next says what is wrong
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        return None
-    rows = []
-    for a, article in enumerate(content["data"], 1):
-        for p, paragraph in enumerate(_field(article, "paragraphs", f"{path}, article {a}"), 1):
-            place = f"{path}, article {a}, paragraph {p}"
-            context = _field(paragraph, "context", place)
-            for q, item in enumerate(_field(paragraph, "qas", place), 1):
-                rows.append(_row(item, context, f"{place}, question {q}"))
-    try:
-        return Dataset.from_list(rows, features=_ROWS)
-    except (TypeError, ValueError) as error:  # pyarrow's errors are both
-        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from error
-
-
-def _row(item: Any, context: str, place: str) -> dict:
-    question, answers = _field(item, "question", place), item.get("answers")
-    if answers is not None:
-        answers = {name: [_field(one, name, place) for one in answers] for name in ("text", "answer_start")}
-    return {"id": item.get("id"), "question": question, "context": context, "answers": answers}
-
-
-def _field(record: Any, name: str, place: str) -> Any:
-    if not isinstance(record, dict) or name not in record:
-        raise UserError(f"{place}: expected an object with {name!r}, found {str(record)[:60]!r}")
-    return record[name]
 
 
 def normalise(text: str) -> str:

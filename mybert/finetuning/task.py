@@ -128,6 +128,10 @@ class Task(ABC):
                 Rows to predict have no column of `targets`.
         """
 
+    def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
+        """Rows, otherwise usable, of which nothing could be read in `max_length` tokens."""
+        return []
+
     @abstractmethod
     def balance(self, rows: Dataset) -> Counter:
         """How often each label occurs; for targets that are no labels, how often each kind of them."""

@@ -78,14 +78,15 @@ class TextClassification(Task):
         return MULTI if isinstance(label, list) else REGRESSION if isinstance(label, float) else SINGLE
 
     def balance(self, rows: Dataset) -> Counter:
-        """Regression: how many numbers lie in each of five equal parts of their range."""
+        """Regression: how many numbers lie in each of five equal parts of the training rows' range, or beyond it."""
         labels = rows["label"]
         if self.config.problem_type == MULTI:
             return Counter(label_name(label) for labels_of_row in labels for label in labels_of_row)
         if self.config.problem_type == SINGLE:
             return Counter(map(label_name, labels))
-        counts, edges = np.histogram(labels, bins=5)
-        parts = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+        edges = self._edges
+        counts = np.histogram(np.clip(labels, edges[0], edges[-1]), edges)[0].tolist()
+        parts = zip(edges[:-1], edges[1:], counts, strict=True)
         return Counter({f"{low:.3g} to {high:.3g}": count for low, high, count in parts})
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
@@ -98,6 +99,7 @@ class TextClassification(Task):
         self.config.problem_type = self._problem(rows)
         if self.config.problem_type == REGRESSION:
             self.config.num_labels = 1
+            self._edges = np.histogram_bin_edges(rows["label"], bins=5)
             return
         labels = rows["label"]
         labels = [label for several in labels for label in several] if self.config.problem_type == MULTI else labels

@@ -12,6 +12,7 @@ from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning import squad
+from mybert.finetuning.checks import Split, usable_rows
 from mybert.finetuning.question_answering import QuestionAnswering
 from mybert.finetuning.settings import TaskSettings
 from tokenization import MyBertTokenizer
@@ -66,8 +67,24 @@ def test_the_nested_file_becomes_rows(tmp_path):
     assert rows.to_list() == [ROW, {**ROW, "question": "why", "answers": {"text": [], "answer_start": []}}]
     path.write_text(json.dumps([ROW]))
     assert task().read(path) is None
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [{"id": "1"}]}]}]}))
-    with pytest.raises(UserError, match="article 1, paragraph 1, question 1: expected an object with 'question'"):
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"id": "1"}, "question 1: expected an object with 'question', a text"),
+        ({"question": "who", "answers": "film"}, "question 1: expected an object with 'answers', a list"),
+        ({"question": "who", "answers": [{"text": "film"}]}, "expected an object with 'answer_start', a whole number"),
+        ({"question": "who", "answers": [{"text": "film", "answer_start": "9"}]}, "'answer_start', a whole number"),
+    ],
+)
+def test_a_broken_question_of_the_nested_file_is_named_by_its_place(tmp_path, item, message):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [item]}]}]}))
+    with pytest.raises(UserError, match=f"train.json, article 1, paragraph 1, .*{message}"):
+        task().read(path)
+    path.write_text(json.dumps({"data": []}))
+    with pytest.raises(UserError, match=r"train.json holds no questions"):
         task().read(path)
 
 
@@ -148,10 +165,16 @@ def test_without_unanswerable_rows_there_is_always_an_answer():
     assert made.config.no_answer_threshold == 0
 
 
-def test_a_question_that_leaves_no_room_is_refused(tiny_checkpoint):
+def test_a_question_that_leaves_no_room_is_refused_by_its_row(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    with pytest.raises(UserError, match="row 1: the question has 20 tokens and leaves no room"):
-        task(max_length=16).features(Dataset.from_list([{**ROW, "question": "the " * 20}]), tokenizer, training=True)
+    made = task(max_length=16)
+    rows = [{**ROW, "question": question} for question in ("the " * 12, " ", "the " * 13)]
+    split = Split("rows.jsonl", Dataset.from_list(rows))
+    with pytest.raises(UserError, match=r"row 2: the question is .*; row 3: the question has 13 tokens and leaves no"):
+        usable_rows(split, made, tokenizer, training=True, errors="strict")
+    usable = usable_rows(split, made, tokenizer, training=True, errors="skip").rows
+    assert usable.to_list() == rows[:1]
+    assert made.features(usable, tokenizer, training=False)["offsets"][0] == [[0, 3]]
 
 
 def test_answers_and_their_absence_are_learned_and_the_pipeline_reads_the_threshold(finetune, write_rows, tmp_path):

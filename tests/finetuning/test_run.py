@@ -11,7 +11,10 @@ from safetensors.torch import load_file
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.finetuning import recipes
+from mybert.finetuning.checkpoint import load_finetuned
+from mybert.finetuning.predict import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, leaders, summarise
+from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 
 
@@ -105,6 +108,25 @@ def test_weighted_classes_all_weigh_the_same():
     assert torch.allclose(loss({"logits": logits}, torch.tensor(labels)), expected)
     halves = [loss({"logits": logits[s]}, torch.tensor(labels)[s], 9) for s in (slice(0, 4), slice(4, 9))]
     assert torch.allclose(sum(halves), expected)
+
+
+def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them_apart(finetune, write_rows, tmp_path):
+    rows = [{"text": "the film", "label": "rare" if i % 4 == 0 else "usual"} for i in range(40)]
+    train = write_rows("train.jsonl", rows)
+    words = ("--train", train, "--per-device-train-batch-size", 40, "--max-steps", 60)
+    words += ("--save-strategy", "no", "--eval-strategy", "no", "--load-best-model-at-end", "false")
+    for output, more, share in (("as-is", (), 0.25), ("weighted", ("--class-weights",), 0.5)):
+        assert finetune("text-classification", *words, *more, output=output) == 0
+        settings = PredictSettings(model=str(tmp_path / output), inputs=["-"], device="cpu")
+        (said,) = predict_rows(load_finetuned(settings), Dataset.from_dict({"text": ["the film"]}))
+        assert said["scores"]["rare"] == pytest.approx(share, abs=0.03)
+
+
+def test_training_stops_when_patience_is_spent(finetune, data, tmp_path):
+    words = ("--patience", 1, "--num-train-epochs", 9, "--learning-rate", "1e-9")
+    assert finetune("text-classification", *data, *words) == 0
+    run = results(tmp_path / "out")["runs"][0]
+    assert (run["steps"], run["best_step"]) == (10, 5)  # five an epoch; the second is no better than the first
 
 
 def test_the_best_checkpoint_is_kept_not_the_last(finetune, data, tmp_path):

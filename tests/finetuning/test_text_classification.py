@@ -142,12 +142,17 @@ def test_several_labels_a_text(finetune, write_rows, tmp_path):
 def test_numbers_are_fitted_and_correlations_reported(finetune, write_rows, tmp_path):
     rows = [{"text": " ".join(["very"] * n + ["good"]), "score": n / 2} for n in range(8)] * 4
     train = write_rows("train.jsonl", rows)
-    words = ("--train", train, "--validation", train, "--num-train-epochs", 5)
+    beyond = write_rows("beyond.jsonl", [{"text": "good", "score": -3.0}, {"text": "very very good", "score": 9.0}])
+    words = ("--train", train, "--validation", train, "--test", beyond, "--num-train-epochs", 5)
     assert finetune("text-classification", *words) == 0
     found = results(tmp_path / "out")
     assert found["metric"] == "pearson"
     assert found["validation"]["metrics"]["pearson"] > 0.9
     assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == "regression"
+    edges = ["0 to 0.7", "0.7 to 1.4", "1.4 to 2.1", "2.1 to 2.8", "2.8 to 3.5"]
+    assert found["data"]["train"]["balance"] == dict(zip(edges, (8, 4, 8, 4, 8), strict=True))
+    ends = dict(zip(edges, (1, 0, 0, 0, 1), strict=True))  # numbers beyond those of training are counted there
+    assert found["data"]["test"]["balance"] == ends
     assert predictions(tmp_path / "out", ["good"])[0].keys() == {"score"}
 
 

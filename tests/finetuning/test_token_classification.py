@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -192,3 +193,21 @@ def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp
     said = json.loads((tmp_path / "said.jsonl").read_text())
     assert said["tags"] == ["O", "B-ART", "I-ART"]
     assert said["entities"] == [{"type": "ART", "start": 1, "end": 3, "text": "fine film"}]
+
+
+def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(finetune, write_rows, tmp_path):
+    words = {"the": "DET", "a": "DET", "good": "ADJ", "bad": "ADJ", "film": "NOUN", "cat": "NOUN", "dog": "NOUN"}
+    draw = random.Random(0)
+    drawn = [draw.choices([*words], k=draw.randint(1, 40)) for _ in range(12)]  # some are longer than the limit
+    rows = [{"tokens": tokens, "upos": [words[word] for word in tokens]} for tokens in drawn]
+    train = write_rows("train.jsonl", rows)
+    more = ("--label-pieces", "all", "--num-train-epochs", 4, "--per-device-train-batch-size", 2)
+    assert finetune("token-classification", "--train", train, "--validation", train, *more) == 0
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["metric"] == "accuracy"
+    assert results["validation"]["metrics"] == {"accuracy": 1}
+    assert results["data"]["train"]["balance"] == Counter(tag for row in rows for tag in row["upos"])
+    assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme is None
+    said = [json.loads(line) for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()]
+    assert [one["tags"] for one in said] == [row["upos"] for row in rows]
+    assert not any("entities" in one for one in said)

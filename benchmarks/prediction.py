@@ -1,0 +1,117 @@
+"""Labels of texts: `mybert predict` beside transformers' pipeline, the same weights, rows and labels.
+
+    python benchmarks/prediction.py FILE MODEL [--rounds 5] [--max-length 128] [--threads 2] [--limit N]
+
+FILE holds rows with a column `text` or a sentence pair, as `mybert predict` reads them; MODEL is a BERT checkpoint, to
+which a head of two labels is drawn if it has none. Times are from texts in memory to labels, of both sides in turns;
+the pipeline's are at its default batch size, 1, and at the batch size that was fastest for it in a first round. Labels
+and scores of both sides are compared before anything is timed. Prints a table in Markdown.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
+
+from mybert.common.devices import quiet_loading
+from mybert.finetuning.checkpoint import Finetuned, load_finetuned
+from mybert.finetuning.predict import predict_rows
+from mybert.finetuning.reading import read_rows
+from mybert.finetuning.settings import PredictSettings
+
+BATCH_SIZES = (1, 8, 16, 32, 64)
+TASK = "text-classification"
+TOLERANCE = 1e-4  # of scores; where two labels are closer, either is right
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file")
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--limit", type=int, help="rows, the first of the file")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        save_bert(options.model, folder)
+        settings = PredictSettings(
+            model=folder, inputs=[options.file], task=TASK, max_length=options.max_length, device="cpu"
+        )
+        with quiet_loading():
+            finetuned = load_finetuned(settings)
+            classify = pipeline(TASK, model=folder, device="cpu", truncation=True, max_length=options.max_length)
+        rows = read_rows(options.file, finetuned.task, labelled=False, limit=options.limit)
+        sides = all_sides(classify, finetuned, rows)
+        check(sides)
+        print_table(measure(sides, options.rounds), len(rows))
+
+
+def save_bert(model: str, folder: str) -> None:
+    """Saves the checkpoint as transformers' BERT, with its head or one that is drawn."""
+    set_seed(0)
+    with quiet_loading():
+        BertForSequenceClassification.from_pretrained(model).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+
+
+def all_sides(classify: Callable, finetuned: Finetuned, rows: Dataset) -> dict[str, Callable[[], list[dict]]]:
+    texts = list(rows["text"])
+    if "text_pair" in rows.column_names:
+        texts = [{"text": a, "text_pair": b} for a, b in zip(texts, rows["text_pair"], strict=True)]
+
+    def transformers_side(size: int) -> Callable[[], list[dict]]:
+        return lambda: classify(texts, batch_size=size)
+
+    sides = {f"pipeline, batches of {size}": transformers_side(size) for size in BATCH_SIZES}
+    return {**sides, "mybert predict": lambda: predict_rows(finetuned, rows)}
+
+
+def check(sides: dict[str, Callable[[], list[dict]]]) -> None:
+    """
+    Raises:
+        AssertionError: sides say different things of a row.
+    """
+    ours, theirs = sides["mybert predict"](), sides["pipeline, batches of 32"]()
+    for row, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
+        score = one["scores"][other["label"]]
+        assert abs(score - other["score"]) < TOLERANCE, f"row {row}: {one} here, {other} there"
+        assert one["label"] == other["label"] or abs(one["score"] - score) < TOLERANCE, f"row {row}: {one}, {other}"
+
+
+def measure(sides: dict[str, Callable[[], list[dict]]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round for the pipeline's default, its fastest and MyBERT, in turns."""
+    ours, default, *larger = "mybert predict", *(name for name in sides if name.startswith("pipeline"))
+    fastest = min(larger, key=lambda name: seconds(sides[name]))
+    compared = (default, fastest, ours)
+    found: dict[str, list[float]] = {name: [] for name in compared}
+    for turn in range(rounds):
+        for name in compared[:: 1 if turn % 2 else -1]:
+            found[name].append(seconds(sides[name]))
+    return found
+
+
+def seconds(side: Callable[[], list[dict]]) -> float:
+    began = time.perf_counter()
+    side()
+    return time.perf_counter() - began
+
+
+def print_table(found: dict[str, list[float]], rows: int) -> None:
+    ours = found["mybert predict"]
+    print("| side | seconds | rows/s | MyBERT is … times as fast |")
+    print("| --- | ---: | ---: | ---: |")
+    for name, times in found.items():
+        ratio = statistics.median(one / other for one, other in zip(times, ours, strict=True))
+        median = statistics.median(times)
+        print(f"| {name} | {median:.2f} | {rows / median:.0f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Files that are broken as files: one message with the place, whatever is wrong and however they are compressed."""
+
+import gzip
+import json
+
+import pytest
+import zstandard
+
+from modeling_mybert import MyBertConfig
+from mybert.common.errors import UserError
+from mybert.finetuning.reading import read_rows
+from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.text_classification import TextClassification
+from mybert.finetuning.token_classification import TokenClassification
+
+LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()
+
+
+def read(path, kind=TextClassification) -> list[dict]:
+    return read_rows(str(path), kind(TaskSettings(), MyBertConfig())).to_list()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("latin.jsonl", LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8"),
+        ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8"),
+        ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", row 2001: .* is half a surrogate pair"),
+        ("blank.jsonl", b"\n\n", " holds no rows"),
+        ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: expected a JSON object, found int"),
+        ("cut.json", b'[{"text": "a", "lab', ", row 1: not JSON"),
+        ("ragged.csv", b"text,label\na,b\nc,d,e\n", ": .*line 3, saw 3"),
+        ("rows.parquet", b"PAR1", ": .*[Pp]arquet"),
+        ("rows.xlsx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet .*found .xlsx"),
+        ("plain.jsonl.gz", LINES, " is damaged"),
+        ("cut.jsonl.gz", gzip.compress(LINES)[:-30], " is damaged"),
+        ("cut.jsonl.zst", zstandard.compress(LINES)[:-30], " is damaged"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_place(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}{message}"):
+        read(path)
+
+
+def test_half_a_file_in_columns_is_named(tmp_path):
+    path = tmp_path / "train.conll.gz"
+    path.write_bytes(gzip.compress(b"word O\n\n" * 5000)[:-30])
+    with pytest.raises(UserError, match=r"train.conll.gz is damaged"):
+        read(path, TokenClassification)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress])
+def test_a_whole_file_is_read_however_it_is_compressed(tmp_path, compress):
+    suffix = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[compress]
+    path = tmp_path / f"rows.jsonl{suffix}"
+    path.write_bytes(compress(LINES))
+    assert read(path) == [json.loads(line) for line in LINES.splitlines()]
