@@ -99,7 +99,11 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             raise ValueError("give either inputs, or question and context")
         if isinstance(inputs, list | tuple) and not inputs:
             return []
-        return super().__call__(list(inputs) if isinstance(inputs, tuple) else inputs, **kwargs)
+        if isinstance(inputs, tuple):
+            inputs = list(inputs)
+        elif not isinstance(inputs, dict | list | str | torch.utils.data.Dataset):
+            inputs = (example for example in inputs)  # else transformers takes a table of `datasets` for one example
+        return super().__call__(inputs, **kwargs)
 
     def preprocess(self, example, max_answer_len: int = 30, max_seq_len: int | None = None, doc_stride: int = 128):
         """Yields the windows of one example as inputs of the model, with what `postprocess` must know of them."""
@@ -243,6 +247,8 @@ def _paired(question, context) -> dict | list[dict]:
 
 
 def _checked(example) -> tuple[str, str]:
+    if not isinstance(example, dict):
+        raise ValueError(f"an example is a dictionary of question and context, got {example!r:.60}")
     for name in ("question", "context"):
         if name not in example:
             raise ValueError(f"an example needs a question and a context; it has {sorted(example)}")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer, pipeline
@@ -157,6 +158,7 @@ def test_batches_and_ways_to_ask_change_no_answer(answer, side, monkeypatch):
     for found in (
         answer(asked, batch_size=4, **options),
         list(answer((example for example in asked), batch_size=3, **options)),
+        list(answer(Dataset.from_list(asked), batch_size=3, **options)),
         answer(question=questions, context=contexts, batch_size=5, **options),
     ):
         assert all(same(a, b) for a, b in zip(found, one_by_one, strict=True))
@@ -187,6 +189,7 @@ def test_a_literal_separator_in_the_question_opens_no_context(answer):
         ({"question": "", "context": "x"}, {}, "question must be a string with text in it"),
         ({"question": "q", "context": " "}, {}, "context must be a string with text in it"),
         ({"question": "q"}, {}, "needs a question and a context"),
+        ("Who?", {}, "a dictionary of question and context, got 'Who[?]'"),
         ({"question": "q", "context": "\u200d"}, {}, "no token"),
         ({"question": "q " * 50, "context": "x"}, {"max_seq_len": 40}, "50 tokens and leaves no room"),
         ({"question": "q", "context": "x"}, {"max_seq_len": 129}, "more than the 128 positions"),
