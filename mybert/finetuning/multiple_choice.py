@@ -12,7 +12,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.finetuning.labels import is_missing
-from mybert.finetuning.task import ROW, Problem, Task
+from mybert.finetuning.task import ROW, Problem, Task, map_rows
 
 _NUMBERED = re.compile(r"(ending|choice|option|answer)_?(\d)$")
 
@@ -86,14 +86,7 @@ class MultipleChoice(Task):
                 ]
             return {**columns, ROW: indices}
 
-        return rows.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=rows.column_names,
-            keep_in_memory=True,
-            desc="tokenizing",
-        )
+        return map_rows(rows, encode)
 
     def _encode(self, batch: Mapping[str, list], tokenizer: PreTrainedTokenizerBase, **cut) -> dict[str, list]:
         """Each column has for each row a list over its choices."""

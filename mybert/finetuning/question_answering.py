@@ -15,7 +15,7 @@ from modeling_mybert.question_answering_mybert import score_spans
 from mybert.finetuning import squad
 from mybert.finetuning.reading import file_format
 from mybert.finetuning.squad_file import read_nested
-from mybert.finetuning.task import ROW, Problem, Task
+from mybert.finetuning.task import ROW, Problem, Task, map_rows
 
 _NO_ANSWER = {"answer": "", "start": 0, "end": 0}
 
@@ -89,14 +89,7 @@ class QuestionAnswering(Task):
                         found.setdefault(name, []).append(value)
             return found
 
-        return rows.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=rows.column_names,
-            keep_in_memory=True,
-            desc="tokenizing",
-        )
+        return map_rows(rows, encode)
 
     def _windows(
         self, question: str, context: str, row: int, answers: dict | None, tokenizer: PreTrainedTokenizerBase

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from datasets import Dataset
+from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
@@ -206,3 +207,16 @@ class Task(ABC):
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         """The confusion matrix, for tasks that have labels."""
         return None
+
+
+def map_rows(rows: Dataset, encode: Callable[[dict[str, list], list[int]], dict[str, list]]) -> Dataset:
+    """The features that `encode` makes of batches of rows and their numbers, in place of the rows' columns."""
+    return rows.map(
+        encode,
+        batched=True,
+        with_indices=True,
+        remove_columns=rows.column_names,
+        keep_in_memory=True,
+        desc="tokenizing",
+        new_fingerprint=generate_random_fingerprint(),  # else `encode` is pickled, tokenizer and all, to be hashed
+    )

@@ -14,7 +14,7 @@ from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning import class_scores
 from mybert.finetuning.labels import check_label, is_missing, label_name, name_labels, sort_labels
-from mybert.finetuning.task import ROW, Matrix, Problem, Task
+from mybert.finetuning.task import ROW, Matrix, Problem, Task, map_rows
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 _PROBLEMS = {"single-label": SINGLE, "multi-label": MULTI, "regression": REGRESSION}
@@ -132,14 +132,7 @@ class TextClassification(Task):
                 columns["labels"] = [self._target(batch["label"][i]) for i in origin]
             return columns
 
-        return rows.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=rows.column_names,
-            keep_in_memory=True,
-            desc="tokenizing",
-        )
+        return map_rows(rows, encode)
 
     def _target(self, label: Any) -> int | float | list[float]:
         if self.config.problem_type == REGRESSION:

@@ -16,7 +16,7 @@ from mybert.finetuning import class_scores, entities
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import check_label, label_name, name_labels, sort_labels
 from mybert.finetuning.reading import file_format
-from mybert.finetuning.task import ROW, Matrix, Problem, Task
+from mybert.finetuning.task import ROW, Matrix, Problem, Task, map_rows
 
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
 _IGNORED = -100  # a label that transformers' losses leave out
@@ -93,14 +93,7 @@ class TokenClassification(Task):
             columns["attention_mask"] = [[1] * len(ids) for ids in columns["input_ids"]]
             return columns
 
-        return rows.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=rows.column_names,
-            keep_in_memory=True,
-            desc="tokenizing",
-        )
+        return map_rows(rows, encode)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=_IGNORED)

@@ -8,6 +8,7 @@ import numpy as np
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
+from mybert.common.loading import explain_unreadable
 from mybert.common.manifest import MANIFEST, fingerprint
 from mybert.pretraining.batching import ExampleDataset
 from mybert.pretraining.plan import CorpusShape
@@ -118,12 +119,10 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             **({} if settings.initializer_range is None else {"initializer_range": settings.initializer_range}),
         )
         return MyBertForPreTraining(config)
-    try:
+    with explain_unreadable(settings.init_from):
         tokenizer = MyBertTokenizer.from_pretrained(settings.init_from)
         same = tokenizer.get_vocab() == corpus.tokenizer.get_vocab()
         model = MyBertForPreTraining.from_pretrained(settings.init_from, **dropout) if same else None
-    except (OSError, ValueError) as error:
-        raise UserError(f"--init-from {settings.init_from}: {error}") from error
     if model is None:
         raise UserError(
             f"--init-from {settings.init_from} has another vocabulary than the corpus; "

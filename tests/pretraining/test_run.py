@@ -143,6 +143,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
     unpaired = tmp_path / "unpaired"
     pairs(3).remove_columns("next_sentence_label").save_to_disk(unpaired)
     tokenizer.save_pretrained(unpaired / "tokenizer")
+    cut = Path(bert_folder(tokenizer, tmp_path / "cut"))
+    (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:1000])
     (tmp_path / "filled").mkdir()
     (tmp_path / "filled" / "mine.txt").write_text("keep me")
     for message, values in [
@@ -153,7 +155,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
         ("only one of .* has pairs", {"phase2_corpus": str(unpaired)}),
         ("another vocabulary", {"init_from": bert_folder(other, tmp_path / "other")}),
         ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
-        ("init-from", {"init_from": str(tmp_path / "nowhere")}),
+        ("nowhere", {"init_from": str(tmp_path / "nowhere")}),
+        ("cut", {"init_from": str(cut)}),
         ("no checkpoint", {"resume": True}),
         ("exists; add --overwrite", {"output": tmp_path / "filled"}),
         ("was not made by", {"output": tmp_path / "filled", "overwrite": True}),
