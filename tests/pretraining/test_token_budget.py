@@ -17,7 +17,7 @@ from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler
 
 
 @given(
-    lengths=st.lists(st.integers(1, 128), min_size=200, max_size=600),
+    lengths=st.lists(st.integers(16, 128), min_size=200, max_size=600),
     max_tokens=st.integers(300, 900),
     processes=st.integers(1, 5),
     by_length=st.booleans(),

@@ -22,7 +22,7 @@ def brute_force(texts, backend) -> Counter:
     return counts
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_any_texts_are_counted_as_by_the_library(texts):
     assert count_words(texts, [UNCASED, CASED]) == [brute_force(texts, UNCASED), brute_force(texts, CASED)]

@@ -50,7 +50,7 @@ def merged(word_counts, vocab_size, **options):
     return [p for p in vocabulary if len(p.removeprefix("##")) > 1 and not p.startswith("[") and p != "##"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 6), max_size=12),
     st.integers(0, 25),
