@@ -11,6 +11,7 @@ from mybert.common.errors import UserError
 COMMANDS = {
     "tokenizer": ("mybert.corpus.vocabulary", "documents → WordPiece vocabulary"),
     "corpus": ("mybert.corpus.build", "documents → MLM + NSP examples"),
+    "plan": ("mybert.pretraining.forecast", "model, tokens, devices → memory, traffic, time and price, on paper"),
     "pretrain": ("mybert.pretraining.run", "examples → pretrained checkpoint"),
     "finetune": ("mybert.finetuning.run", "checkpoint + labelled rows → model with the head of a task"),
     "evaluate": ("mybert.finetuning.evaluate", "fine-tuned model + labelled rows → scores, intervals, errors"),

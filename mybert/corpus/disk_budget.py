@@ -20,10 +20,11 @@ from mybert.corpus.wordpiece import PlainTokenizer
 
 _SAMPLE_BYTES = 1 << 24
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 500
-_TOKENS_A_BYTE = 0.25  # where there is no sample
+TOKENS_A_BYTE = 0.25  # where there is no sample
 _SPECIAL = ("python-docs", "hub")
-_BYTES_A_TOKEN = 5  # input_ids and token_type_ids
-_BYTES_AN_EXAMPLE = 3 * _BYTES_A_TOKEN + 9  # special tokens, two offsets, the label
+BYTES_A_TOKEN = 5  # input_ids and token_type_ids
+BYTES_A_ROW = 9  # two offsets, the label
+_BYTES_AN_EXAMPLE = 3 * BYTES_A_TOKEN + BYTES_A_ROW  # with its special tokens
 _SHARE_FILLED = 0.8  # of the maximal length
 _RANDOM_SEGMENTS = 1.5  # tokens of pairs over tokens of documents: a random B is text used once more
 
@@ -74,8 +75,8 @@ def examples_bytes(size: int, texts: Sequence[str], tokenizer: PlainTokenizer, s
     """
     sample = [text[:_SAMPLE_CHARACTERS] for text in texts]
     tokens = sum(map(len, tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)))
-    share = tokens / sum(len(text.encode()) for text in sample) if any(sample) else _TOKENS_A_BYTE
-    bytes_a_token = _BYTES_A_TOKEN + _BYTES_AN_EXAMPLE / (_SHARE_FILLED * settings.max_length)
+    share = tokens / sum(len(text.encode()) for text in sample) if any(sample) else TOKENS_A_BYTE
+    bytes_a_token = BYTES_A_TOKEN + _BYTES_AN_EXAMPLE / (_SHARE_FILLED * settings.max_length)
     used = settings.dupe_factor * (_RANDOM_SEGMENTS if settings.nsp else 1)
     return int(size * share * used * bytes_a_token)
 

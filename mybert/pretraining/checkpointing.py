@@ -10,9 +10,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from mybert.common.manifest import explain_full_disk, replace_folder
 from mybert.pretraining.checkpoints import PARTIAL, seal
-
-_ADAM = 3
-"""A checkpoint holds each parameter and its two moments."""
+from mybert.pretraining.costs import COPIES_IN_A_CHECKPOINT
 
 
 class CheckpointingTrainer(Trainer):
@@ -66,7 +64,7 @@ class CheckpointingTrainer(Trainer):
 
     def checkpoint_bytes(self) -> int:
         """About what a checkpoint takes on the disk."""
-        return _ADAM * sum(p.numel() * p.element_size() for p in self.model.parameters())
+        return COPIES_IN_A_CHECKPOINT * sum(p.numel() * p.element_size() for p in self.model.parameters())
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Where none was saved for this process, dropout gets a stream that no other step or process has had."""

@@ -1,17 +1,14 @@
-"""What a run is going to cost, said before its first step.
+"""What a run on a corpus that is there is going to cost, said before its first step."""
 
-Only useful operations are counted: matrix products on real tokens and labelled positions, 2 for each multiply-add, and
-the backward pass as twice the forward pass (Kaplan et al. 2020, section 2.1).
-"""
-
-import math
 from dataclasses import dataclass
 
 import datasets
 import pyarrow.compute as pc
 from transformers import PreTrainedConfig
 
+from mybert.common.quantities import with_unit
 from mybert.common.table import print_table
+from mybert.pretraining.costs import Costs, count_parameters
 
 
 @dataclass(frozen=True)
@@ -67,29 +64,22 @@ class Plan:
         return self.sequences * self.corpus.mean_length
 
     @property
+    def costs(self) -> Costs:
+        corpus = self.corpus
+        attended = corpus.squares / corpus.tokens
+        return Costs(self.config, corpus.mean_length, attended, self.mlm_probability, self.has_pairs)
+
+    @property
     def flops_per_token(self) -> float:
-        c, corpus = self.config, self.corpus
-        layer = 4 * c.hidden_size**2 + 2 * c.hidden_size * c.intermediate_size  # multiply-adds a token
-        attention = 2 * c.hidden_size * corpus.squares / corpus.tokens  # scores and weighted sum
-        head = self.mlm_probability * (c.hidden_size**2 + c.hidden_size * c.vocab_size)
-        pair = self.has_pairs * (c.hidden_size**2 + 2 * c.hidden_size) / corpus.mean_length
-        return 6 * (c.num_hidden_layers * (layer + attention) + head + pair)
+        return self.costs.flops_per_token
 
     @property
     def flops_per_step(self) -> float:
         return self.tokens_per_step * self.flops_per_token
 
-    def memory(self, parameters: int, half: bool) -> float:
-        """Bytes on one device: weights, gradients and Adam's two moments in float32, and what backward needs.
-
-        The last is 80 · hidden size + 12 · heads · length bytes a token and layer in float32, as counted from the
-        tensors that autograd keeps with dropout on (half of it in 16 bits), and the labelled positions' logits twice.
-        """
-        c, corpus = self.config, self.corpus
-        tokens = self.device_sequences * corpus.mean_length
-        layer = 80 * c.hidden_size + 12 * c.num_attention_heads * corpus.squares / corpus.tokens
-        head = 2 * 4 * self.mlm_probability * c.vocab_size
-        return 16 * parameters + tokens * (c.num_hidden_layers * layer * (0.5 if half else 1) + head)
+    def memory(self, **how) -> float:
+        """Bytes on one device at the peak of a step; `how` as in `Costs.memory`."""
+        return sum(self.costs.memory(self.device_sequences * self.corpus.mean_length, **how).values())
 
 
 def plan_at(plans: list[Plan], step: int) -> Plan:
@@ -110,14 +100,14 @@ def flops_left(plans: list[Plan], step: int) -> float:
     return left
 
 
-def print_plan(plans: list[Plan], parameters: int, embeddings: int, half: bool) -> None:
+def print_plan(plans: list[Plan], **how) -> None:
     """
     Args:
         plans: one for each phase.
-        parameters, embeddings: of the whole model, and those that only look up.
-        half: whether the forward pass runs in 16 bits.
+        how: the run's devices, precision and so on, as in `Costs.memory`.
     """
-    rows = [("parameters", f"{parameters:,}, {embeddings:,} of them embeddings")]
+    parameters = count_parameters(plans[0].config)
+    rows = [("parameters", f"{sum(parameters.values()):,}, {parameters['embeddings']:,} of them embeddings")]
     for number, plan in enumerate(plans, 1):
         corpus, phase = plan.corpus, f"phase {number}: " if len(plans) > 1 else ""
         rows += [
@@ -129,14 +119,8 @@ def print_plan(plans: list[Plan], parameters: int, embeddings: int, half: bool) 
             (f"{phase}passes over the corpus", f"{plan.steps * plan.sequences / corpus.examples:.2f}"),
             (f"{phase}real tokens a step", f"{plan.tokens_per_step:,.0f}"),
             (f"{phase}floating point operations a step", with_unit(plan.flops_per_step, "FLOP")),
-            (f"{phase}expected memory of a device", with_unit(plan.memory(parameters, half), "B")),
+            (f"{phase}expected memory of a device", with_unit(plan.memory(**how), "B")),
         ]
     rows.append(("tokens in all", f"{sum(plan.steps * plan.tokens_per_step for plan in plans):,.0f}"))
     rows.append(("operations in all", with_unit(sum(plan.steps * plan.flops_per_step for plan in plans), "FLOP")))
     print_table("Plan", rows)
-
-
-def with_unit(value: float, unit: str) -> str:
-    """1.23e9 FLOP → `1.23 GFLOP`."""
-    power = min(max(int(math.log10(max(value, 1)) // 3), 0), 6)
-    return f"{value / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from mybert.common.manifest import versions, write_json
 from mybert.common.table import print_table
 from mybert.pretraining.curves import draw_curves
+from mybert.pretraining.meter import idle_share_of_run
 from mybert.pretraining.metrics import constant_baselines, wilson_interval
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.timing import duration
@@ -50,6 +51,7 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
         "useful_flops": trainer.state.total_flos,
         "training_seconds": round(seconds, 3),
         "tokens_per_second": round(trainer.state.num_input_tokens_seen / max(seconds, 1e-3)),
+        "idle_share": idle_share_of_run(trainer.state.log_history),
         "settings": dataclasses.asdict(settings),
         "training_arguments": trainer.args.to_dict(),
         "versions": versions(),
@@ -75,13 +77,13 @@ def print_report(results: dict) -> None:
             rows.insert(place, (f"{title}, 95 % interval", f"{low:.4f} to {high:.4f}", None))
     if rows:
         print_table("Held-out documents", rows, ("metric", "value", "best constant answer"))
-    print_table(
-        "Training",
-        [
-            ("seed", results["seed"]),
-            ("steps", results["steps"]),
-            ("tokens seen", results["tokens_seen"]),
-            ("training time", duration(results["training_seconds"])),
-            ("tokens per second", results["tokens_per_second"]),
-        ],
-    )
+    rows = [
+        ("seed", results["seed"]),
+        ("steps", results["steps"]),
+        ("tokens seen", results["tokens_seen"]),
+        ("training time", duration(results["training_seconds"])),
+        ("tokens per second", results["tokens_per_second"]),
+    ]
+    if results["idle_share"] is not None:
+        rows.append(("processes idle, by their tokens", f"{results['idle_share']:.1%}"))
+    print_table("Training", rows)

@@ -122,15 +122,20 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     arguments, model, plans = trainer.args, trainer.model, trainer.plans
     trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
     if trainer.is_world_process_zero():
-        parameters = sum(p.numel() for p in model.parameters())
-        embeddings = sum(p.numel() for p in model.bert.embeddings.parameters())
-        print_plan(plans, parameters, embeddings, arguments.bf16 or arguments.fp16)
+        print_plan(
+            plans,
+            devices=arguments.world_size,
+            sharded=bool(arguments.fsdp),
+            checkpointing=arguments.gradient_checkpointing,
+            half=arguments.bf16 or arguments.fp16,
+            keeps_scores=arguments.device.type == "cpu" or model.config._attn_implementation == "eager",
+        )
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
         if state.global_step >= sum(plan.steps for plan in plans):  # Trainer would make one step more
             model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
             trainer.state = state
-            trainer.start_clock()
+            trainer.meter.start_clock()
             return
     with trainer.guard.listening():
         trainer.train(resume_from_checkpoint=checkpoint)
@@ -189,7 +194,7 @@ def _plans(trainer: MyBertTrainer, settings: PretrainSettings, corpora: list[Cor
 
 def _finish(trainer: MyBertTrainer, settings: PretrainSettings, run: Identity) -> None:
     """Leaves the model and what is to be said about it in the output folder."""
-    seconds = trainer.training_seconds
+    seconds = trainer.meter.training_seconds
     trainer.save_model(settings.output)  # before evaluation, which may turn the weights to 16 bits (bf16_full_eval)
     metrics = final_metrics(trainer)
     if trainer.is_world_process_zero():

@@ -7,7 +7,8 @@ import torch
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
-from mybert.pretraining.plan import Plan, flops_left, plan_at, with_unit
+from mybert.common.quantities import with_unit
+from mybert.pretraining.plan import Plan, flops_left, plan_at
 
 
 def duration(seconds: float) -> str:

@@ -1,9 +1,7 @@
 """transformers' Trainer for masked language modelling and next-sentence prediction."""
 
-import logging
 import math
 import signal
-import time
 from itertools import chain, islice
 
 import datasets
@@ -17,12 +15,10 @@ from mybert.pretraining.batching import EpochSampler, EvaluationSampler, Example
 from mybert.pretraining.checkpointing import CheckpointingTrainer
 from mybert.pretraining.guard import Guard
 from mybert.pretraining.masking import IGNORED
+from mybert.pretraining.meter import Meter
 from mybert.pretraining.metrics import batch_sums, metrics_from_sums
-from mybert.pretraining.plan import Plan, flops_left, plan_at
-from mybert.pretraining.spikes import SpikeMeter
+from mybert.pretraining.plan import Plan
 from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
-
-logger = logging.getLogger(__name__)
 
 
 class MyBertTrainer(CheckpointingTrainer):
@@ -43,6 +39,7 @@ class MyBertTrainer(CheckpointingTrainer):
         plans: the phases, in order; with them the log counts operations and says when the run is going to end.
         peak_flops: floating point operations a second that a device could do; with it the log has the share of them
             that was useful.
+        meter: keeps the clock, and what the log says.
     """
 
     def __init__(
@@ -80,10 +77,7 @@ class MyBertTrainer(CheckpointingTrainer):
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation at every step
         self.args.batch_eval_metrics = False  # batches leave sums behind already
         self._pairs_in_step: Tensor | None = None
-        self._tokens: Tensor | int = 0  # of this process, not yet counted in the state
-        self._losses: list[Tensor] = []  # (2,) mlm, nsp of each step since the last log
-        self._started, self._logged_at, self._tokens_logged = time.perf_counter(), 0.0, 0
-        self._spikes = SpikeMeter()
+        self.meter = Meter(self)
         self.guard = Guard(self, skip_nonfinite)
         self.add_callback(_Bookkeeping(self))
 
@@ -172,10 +166,7 @@ class MyBertTrainer(CheckpointingTrainer):
         labels = [batch["next_sentence_label"] for batch in batches if "next_sentence_label" in batch]
         pairs = [(label != IGNORED).sum() for label in labels]
         self._pairs_in_step = self._over_processes(sum(pairs)) if pairs else None
-        for batch in batches:
-            mask = batch.get("attention_mask")
-            self._tokens += batch["input_ids"].numel() if mask is None else mask.sum()
-        self._losses.append(torch.zeros(2, device=self.args.device))
+        self.meter.start_step(batches)
         return batches, num_items_in_batch
 
     def _over_processes(self, count: Tensor) -> Tensor:
@@ -188,9 +179,7 @@ class MyBertTrainer(CheckpointingTrainer):
             inputs = {**inputs, "num_pairs_in_batch": self._pairs_in_step}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # what Trainer did to `loss`
-        for i, part in enumerate((outputs.mlm_loss, outputs.nsp_loss)):
-            if part is not None:
-                self._losses[-1][i] += part.detach() * scale
+        self.meter.add_losses((outputs.mlm_loss, outputs.nsp_loss), scale)
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
@@ -209,78 +198,19 @@ class MyBertTrainer(CheckpointingTrainer):
     # The log
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds to the log of training: `mlm_loss`, `nsp_loss`, tokens seen, speed, and what is left to do.
+        """Adds to the log of training what the meter has read of it.
 
         Raises:
             UserError: a gradient or a loss was not finite, and such steps are not left out.
         """
         if "loss" in logs:
             self.guard.settle()
-            logs |= self._mean_losses()
-            tokens, seconds = self.state.num_input_tokens_seen, self.training_seconds
-            rate = (tokens - self._tokens_logged) / (seconds - self._logged_at)
-            logs["num_input_tokens_seen"] = tokens
-            logs["tokens_per_second"] = round(rate)
-            logs["training_seconds"] = round(seconds, 3)
-            if self.plans and rate:
-                rate *= plan_at(self.plans, self.state.global_step).flops_per_token
-                logs["seconds_left"] = round(flops_left(self.plans, self.state.global_step) / rate)
-                if self.peak_flops:
-                    logs["mfu"] = round(rate / (self.peak_flops * self.args.world_size), 4)
-            if self.guard.skipped:
-                logs["steps_left_out"] = len(self.guard.skipped)
-            self.start_window()
+            logs |= self.meter.entries()
+            self.meter.start_window()
         super().log(logs, start_time)
 
-    def _mean_losses(self) -> dict[str, float]:
-        """Of the steps since the last log, over all processes; reports those that stand out."""
-        first = self.state.global_step - len(self._losses)
-        losses = self.accelerator.reduce(torch.stack(self._losses), "mean").tolist()
-        sums = {first + place: sum(parts) for place, parts in enumerate(losses)}
-        finite = [step for step, loss in sums.items() if math.isfinite(loss)]
-        broken = [step for step in sums if step not in finite and step not in self.guard.skipped]
-        if broken and self.accelerator.scaler is None:
-            self.guard.fail(broken[0], f"the loss is {sums[broken[0]]}")
-        for place, median in self._spikes.find([sums[step] for step in finite]):
-            step = finite[place]
-            examples = self.name_examples(step)
-            if self.is_world_process_zero():
-                logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, sums[step], median, examples)
-        mlm_loss, nsp_loss = (
-            math.fsum(losses[step - first][i] for step in finite) / max(len(finite), 1) for i in range(2)
-        )
-        means = {"loss": mlm_loss + nsp_loss, "mlm_loss": mlm_loss}
-        return means if self._pairs_in_step is None else means | {"nsp_loss": nsp_loss}
-
-    @property
-    def training_seconds(self) -> float:
-        """Wall time of training, evaluation left out, of all sessions up to the last checkpoint and of this one."""
-        return time.perf_counter() - self._started
-
-    def start_clock(self) -> None:
-        before = [log["training_seconds"] for log in self.state.log_history if "training_seconds" in log]
-        self._started = time.perf_counter() - max(before, default=0.0)
-
-    def leave_out(self, seconds: float) -> None:
-        """Time that was not spent on training."""
-        self._started += seconds
-
-    def start_window(self) -> None:
-        """Means and rates of the next log count from here."""
-        self._losses.clear()
-        self._logged_at = self.training_seconds
-        self._tokens_logged = self.state.num_input_tokens_seen
-
-    def count_tokens(self) -> None:
-        """Moves the tokens of all processes into the state, where checkpoints keep them."""
-        tokens = torch.as_tensor(self._tokens, device=self.args.device).reshape(1)
-        if self.plans:
-            self.current_flos += int(tokens) * plan_at(self.plans, self.state.global_step).flops_per_token
-        self.state.num_input_tokens_seen += int(self.accelerator.gather(tokens).sum())
-        self._tokens = 0
-
     def floating_point_ops(self, inputs: dict) -> int:
-        """Nothing: useful operations are counted with the tokens, in `count_tokens`."""
+        """Nothing: useful operations are counted with the tokens, by the meter."""
         return 0
 
     # Evaluation
@@ -309,8 +239,8 @@ class _Bookkeeping(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.trainer.start_clock()
-        self.trainer.start_window()
+        self.trainer.meter.start_clock()
+        self.trainer.meter.start_window()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         # Trainer and accelerate pass the epoch on too, but neither reaches through the loader of a resumed epoch.
@@ -320,14 +250,14 @@ class _Bookkeeping(TrainerCallback):
         if self.trainer.guard.must_stop:
             control.should_save = control.should_training_stop = True
         if control.should_log or control.should_save or control.should_training_stop:
-            self.trainer.count_tokens()
+            self.trainer.meter.count_tokens()
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        self.trainer.leave_out(sum(value for name, value in metrics.items() if name.endswith("_runtime")))
+        self.trainer.meter.leave_out(sum(value for name, value in metrics.items() if name.endswith("_runtime")))
 
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_log or control.should_save:
-            self.trainer.count_tokens()
+            self.trainer.meter.count_tokens()
 
 
 def _ignore_sigterm(worker: int) -> None:

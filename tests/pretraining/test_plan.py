@@ -1,10 +1,10 @@
 import pytest
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.pretraining.plan import CorpusShape, Plan, with_unit
+from mybert.common.quantities import with_unit
+from mybert.pretraining.plan import CorpusShape, Plan
 from mybert.pretraining.timing import duration
 
 
@@ -37,27 +37,6 @@ def test_counted_operations_are_those_that_a_step_executes():
         model(**make_batch(config, examples, length, labelled)).loss.backward()
     plan = make_plan(config, examples, length, labelled / length)
     assert plan.flops_per_step == pytest.approx(counter.get_total_flops(), rel=1e-3)
-
-
-@pytest.mark.parametrize("length", [64, 256])
-def test_expected_memory_is_near_what_backward_keeps(length):
-    config = MyBertConfig.from_size("mini", vocab_size=2000)
-    examples, labelled = 1024 // length, length // 8
-    model = MyBertForPreTraining(config).train()
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept = {}
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
-        return tensor
-
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(**make_batch(config, examples, length, labelled))
-    plan = make_plan(config, examples, length, labelled / length)
-    assert plan.memory(parameters=0, half=False) == pytest.approx(sum(n for n, _ in kept.values()), rel=0.2)
-    assert plan.memory(parameters=1000, half=False) == plan.memory(parameters=0, half=False) + 16_000
 
 
 def test_numbers_are_written_for_people():

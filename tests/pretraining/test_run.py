@@ -14,6 +14,7 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.settings import parse_settings
+from mybert.pretraining.randomness import permutation
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 
@@ -235,14 +236,20 @@ def test_wrong_arguments_are_refused_with_a_remedy(message, argv):
         parse_settings((PretrainSettings, PretrainingArguments), ["--corpus", "a", "--output", "b", *argv], "mybert")
 
 
-def test_the_command_on_two_processes_gives_the_model_of_one(run, corpus_folder, tokenizer, tmp_path):
+TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+ACCELERATE += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate launch"])
+def test_the_command_on_two_processes_gives_the_model_of_one(run, corpus_folder, tokenizer, tmp_path, launcher):
     start = bert_folder(tokenizer, tmp_path / "start", dropout=0.0)
     arguments = {"max_steps": 12, "learning_rate": 1e-3, "whole_word_masking": True}  # 10 steps are an epoch
     alone = run(init_from=start, output=tmp_path / "alone", per_device_train_batch_size=20, **arguments)
     words = ["--corpus", corpus_folder, "--output", tmp_path / "out", "--init-from", start, "--whole-word-masking"]
     words += ["--max-steps", 12, "--learning-rate", 1e-3, "--per_device_train_batch_size", 10, "--use_cpu"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "mybert.cli", "pretrain", *map(str, words), "--ddp_backend", "gloo"]
+    words += ["--ddp_backend", "gloo", "--logging-steps", 4]
+    command = [sys.executable, "-m", *launcher, "-m", "mybert.cli", "pretrain", *map(str, words)]
     environment = os.environ | {
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
@@ -259,6 +266,13 @@ def test_the_command_on_two_processes_gives_the_model_of_one(run, corpus_folder,
     assert results[0]["tokens_seen"] == results[1]["tokens_seen"]
     assert results[0]["useful_flops"] == pytest.approx(results[1]["useful_flops"])
     assert results[0]["metrics"] == pytest.approx(results[1]["metrics"], rel=1e-4)
+    lengths = [len(row) for row in datasets.load_from_disk(corpus_folder)["input_ids"]]
+    order = [index for epoch in range(2) for index in permutation(200, 42, epoch)]
+    mine, other = (
+        [sum(lengths[i] for i in order[place : place + 10]) for place in range(first, 240, 20)] for first in (0, 10)
+    )
+    waited = 1 - (sum(mine) + sum(other)) / 2 / sum(map(max, mine, other))
+    assert [result["idle_share"] for result in results] == [None, pytest.approx(waited, abs=2e-4)]
 
 
 def test_the_log_says_how_fast_and_how_long(run, tmp_path):

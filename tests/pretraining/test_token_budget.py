@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from mybert.common.errors import UserError
+from mybert.pretraining.meter import idle_share
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler
@@ -57,6 +58,19 @@ def test_processes_see_disjoint_batches_and_together_all():
     shards = [list(BatchSamplerShard(sampler, 3, rank)) for rank in range(3)]
     assert len({len(shard) for shard in shards}) == 1
     assert sorted(key for shard in shards for batch in shard for key in batch) == [(0, i) for i in range(400)]
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_processes_hardly_wait_for_each_other(processes):
+    lengths = np.random.default_rng(0).integers(16, 129, 20_000)
+    cuts = TokenBudget(lengths, 4096, seed=0, multiple=processes).epoch(0)
+    counted = np.split(np.arange(len(lengths))[: len(lengths) // 512 * 512], len(lengths) // 512)  # alike in number
+    idle = []
+    for batches in (cuts, [part for group in counted for part in np.split(group, 8)]):
+        tokens = torch.tensor([float(lengths[batch].sum()) for batch in batches])
+        steps = len(tokens) // processes
+        idle.append(idle_share(tokens[: steps * processes].view(steps, processes).T))
+    assert idle[0] < 0.02 < idle[1]
 
 
 def test_the_second_corpus_takes_over_at_its_batch_and_goes_on_over_epochs():

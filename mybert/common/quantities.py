@@ -1,0 +1,35 @@
+"""Large numbers as people write them: 3.3B tokens, 400T operations a second, 80G bytes."""
+
+import argparse
+import math
+import re
+
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
+_WRITTEN = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgbtpe]?)", re.IGNORECASE)
+
+
+class Quantity(float):
+    """A positive number, also written with one of the suffixes K, M, G or B (billion), T, P, E.
+
+    >>> Quantity("3.3B") + 0
+    3300000000.0
+
+    Raises:
+        argparse.ArgumentTypeError: the text is no such number; argparse then names the flag.
+    """
+
+    def __new__(cls, text: str | float):
+        match = _WRITTEN.fullmatch(str(text).strip())
+        try:
+            value = float(match[1]) * 1000 ** _POWERS[match[2].upper()] if match else math.nan
+        except (ValueError, OverflowError):
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"expected a number above 0 like 500M, 3.3B or 400T, found {text!r}")
+        return super().__new__(cls, value)
+
+
+def with_unit(value: float, unit: str) -> str:
+    """1.23e9 FLOP → `1.23 GFLOP`."""
+    power = min(max(int(math.log10(max(value, 1)) // 3), 0), 6)
+    return f"{value / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"

@@ -1,0 +1,135 @@
+"""The arithmetic of costs against real models, operations counted by torch, the allocator and files on the disk."""
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
+from mybert.pretraining.costs import Costs, count_parameters
+
+LENGTHS, LABELLED = [64, 17, 40, 7], 21
+
+
+def make_batch(lengths, labelled, vocabulary):
+    """Packed, random, with so many labels."""
+    total = sum(lengths)
+    ids = torch.randint(5, vocabulary, (1, total))
+    positions = torch.randperm(total)[:labelled].sort().values
+    labels = torch.full_like(ids, -100)
+    labels[0, positions] = ids[0, positions]
+    return {
+        "input_ids": ids,
+        "labels": labels,
+        "masked_lm_positions": positions,
+        "next_sentence_label": torch.zeros(len(lengths), dtype=torch.long),
+        "cu_seq_lens_q": torch.tensor([0, *lengths]).cumsum(0).int(),
+        "max_length_q": max(lengths),
+    }
+
+
+def costs_of(config, lengths, labelled):
+    total, squares = sum(lengths), sum(length**2 for length in lengths)
+    return Costs(config, total / len(lengths), squares / total, labelled / total, has_pairs=True)
+
+
+@pytest.mark.parametrize("size", NAMED_SIZES)
+def test_parameters_of_each_part_are_those_of_the_model(size):
+    config = MyBertConfig.from_size(size, vocab_size=1000, max_position_embeddings=100)
+    with torch.device("meta"):
+        model = MyBertForPreTraining(config)
+    found = {
+        "embeddings": model.bert.embeddings,
+        "encoder": model.bert.encoder,
+        "masked-token head": model.cls.predictions,
+        "next-sentence head": torch.nn.ModuleList([model.bert.pooler, model.cls.seq_relationship]),
+    }
+    found = {part: sum(p.numel() for p in module.parameters()) for part, module in found.items()}
+    found["masked-token head"] -= model.cls.predictions.decoder.weight.numel()
+    assert count_parameters(config) == found
+    assert sum(found.values()) == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_counted_operations_are_those_that_a_ragged_step_executes(checkpointing):
+    config = MyBertConfig.from_size("tiny", vocab_size=300)
+    lengths = [256, 160]  # long enough to be attended to one by one, without padding
+    model = MyBertForPreTraining(config).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    with FlopCounterMode(display=False) as counter:
+        model(**make_batch(lengths, LABELLED, 300)).loss.backward()
+    costs = costs_of(config, lengths, LABELLED)
+    assert sum(lengths) * costs.executed_per_token(checkpointing) == pytest.approx(counter.get_total_flops(), rel=1e-3)
+
+
+def peak_bytes(model, batch, half):
+    """The most that a step has allocated at once, on top of the weights, from torch's own record of its allocator."""
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+
+    step()  # the moments are there from now on, and so are the gradients
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        step()
+    now = most = 0
+    for event in record.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("length", "how"),
+    [
+        (64, {}),
+        (256, {}),
+        (128, {"half": True}),
+        (128, {"checkpointing": True}),
+    ],
+)
+def test_memory_is_near_what_a_step_allocates(length, how):
+    config = MyBertConfig.from_size("mini", vocab_size=8000)
+    lengths = [length] * (2048 // length)
+    labelled = round(0.15 * sum(lengths))
+    model = MyBertForPreTraining(config).train()
+    if how.get("checkpointing"):
+        model.gradient_checkpointing_enable()
+    costs = costs_of(config, lengths, labelled)
+    expected = costs.memory(sum(lengths), keeps_scores=True, **how)
+    found = peak_bytes(model, make_batch(lengths, labelled, 8000), how.get("half", False))
+    assert expected["weights"] == sum(p.numel() * p.element_size() for p in model.parameters())
+    assert found == pytest.approx(expected["copies"] + expected["activations"] + expected["logits"], rel=0.15)
+
+
+def test_shards_add_up_to_a_whole_copy_and_gathered_layers_cost_less_than_it():
+    costs = costs_of(MyBertConfig.from_size("large"), [128], 19)
+    alone, ddp, fsdp = (
+        costs.memory(4096, devices=devices, sharded=sharded)
+        for devices, sharded in ((1, False), (8, False), (8, True))
+    )
+    for part in ("weights", "gradients", "optimizer"):
+        assert ddp[part] == alone[part] == 8 * fsdp[part]
+    assert alone["copies"] == 0 < fsdp["copies"] < ddp["copies"] == 4 * costs.parameters
+
+
+def test_a_checkpoint_takes_what_was_said(make_trainer, tokenizer, tmp_path):
+    config = MyBertConfig.from_size("tiny", vocab_size=len(tokenizer))
+    trainer = make_trainer(model=MyBertForPreTraining(config), max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    folder = tmp_path / "run" / "checkpoint-1"
+    found = sum((folder / name).stat().st_size for name in ("model.safetensors", "optimizer.pt"))
+    assert costs_of(config, [128], 19).checkpoint_bytes == pytest.approx(found, rel=0.01)
+
+
+def test_examples_take_what_was_said(pairs, tmp_path):
+    corpus = pairs(2000, longest=60)
+    corpus.save_to_disk(tmp_path)
+    found = sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
+    lengths = [len(row) for row in corpus["input_ids"]]
+    assert costs_of(MyBertConfig(), lengths, 1).examples_bytes(sum(lengths)) == pytest.approx(found, rel=0.02)

@@ -1,0 +1,106 @@
+"""`mybert plan`, read as its user reads it."""
+
+import re
+
+import pytest
+
+from mybert import cli
+from mybert.common.errors import UserError
+from mybert.common.quantities import with_unit
+from mybert.common.settings import parse_settings
+from mybert.pretraining.forecast import ForecastSettings, ways
+
+NEEDED = ["--tokens", "3.3B", "--flops", "400T"]
+
+
+def settings(*argv):
+    return parse_settings((ForecastSettings,), [*NEEDED, *argv], "mybert plan")[0]
+
+
+def cells(text, row):
+    """The cells of the first line of a table that starts with `row`."""
+    line = next(line for line in text.splitlines() if line.split("│")[1:] and line.split("│")[1].strip() == row)
+    return [cell.strip() for cell in line.split("│")[2:-1]]
+
+
+def test_bert_base_takes_what_its_arithmetic_says(capsys):
+    assert cli.main(["plan", *NEEDED, "--devices", "8", "--memory", "80G", "--price", "2", "--bandwidth", "100G"]) == 0
+    text = capsys.readouterr().out
+    hidden, layers, length, vocabulary, parameters = 768, 12, 128, 30522, 110_106_428
+    assert f"base, {parameters:,} parameters" in text
+    useful = 6 * (
+        layers * (12 * hidden**2 + 2 * hidden * length)
+        + 0.15 * hidden * (hidden + vocabulary)
+        + hidden * (hidden + 2) / length
+    )
+    rate = 8 * 400e12 * 0.4 / useful
+    assert cells(text, "tokens a second")[0] == f"{rate:,.0f}"
+    assert cells(text, "MFU")[0] == "40.0%"
+    assert cells(text, "tokens a step") == ["32,768"] * 4
+    assert cells(text, "steps") == [f"{3.3e9 / 32768:,.0f}"] * 4
+    sent = 2 * 7 / 8 * 4 * parameters
+    assert cells(text, "sent in a step")[0] == f"{sent / 1e6:.3g} MB"
+    assert cells(text, "sending meanwhile, s")[0] == f"{sent / 100e9:.3g}"
+    assert cells(text, "price of 1B")[0] == f"{2 * 8 * 1e9 / rate / 3600:.2f}"
+    assert cells(text, "fits 80 GB") == ["yes"] * 4
+    assert re.search(r"a checkpoint of base\s+│ 1.32 GB, at most 3.96 GB at once", text)
+
+
+def test_a_slow_network_and_not_computing_sets_the_pace():
+    slow = ways(settings("--devices", "8", "--bandwidth", "1G"), "base", 8)[0]
+    assert slow.sending > slow.computing
+    assert slow.tokens_per_second == pytest.approx(slow.step_tokens / slow.sending)
+    assert slow.mfu < 0.4
+    fuller = ways(settings("--devices", "8", "--bandwidth", "1G", "--gradient-accumulation-steps", "64"), "base", 8)
+    assert fuller[0].mfu == pytest.approx(0.4)
+
+
+def test_recomputing_layers_saves_memory_and_costs_a_quarter_to_a_third():
+    plain, checkpointing = ways(settings(), "large", 1)
+    assert sum(checkpointing.memory.values()) < sum(plain.memory.values())
+    assert 1.2 < checkpointing.computing / plain.computing < 4 / 3
+
+
+def test_of_many_combinations_each_is_a_line_trained_the_fastest_way_that_fits(capsys):
+    argv = ["--size", "mini", "large", "--devices", "1", "64", "--memory", "3G"]
+    assert cli.main(["plan", *NEEDED, *argv]) == 0
+    text = capsys.readouterr().out
+    lines = [line for line in text.splitlines() if re.match(r"│ (mini|large) ", line)]
+    found = [tuple(cell.strip() for cell in line.split("│")[1:5]) for line in lines]
+    assert [row[:3] for row in found] == [
+        ("mini", "1", "alone"),
+        ("mini", "64", "DDP"),
+        ("large", "1", "does not fit"),
+        ("large", "64", "FSDP, checkpointing"),
+    ]
+    assert found[3][3] == with_unit(sum(ways(settings(*argv), "large", 64)[3].memory.values()), "B")
+
+
+@pytest.mark.parametrize(
+    ("message", "argv"),
+    [
+        (r"argument --tokens: expected a number above 0 like 500M, 3.3B or 400T, found '3,3B'", ["--tokens", "3,3B"]),
+        ("argument --flops: expected a number above 0", ["--flops", "0"]),
+        ("argument --memory: expected a number above 0", ["--memory", "80GB"]),
+        ("argument --bandwidth: expected a number above 0", ["--bandwidth", "nan"]),
+        ("argument --tokens: expected a number above 0", ["--tokens", "1e999"]),
+        ("size must be one of tiny, mini", ["--size", "huge"]),
+        ("devices must be at least 1, got 0", ["--devices", "1", "0"]),
+        ("length must lie from 1 to 512, got 513", ["--length", "513"]),
+        (r"mfu must lie in \(0, 1\], got 40", ["--mfu", "40"]),
+        ("epochs must be above 0", ["--epochs", "0"]),
+        ("price must be 0 or more", ["--price", "-1"]),
+        ("per_device_train_batch_size must be at least 1", ["--per-device-train-batch-size", "0"]),
+    ],
+)
+def test_numbers_that_make_no_sense_are_one_clear_line(message, argv):
+    with pytest.raises(UserError, match=message):
+        settings(*argv)
+
+
+def test_large_numbers_are_read_as_people_write_them(tmp_path):
+    found = settings("--tokens", "1.5e3k", "--memory", "80g")
+    assert (found.tokens, found.flops, found.memory, found.bandwidth) == (1.5e6, 4e14, 8e10, 5e10)
+    (tmp_path / "plan.yaml").write_text("tokens: 3.3B\nflops: 4.0e14\n")
+    (read,) = parse_settings((ForecastSettings,), ["--config", str(tmp_path / "plan.yaml")], "mybert plan")
+    assert (read.tokens, read.flops) == (3.3e9, 4e14)

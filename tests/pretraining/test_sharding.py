@@ -1,0 +1,103 @@
+"""FSDP (version 2) over two gloo processes on the CPU, on packed batches, against one process with everything."""
+
+import multiprocessing
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.utils import clip_grad_norm_
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.pretraining.batching import ExampleDataset, PretrainingCollator
+from mybert.pretraining.masking import Masker
+
+STEPS, SEQUENCES = 5, 16
+LAYERS = 3
+
+
+def train(corpus, tokenizer, rank=0, processes=1):
+    """A few steps on this process' part of each batch: the losses of the whole batch, all weights, collectives."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = MyBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = MyBertForPreTraining(config).train()
+    if processes > 1:
+        mesh = init_device_mesh("cpu", (processes,))
+        for module in (*model.bert.encoder.layer, model):
+            fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    examples, collate = ExampleDataset(corpus), PretrainingCollator(Masker.from_tokenizer(tokenizer))
+    losses, collectives = [], {}
+    for step in range(STEPS):
+        keys = [(0, index) for index in range(step * SEQUENCES, (step + 1) * SEQUENCES)]
+        labelled = (collate(examples.__getitems__(keys))["labels"] != -100).sum()
+        batch = collate(examples.__getitems__(keys[rank::processes]))
+        counts = {"num_items_in_batch": labelled, "num_pairs_in_batch": SEQUENCES}
+        with CommDebugMode() as spy:
+            loss = model(**batch, **counts).loss  # this process' part of the mean over all labels
+            (loss * processes).backward()  # gradients are averaged over the processes
+        collectives = {name.__name__: count for name, count in spy.get_comm_counts().items()}
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if processes > 1:
+            dist.all_reduce(loss := loss.detach())
+        losses.append(loss.item())
+    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return losses, weights, collectives
+
+
+def work(rank, processes, port, corpus, tokenizer, result):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=processes)
+    found = train(corpus, tokenizer, rank, processes)
+    if rank == 0:
+        torch.save(found, result)
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def sharded(pairs, tokenizer, tmp_path_factory):
+    """What two processes that share the weights among them find."""
+    result = tmp_path_factory.mktemp("sharded") / "found.pt"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = (2, port, pairs(STEPS * SEQUENCES), tokenizer, result)
+    context = multiprocessing.get_context("spawn")
+    children = [context.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(120)
+    assert [child.exitcode for child in children] == [0, 0]
+    return torch.load(result)
+
+
+def test_two_processes_that_share_the_weights_train_as_one_that_has_them_all(sharded, pairs, tokenizer):
+    losses, weights, _ = train(pairs(STEPS * SEQUENCES), tokenizer)
+    assert losses[-1] < losses[0]
+    assert sharded[0] == pytest.approx(losses, rel=1e-5)
+    assert sharded[1].keys() == weights.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(sharded[1][name], weight, atol=2e-5, rtol=0)
+
+
+def test_weights_travel_twice_and_gradients_once_in_a_step_as_the_cost_model_says(sharded):
+    units = LAYERS + 1
+    found = sharded[2]
+    assert sum(count for name, count in found.items() if "gather" in name) == 2 * units
+    assert sum(count for name, count in found.items() if "scatter" in name) == units
