@@ -1,0 +1,87 @@
+"""Where the time of a training step of MyBERT goes, by kind of work, beside the same step without what we tuned.
+
+    python benchmarks/profile_step.py [--rows mini-full,base-ragged] [--steps 3] [--threads 2]
+
+The rows are those of training_step.py, in float32. `plain` is the ragged model with nothing tuned: PyTorch's dropout,
+attention always on the padded grid, freed memory given back to the system.
+"""
+
+import argparse
+import multiprocessing
+from collections import Counter
+from unittest import mock
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from training_step import ROWS, Step, make
+
+from modeling_mybert import attention_mybert, dropout_mybert
+from mybert.common.allocator import keep_freed_memory
+from mybert.common.table import print_table
+
+KINDS = {
+    "matrix products": ("mm", "addmm", "bmm", "baddbmm"),
+    "random numbers": ("random_", "bernoulli_"),
+    "other parts of dropout and sums": ("mul", "mul_", "add", "add_", "ge_", "div_", "sum", "fill_", "masked_fill_"),
+    "copies": ("copy_", "cat", "index_select", "index_copy_", "index_add_"),
+    "softmax and cross-entropy": (
+        *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
+        *("nll_loss_forward", "nll_loss_backward"),
+    ),
+    "GELU": ("gelu", "gelu_backward"),
+    "layer norm": ("native_layer_norm", "native_layer_norm_backward"),
+    "optimizer": ("_fused_adamw_",),
+}
+KIND_OF = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="mini-full,base-ragged", help=f"of {', '.join(ROWS)}")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    for row in arguments.rows.split(","):
+        plain, tuned = (in_a_process(row, tuned, arguments) for tuned in (False, True))
+        kinds = [*KINDS, "all else"]
+        table = [(kind, plain[kind], tuned[kind], f"{tuned[kind] / tuned.total():.0%}") for kind in kinds]
+        table.append(("in all", plain.total(), tuned.total(), "100%"))
+        print_table(f"{row}, milliseconds a step", table, ("work", "plain", "MyBERT", "share"))
+
+
+def in_a_process(*arguments) -> Counter:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(milliseconds, arguments)
+
+
+def milliseconds(row: str, tuned: bool, arguments: argparse.Namespace) -> Counter:
+    """Kind of work -> milliseconds a step, in this process."""
+    torch.set_num_threads(arguments.threads)
+    if tuned:
+        keep_freed_memory()
+        return measure(row, arguments.steps)
+    never = float("inf")
+    with (
+        mock.patch.object(dropout_mybert, "dropout", torch.nn.functional.dropout),
+        mock.patch.object(attention_mybert, "dropped", torch.nn.functional.dropout),
+        mock.patch.object(attention_mybert, "_WORTH_ALONE", never),
+    ):
+        return measure(row, arguments.steps)
+
+
+def measure(row: str, steps: int) -> Counter:
+    (_, model), (_, batch), _ = make(row, "python-docs")
+    step = Step(model, batch, torch.float32)
+    step.dropout(0.1)
+    step.run()
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        for _ in range(steps):
+            step.run()
+    spent = Counter()
+    for event in seen.key_averages():
+        spent[KIND_OF.get(event.key, "all else")] += event.self_cpu_time_total / 1000 / steps
+    return spent
+
+
+if __name__ == "__main__":
+    main()
