@@ -1,25 +1,36 @@
 """Fine-tuning beside transformers: the same weights, recipe, seeds and rows; BERT and Trainer there, MyBERT here.
 
-    python benchmarks/finetuning.py DATA MODEL [--sets sst2 rte …] [--seeds 3] [--rows N] [--dev-rows N] [--dropout 0]
+    python benchmarks/finetuning.py DATA MODEL [--sets sst2 rte …] [--seeds 3] [--scale 1] [--epochs 2] [--threads 2]
 
-DATA holds a folder for each set, with train.jsonl and dev.jsonl; MODEL is a BERT checkpoint. For each seed
-transformers' BERT draws a head, and both sides start from the same saved weights; they train one right after the
-other, in turns, on the same features in the same order, without evaluation or checkpoints. Times are those of
-`Trainer.train`; scores are of dev.jsonl, decoded alike. Prints a table in Markdown and the largest difference between
-the logged losses, which is to be about 0 with `--dropout 0`. Rows are the first of their files; `--rows` and
-`--dev-rows` are the most that are trained on and scored.
+DATA holds a folder for each set, with train.jsonl and dev.jsonl; MODEL is a BERT checkpoint. Both sides read the same
+rows: the first of train.jsonl after a shuffle with seed 0, as many as `SETS` says times `--scale`, and the first of
+dev.jsonl after the same, `--dev-rows` at most. For each seed transformers' BERT draws a head, and both start from the
+same saved weights; they train one right after the other, in turns, each in a process of its own, as its users run it,
+on the same features in the same order, without evaluation or checkpoints. Times are those of `Trainer.train`; scores
+are of the dev rows, decoded alike. Before that, both train for a few steps without dropout, where their losses are to
+coincide; questions one at a time, because transformers' loss of questions counts padding.
+
+Prints a table in Markdown: scores are mean ± standard deviation of the seeds, times medians, the ratio the median of
+the seeds' ratios, and the last column the largest difference between the losses of a step without dropout.
 """
 
 import argparse
+import contextlib
+import functools
+import multiprocessing
 import statistics
 import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import torch
 import transformers
-from datasets import Dataset
+from datasets import Dataset, disable_progress_bars
 from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, set_seed
 
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.devices import quiet_loading
 from mybert.finetuning.checkpoint import new_task
 from mybert.finetuning.inference import logits_of
@@ -27,6 +38,7 @@ from mybert.finetuning.reading import read_rows
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import Task
 from mybert.finetuning.trainer import FinetuningTrainer
+from tokenization import MyBertTokenizer
 
 
 class Benchmark(NamedTuple):
@@ -35,7 +47,7 @@ class Benchmark(NamedTuple):
     Attributes:
         task: as `--task` has it.
         metric: of the task.
-        rows: trained on at most; sets of which a run would take over 20 minutes on two cores are cut.
+        rows: trained on, so that a run of MiniLM takes half a minute on two cores.
     """
 
     task: str
@@ -44,19 +56,33 @@ class Benchmark(NamedTuple):
 
 
 SETS = {
-    "sst2": Benchmark("text-classification", "accuracy", 6916),
-    "rte": Benchmark("text-classification", "accuracy", 2490),
-    "mrpc": Benchmark("text-classification", "f1", 3668),
-    "cola": Benchmark("text-classification", "matthews_correlation", 8551),
-    "stsb": Benchmark("text-classification", "pearson", 5749),
-    "conll2003": Benchmark("token-classification", "f1", 4000),
-    "ewt_pos": Benchmark("token-classification", "accuracy", 4000),
-    "qa": Benchmark("question-answering", "f1", 1500),
+    "sst2": Benchmark("text-classification", "accuracy", 480),
+    "rte": Benchmark("text-classification", "accuracy", 160),
+    "mrpc": Benchmark("text-classification", "f1", 288),
+    "cola": Benchmark("text-classification", "matthews_correlation", 800),
+    "stsb": Benchmark("text-classification", "pearson", 320),
+    "conll2003": Benchmark("token-classification", "f1", 480),
+    "ewt_pos": Benchmark("token-classification", "accuracy", 400),
+    "qa": Benchmark("question-answering", "f1", 64),
 }
+SIDES = ("transformers", "MyBERT")
+CHECK_STEPS = 10
 
 
-class Side(NamedTuple):
-    score: float
+class Data(NamedTuple):
+    """A set as both sides read it."""
+
+    task: Task
+    tokenizer: MyBertTokenizer
+    train_rows: int
+    features: Dataset
+    dev: Dataset
+
+
+class Run(NamedTuple):
+    """What came of a training; `score` is None where none was asked for."""
+
+    score: float | None
     seconds: float
     losses: list[float]
 
@@ -67,80 +93,110 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--dev-rows", type=int)
-    parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--scale", type=float, default=1, help="of the training rows")
+    parser.add_argument("--dev-rows", type=int, default=400)
+    parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    lines = [compare(name, options) for name in options.sets]
-    columns = ("set", "rows, train / dev", "metric", "transformers", "MyBERT", "seconds, transformers", "MyBERT")
-    print(f"| {' | '.join((*columns, 'ratio', 'loss difference'))} |")
+    began = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        pools = {
+            side: stack.enter_context(
+                ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, (side, options.threads))
+            )
+            for side in SIDES
+        }
+        lines = [compare(name, options, pools) for name in options.sets]
+    print(
+        f"\n{options.model}: {options.epochs:g} epochs, batches of {options.batch_size}, learning rate "
+        f"{options.learning_rate:g}, {options.threads} threads, {time.perf_counter() - began:.0f} seconds in all\n"
+    )
+    columns = ("set", "rows, train / dev", "metric", *SIDES, "seconds, transformers", "MyBERT", "ratio")
+    print(f"| {' | '.join((*columns, f'losses apart, dropout 0, {CHECK_STEPS} steps'))} |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     print("\n".join(lines))
 
 
-def compare(name: str, options: argparse.Namespace) -> str:
+def prepare(side: str, threads: int) -> None:
+    """Makes a process that of one side, as its users run it."""
+    torch.set_num_threads(threads)
+    disable_progress_bars()
+    if side == "MyBERT":
+        keep_freed_memory()
+
+
+def compare(name: str, options: argparse.Namespace, pools: dict[str, ProcessPoolExecutor]) -> str:
     """One line of the table."""
-    benchmark = SETS[name]
-    files = [options.data / name / f"{split}.jsonl" for split in ("train", "dev")]
-    settings = FinetuneSettings(
-        task=benchmark.task, model=options.model, train=str(files[0]), validation=str(files[1]), output="unused"
-    )
-    task, tokenizer = new_task(settings)
-    train = read_rows(settings.train, task, limit=min(benchmark.rows, options.rows or benchmark.rows))
-    dev = read_rows(settings.validation, task, limit=options.dev_rows)
-    task.configure(train)
-    task.config.hidden_dropout_prob = task.config.attention_probs_dropout_prob = options.dropout
-    features = task.features(train, tokenizer, training=True)
-    found: dict[str, list[Side]] = {"transformers": [], "mybert": []}
-    for seed in range(options.seeds):
+
+    def in_turns(seed: int, check: bool) -> dict[str, Run]:
         with tempfile.TemporaryDirectory() as folder:
-            draw_head(task, options.model, seed, folder)
-            sides = {"transformers": (bert_class(task), Trainer), "mybert": (task.head, FinetuningTrainer)}
-            for side in sorted(sides, reverse=seed % 2 == 0):
-                found[side].append(
-                    run(*sides[side], task, benchmark.metric, tokenizer, folder, features, dev, seed, options)
-                )
-                print(
-                    f"{name}, seed {seed}, {side}: {found[side][-1].score:.4f}, {found[side][-1].seconds:.1f} s",
-                    flush=True,
-                )
-    return table_line(name, len(train), len(dev), benchmark.metric, found)
+            pools["transformers"].submit(draw_head, name, options, seed, folder).result()
+            turns = SIDES[:: 1 if seed % 2 else -1]
+            found = {s: pools[s].submit(train, s, name, options, seed, folder, check).result() for s in turns}
+        for side in () if check else SIDES:
+            print(f"{name}, seed {seed}, {side}: {found[side].score:.4f}, {found[side].seconds:.1f} s", flush=True)
+        return found
+
+    sizes = pools["MyBERT"].submit(row_counts, name, options).result()
+    curves = [run.losses for run in in_turns(0, check=True).values()]
+    apart = max(abs(one - other) for one, other in zip(*curves, strict=True))
+    found = [in_turns(seed, check=False) for seed in range(options.seeds)]
+    return table_line(name, sizes, apart, [tuple(runs[side] for side in SIDES) for runs in found])
+
+
+def row_counts(name: str, options: argparse.Namespace) -> tuple[int, int]:
+    data = load(name, options)
+    return data.train_rows, len(data.dev)
+
+
+def load(name: str, options: argparse.Namespace) -> Data:
+    return _load(name, str(options.data), options.model, round(SETS[name].rows * options.scale), options.dev_rows)
+
+
+@functools.lru_cache(1)
+def _load(name: str, data: str, model: str, train_rows: int, dev_rows: int) -> Data:
+    files = [f"{data}/{name}/{split}.jsonl" for split in ("train", "dev")]
+    task, tokenizer = new_task(
+        FinetuneSettings(task=SETS[name].task, model=model, train=files[0], validation=files[1], output="unused")
+    )
+    every_row = [read_rows(file, task) for file in files]
+    task.configure(every_row[0])  # a few rows may lack labels
+    train, dev = (
+        rows.shuffle(seed=0).select(range(min(count, len(rows))))
+        for rows, count in zip(every_row, (train_rows, dev_rows), strict=True)
+    )
+    return Data(task, tokenizer, len(train), task.features(train, tokenizer, training=True), dev)
+
+
+def draw_head(name: str, options: argparse.Namespace, seed: int, folder: str) -> None:
+    """Saves the checkpoint under a head of transformers' BERT."""
+    task = load(name, options).task
+    labels = {name: getattr(task.config, name) for name in ("id2label", "label2id", "problem_type")}
+    set_seed(seed)
+    with quiet_loading():
+        config = BertConfig.from_pretrained(options.model, **labels)
+        bert_class(task).from_pretrained(options.model, config=config).save_pretrained(folder)
 
 
 def bert_class(task: Task) -> type[PreTrainedModel]:
     return getattr(transformers, task.head.__name__.replace("MyBert", "Bert"))
 
 
-def draw_head(task: Task, checkpoint: str, seed: int, folder: str) -> None:
-    """Saves the checkpoint under a head of transformers' BERT."""
-    labels = {name: getattr(task.config, name) for name in ("id2label", "label2id", "problem_type")}
-    dropout = {name: getattr(task.config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
-    set_seed(seed)
-    with quiet_loading():
-        config = BertConfig.from_pretrained(checkpoint, **labels, **dropout)
-        bert_class(task).from_pretrained(checkpoint, config=config).save_pretrained(folder)
-
-
-def run(
-    model_class: type[PreTrainedModel],
-    trainer_class: type[Trainer],
-    task: Task,
-    metric: str,
-    tokenizer: Any,
-    folder: str,
-    features: Dataset,
-    dev: Dataset,
-    seed: int,
-    options: argparse.Namespace,
-) -> Side:
+def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: str, check: bool) -> Run:
+    """
+    Args:
+        check: whether to make a few steps without dropout and without scores.
+    """
+    task, tokenizer, _, features, dev = load(name, options)
+    batch_size = 1 if check and SETS[name].task == "question-answering" else options.batch_size
     arguments = FinetuningArguments(
         output_dir=folder,
         learning_rate=options.learning_rate,
         num_train_epochs=options.epochs,
-        per_device_train_batch_size=options.batch_size,
+        max_steps=CHECK_STEPS if check else -1,
+        per_device_train_batch_size=batch_size,
         seed=seed,
         eval_strategy="no",
         save_strategy="no",
@@ -149,35 +205,38 @@ def run(
         dataloader_pin_memory=False,
         disable_tqdm=True,
     )
+    model_class, trainer_class = (
+        (bert_class(task), Trainer) if side == "transformers" else (task.head, FinetuningTrainer)
+    )
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if check else {}
     with quiet_loading():
-        model = model_class.from_pretrained(folder)
+        model = model_class.from_pretrained(folder, **dropout)
     trainer = trainer_class(
         model=model, args=arguments, train_dataset=features, data_collator=task.collator(tokenizer)
     )
     trainer.remove_callback(PrinterCallback)
     seconds = trainer.train().metrics["train_runtime"]
     losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
-    dev_features = task.features(dev, tokenizer, training=False)
-    logits = logits_of(model.eval(), task, tokenizer, dev_features)
-    task.tune(logits, dev_features, dev)
-    scores = task.score(task.decode(logits, dev_features, dev), task.references(dev))
-    return Side(scores[metric], seconds, losses)
+    return Run(None if check else score(model.eval(), task, tokenizer, dev)[SETS[name].metric], seconds, losses)
 
 
-def table_line(name: str, rows: int, dev_rows: int, metric: str, found: dict[str, list[Side]]) -> str:
+def score(model: PreTrainedModel, task: Task, tokenizer: MyBertTokenizer, dev: Dataset) -> dict[str, float]:
+    features = task.features(dev, tokenizer, training=False)
+    logits = logits_of(model, task, tokenizer, features)
+    task.tune(logits, features, dev)
+    return task.score(task.decode(logits, features, dev), task.references(dev))
+
+
+def table_line(name: str, sizes: tuple[int, int], apart: float, pairs: list[tuple[Run, Run]]) -> str:
     def mean(values: list[float]) -> str:
         deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
         return f"{statistics.mean(values):.4f}{deviation}"
 
-    pairs = list(zip(found["transformers"], found["mybert"], strict=True))
-    medians = [statistics.median(side.seconds for side in sides) for sides in zip(*pairs, strict=True)]
+    scores = [mean([run.score for run in side]) for side in zip(*pairs, strict=True)]
+    medians = [statistics.median(run.seconds for run in side) for side in zip(*pairs, strict=True)]
     ratio = statistics.median(one.seconds / other.seconds for one, other in pairs)
-    difference = max(abs(a - b) for one, other in pairs for a, b in zip(one.losses, other.losses, strict=True))
-    scores = [mean([side.score for side in sides]) for sides in zip(*pairs, strict=True)]
-    return (
-        f"| {name} | {rows:,} / {dev_rows:,} | {metric} | {scores[0]} | {scores[1]} | {medians[0]:.1f} | "
-        f"{medians[1]:.1f} | {ratio:.2f} | {difference:.1e} |"
-    )
+    cells = (name, f"{sizes[0]:,} / {sizes[1]:,}", SETS[name].metric, *scores)
+    return f"| {' | '.join(cells)} | {medians[0]:.1f} | {medians[1]:.1f} | {ratio:.2f} | {apart:.1e} |"
 
 
 if __name__ == "__main__":
