@@ -1,18 +1,13 @@
 """Reading checkpoints that may be damaged, of another kind, or hold code: one line says what is wrong."""
 
 import contextlib
-import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-
 from mybert.common.devices import quiet_loading
 from mybert.common.errors import UserError
-
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError)
+from mybert.common.foreign import cause, parse_json
 
 
 @contextlib.contextmanager
@@ -34,9 +29,10 @@ def explain_unreadable(name: str) -> Iterator[None]:
             f"checkpoint {name}: its PyTorch weights are refused, since they hold more than tensors and reading them "
             f"might run a stranger's code ({refused.strip()}); ask for a copy in safetensors"
         ) from error
-    except _UNREADABLE as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UserError(f"checkpoint {name} cannot be used ({reason}); name a MyBERT or BERT checkpoint") from error
+    except Exception as error:  # transformers and torch check few types: they trip over a wrong one anywhere
+        raise UserError(
+            f"checkpoint {name} cannot be used ({cause(error)}); name a MyBERT or BERT checkpoint"
+        ) from error
 
 
 def refuse_other_shapes(name: str, mismatched: list[tuple]) -> None:
@@ -68,8 +64,8 @@ def _check_folder(name: str) -> None:
     if not config.is_file():
         raise UserError(f"checkpoint {name} cannot be used (no config.json in it); name a MyBERT or BERT checkpoint")
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
+        found = parse_json(config.read_bytes())
     except ValueError as error:
-        raise UserError(f"{config} is not JSON ({error}); copy it again") from error
+        raise UserError(f"{config} is not JSON ({cause(error)}); copy it again") from error
     if not isinstance(found, dict):
         raise UserError(f"{config} is no configuration: expected an object, found {str(found)[:40]!r}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause, parse_json, short
 from mybert.common.machine import commit, hardware
 
 logger = logging.getLogger(__name__)
@@ -180,15 +181,18 @@ def read_manifest(folder: str | Path) -> dict:
     """The manifest of `folder`, or an empty dictionary when there is none.
 
     Raises:
-        UserError: the file is there but is not JSON.
+        UserError: the file is there but is no JSON object.
     """
     path = Path(folder) / MANIFEST
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_bytes())
     except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); rebuild {folder}") from error
+        raise UserError(f"{path} is damaged ({cause(error)}); rebuild {folder}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged (expected a JSON object, found {short(found)}); rebuild {folder}")
+    return found
 
 
 def fingerprint(path: str | Path) -> str:

@@ -12,6 +12,7 @@ import yaml
 from transformers import HfArgumentParser
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause
 from mybert.common.help_text import PlainHelp, inherited_fields, short_usage
 
 
@@ -102,8 +103,8 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
         return
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"--config {path}: {error}") from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UserError(f"--config {path}: {cause(error)}") from error
     if not isinstance(values, dict):
         raise UserError(f"--config {path}: expected `name: value` lines, found {type(values).__name__}")
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "help_all", "config")}

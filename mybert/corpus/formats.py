@@ -1,7 +1,6 @@
 """One reader for each file format: name → (text, line) of every document."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import datasets
 import pyarrow.parquet
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause, parse_json, short
 from mybert.corpus.files import is_unicode, open_text
 
 TextAndLine = tuple[str, int]
@@ -55,8 +55,8 @@ def read_jsonl(name: str, text_column: str, problems: Problems) -> Iterator[Text
                 problems.report(name, f"line {number}", _NOT_UTF8)
             elif line.strip():
                 try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError) as error:
+                    record = parse_json(line)
+                except ValueError as error:
                     problems.report(name, f"line {number}", "not JSON", _json_error(error))
                     continue
                 yield from _text_of_record(record, text_column, name, number, "line", problems)
@@ -77,8 +77,8 @@ def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextA
         line = next(n for n, line in enumerate(content.split("\n"), 1) if not is_unicode(line))
         raise UserError(f"{name}, line {line}: {_NOT_UTF8}; correct it or leave the file out")
     try:
-        records = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        records = parse_json(content)
+    except ValueError as error:
         raise UserError(f"{name}: not JSON ({_json_error(error)}); correct it or leave the file out") from error
     for number, record in enumerate(records if isinstance(records, list) else [records], 1):
         yield from _text_of_record(record, text_column, name, number, "item", problems)
@@ -129,8 +129,8 @@ def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[Te
                         problems.report(name, f"row {number}", _NOT_UTF8)
                         continue
                     yield from _checked(text, text_column, name, number, "row", problems)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"{name} cannot be read as Parquet ({error})") from error
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
 
 
 def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
@@ -147,8 +147,8 @@ def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems
 def _open_saved_dataset(name: str) -> datasets.Dataset:
     try:
         data = datasets.load_from_disk(name)
-    except (OSError, ValueError, pyarrow.ArrowInvalid) as error:
-        raise UserError(f"{name} cannot be read as a saved data set ({error})") from error
+    except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
+        raise UserError(f"{name} cannot be read as a saved data set ({cause(error)})") from error
     if isinstance(data, datasets.DatasetDict):
         if len(data) != 1:
             raise UserError(f"{name} holds the splits {', '.join(data)}; name the folder of one, such as {name}/train")
@@ -188,21 +188,19 @@ def _missing_column(name: str, text_column: str, columns: list[str]) -> UserErro
 
 
 def _others(columns) -> str:
-    names = ", ".join(map(repr, list(columns)[:20]))
+    names = ", ".join(map(short, list(columns)[:20]))
     return f"there are {names}; choose one by --text-column" if names else "there are none"
 
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
+        parse_json(line)
+    except ValueError:
         return False
     return True
 
 
-def _json_error(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
+def _json_error(error: ValueError) -> str:
     return "a number of too many digits" if "int_max_str_digits" in str(error) else str(error)
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.common.settings import setting
 from mybert.corpus.files import STDIN
 from mybert.corpus.sentences import is_language
@@ -96,4 +97,4 @@ class CorpusSettings:
 
     def _check(self, good: bool, name: str, expected: str) -> None:
         if not good:
-            raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {getattr(self, name)!r}")
+            raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {short(getattr(self, name))}")

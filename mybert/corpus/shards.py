@@ -13,6 +13,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
+from mybert.common.foreign import parse_json
 from mybert.common.manifest import write_json
 from mybert.corpus.blocks import block_to_examples, example_schema
 from mybert.corpus.documents import even_order, group_in_blocks, read_stored
@@ -108,9 +109,9 @@ plain = functools.cache(load_plain_tokenizer)
 def finished(path: Path) -> dict | None:
     """The record of a shard; None if the shard is not complete or not as it was written."""
     try:
-        record = json.loads(path.with_suffix(".json").read_text())
+        record = parse_json(path.with_suffix(".json").read_bytes())
         return record if record["sha256"] == _sha256(path) else None
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import glob
 import hashlib
 import importlib.metadata
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import filelock
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json
 from mybert.common.manifest import staged_folder, versions, write_json
 from mybert.corpus.documents import open_stored
 from mybert.corpus.settings import CorpusSettings
@@ -71,8 +71,10 @@ def _left_behind(settings: CorpusSettings, job: dict, stack: contextlib.ExitStac
     output = Path(settings.output)
     for folder in sorted(output.parent.glob(f".{glob.escape(output.name)}.partial-*")):
         try:
-            found = json.loads((folder / _SCRATCH / _JOB).read_text())
+            found = parse_json((folder / _SCRATCH / _JOB).read_bytes())
         except (OSError, ValueError):
+            continue
+        if not isinstance(found, dict):
             continue
         if different := sorted(name for name in job if found.get(name) != job[name]):
             logger.warning("--resume: %s was left by a build with other %s", folder, " and ".join(different))

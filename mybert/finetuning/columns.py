@@ -5,6 +5,7 @@ from pathlib import Path
 from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.finetuning.reading import open_file
 
 _DOCUMENT = "-DOCSTART-"
@@ -35,8 +36,8 @@ def read_columns(path: Path) -> Dataset:
             if len(fields) != width or not fields[0] or not fields[-1]:
                 filled = sum(map(bool, fields))
                 raise UserError(
-                    f"{path}, line {number}: expected {width} columns as in the first line, found {filled}: {text!r}; "
-                    "a sentence has a word a line and ends with a blank line"
+                    f"{path}, line {number}: expected {width} columns as in the first line, found {filled}: "
+                    f"{short(text)}; a sentence has a word a line and ends with a blank line"
                 )
             sentence.append((fields[0], fields[-1]))
     rows = [one for one in [*sentences, sentence] if one]

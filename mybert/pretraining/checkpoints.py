@@ -1,10 +1,10 @@
 """Checkpoints that are whole: written aside, sealed with the hashes of their files, renamed; checked before use."""
 
-import json
 import os
 import re
 from pathlib import Path
 
+from mybert.common.foreign import is_file, parse_json, short
 from mybert.common.manifest import fingerprint, write_json
 
 SEAL = "checkpoint.json"
@@ -27,19 +27,20 @@ def seal(folder: Path) -> None:
 def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint, naming the file, or None."""
     try:
-        expected = json.loads((folder / SEAL).read_text(encoding="utf-8"))["files"]
+        found = parse_json((folder / SEAL).read_bytes())["files"]
+        expected = {name: (int(facts["bytes"]), facts["sha256"]) for name, facts in found.items()}
     except FileNotFoundError:
         return f"no {SEAL}: it was not saved to its end"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return f"{SEAL} is damaged"
-    for name, facts in expected.items():
+    for name, (wanted, _) in expected.items():
         file = folder / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if (size := file.stat().st_size) != facts["bytes"]:
-            return f"{name} has {size:,} bytes instead of {facts['bytes']:,}"
-    for name, facts in expected.items():  # reading everything comes last
-        if fingerprint(folder / name) != facts["sha256"]:
+        if not is_file(file):
+            return f"{short(name)[1:-1]} is missing"
+        if (size := file.stat().st_size) != wanted:
+            return f"{name} has {size:,} bytes instead of {wanted:,}"
+    for name, (_, sha256) in expected.items():  # reading everything comes last
+        if fingerprint(folder / name) != sha256:
             return f"{name} has other content than was saved (SHA-256 differs)"
     return None
 

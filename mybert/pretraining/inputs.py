@@ -1,5 +1,7 @@
 """What a run starts from, checked before anything is spent: corpus, tokenizer, model."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import numpy as np
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause
 from mybert.common.loading import explain_unreadable
 from mybert.common.manifest import MANIFEST, fingerprint
 from mybert.pretraining.batching import ExampleDataset
@@ -49,14 +52,17 @@ class Corpus:
             raise UserError(f"{path} has no tokenizer folder; build it with `mybert corpus`")
         try:
             tokenizer = MyBertTokenizer.from_pretrained(path / "tokenizer")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path / 'tokenizer'} is not a WordPiece tokenizer: {error}") from error
-        ids = ExampleDataset(train).__getitems__([(0, index) for index in range(min(len(train), _SAMPLE))]).input_ids
+        except Exception as error:  # as many kinds as there are ways to be damaged
+            raise UserError(f"{path / 'tokenizer'} is not a WordPiece tokenizer: {cause(error)}") from error
+        with _explain_damage(path):
+            shape = CorpusShape.of(train)
+            keys = [(0, index) for index in range(min(len(train), _SAMPLE))]
+            ids = ExampleDataset(train).__getitems__(keys).input_ids
         if np.max(ids, initial=0) >= len(tokenizer):
             raise UserError(
                 f"{path} has token id {np.max(ids)} but its tokenizer only {len(tokenizer)} tokens; rebuild the corpus"
             )
-        return cls(path, train, validation, tokenizer, CorpusShape.of(train))
+        return cls(path, train, validation, tokenizer, shape)
 
     @property
     def has_pairs(self) -> bool:
@@ -68,13 +74,21 @@ class Corpus:
         return {"path": str(self.folder), "sha256": fingerprint(manifest if manifest.is_file() else self.folder)}
 
 
+@contextlib.contextmanager
+def _explain_damage(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} is not a corpus; build one with `mybert corpus`") from error
+    except Exception as error:  # datasets and Arrow check little: they trip over what is wrong anywhere
+        raise UserError(f"corpus {folder} is damaged ({cause(error)}); build it again with `mybert corpus`") from error
+
+
 def _load_examples(folder: Path) -> datasets.Dataset:
     if not folder.is_dir():
         raise UserError(f"corpus {folder} does not exist; build it with `mybert corpus … --output {folder}`")
-    try:
+    with _explain_damage(folder):
         examples = datasets.load_from_disk(str(folder))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder} is not a corpus; build one with `mybert corpus`") from error
     if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):
         found = getattr(examples, "column_names", [])
         raise UserError(f"{folder} must hold the columns {', '.join(_COLUMNS)}; it has {found}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json
 from mybert.common.manifest import MANIFEST, fingerprint, write_json
 from mybert.release.checks import (
     INDEX,
@@ -64,7 +65,7 @@ class Bundle:
 
     @property
     def config(self) -> dict:
-        return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        return parse_json((self.folder / "config.json").read_bytes())
 
 
 def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
@@ -119,7 +120,7 @@ def _copy(bundle: Bundle, path: Path, limit: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if path == Path(WEIGHTS) and source.stat().st_size > limit and not (bundle.source / INDEX).is_file():
         _write_shards(bundle, source, limit)
-    elif path.name in RECORDS and (record := json.loads(source.read_text(encoding="utf-8"))) != (
+    elif path.name in RECORDS and (record := parse_json(source.read_bytes())) != (
         shortened := without_folders(record)
     ):
         write_json(target, shortened)

@@ -1,6 +1,5 @@
 """A BERT or MyBERT checkpoint, loaded whole: by the head that it was saved from, with its tokenizer."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from modeling_mybert import (
     MyBertPreTrainedModel,
 )
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause, parse_json
 from mybert.common.loading import explain_unreadable, refuse_other_shapes
 from mybert.release.checks import sides
 from tokenization import MyBertTokenizer
@@ -70,7 +70,7 @@ def load_checkpoint(name: str) -> Checkpoint:
 
 def is_pair(folder: str | Path) -> bool:
     """Whether it holds an encoder and a decoder."""
-    return "" not in sides(json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")))
+    return "" not in sides(parse_json((Path(folder) / "config.json").read_bytes()))
 
 
 def load_pair(name: str) -> Checkpoint:
@@ -109,17 +109,25 @@ def _tokenizer(name: str) -> MyBertTokenizer | None:
 
 
 def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
-    """Puts beside the weights what belongs to them: the tokenizer, and the modules of sentence-transformers."""
+    """Puts beside the weights what belongs to them: the tokenizer, and the modules of sentence-transformers.
+
+    Raises:
+        UserError: `modules.json` is no list of modules.
+    """
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
     modules = Path(checkpoint.name) / "modules.json"
     if not modules.is_file():
         return
+    try:  # the path is empty for the model itself; a module without settings has no folder
+        names = dict.fromkeys(str(module["path"]) for module in parse_json(modules.read_bytes()))
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{modules} is no list of modules ({cause(error)}); restore it, or remove it") from error
+    folders = {path.name for path in modules.parent.iterdir() if path.is_dir()}
     for path in (modules, *modules.parent.glob("*sentence*.json")):
         shutil.copy(path, folder)
-    for module in json.loads(modules.read_text(encoding="utf-8")):
-        name = module["path"]  # empty for the model itself; a module without settings has no folder
-        if name and name == Path(name).name and (modules.parent / name).is_dir():
+    for name in names:
+        if name in folders:
             shutil.copytree(modules.parent / name, folder / name)
 
 

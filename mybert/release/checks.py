@@ -1,7 +1,6 @@
 """Why a folder may not be published: everything that would not work for a stranger, or would say too much."""
 
 import fnmatch
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from modeling_mybert import MyBertConfig
+from mybert.common.foreign import cause, parse_json
 from mybert.release.heads import HEADS
 from mybert.release.paths_and_secrets import as_text, find_paths, find_secrets
 
@@ -191,14 +191,25 @@ def _shapes(folder: Path) -> tuple[dict[str, list[int]], list[str]]:
         try:
             with safe_open(folder / name, "np") as file:
                 shapes |= {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            return {}, [f"{name} is damaged ({error}); save it again"]
+        except (SafetensorError, OSError) as error:
+            return {}, [f"{name} is damaged ({cause(error)}); save it again"]
     return shapes, []
+
+
+def _damage(weights: Path) -> str | None:
+    try:
+        with safe_open(weights, "np"):
+            return None
+    except (SafetensorError, OSError) as error:
+        return cause(error)
 
 
 def problems_of_content(folder: Path, files: list[Path]) -> Iterator[str]:
     """Keys in any file but weights, absolute paths in any text; each with its line."""
     for path in files:
+        if path.suffix == ".safetensors" and (damage := _damage(folder / path)):
+            yield f"{path.as_posix()} is damaged ({damage}); save it again, or leave it out"
+            continue
         data = _header(folder / path) if path.suffix == ".safetensors" else (folder / path).read_bytes()
         text = as_text(data)
         for line, kind in find_secrets(data if text is None else text.encode("utf-8", "replace")):
@@ -213,7 +224,7 @@ def problems_of_content(folder: Path, files: list[Path]) -> Iterator[str]:
 def _header(path: Path) -> bytes:
     """The JSON at the beginning of a safetensors file, where texts may stand."""
     with path.open("rb") as file:
-        return file.read(int.from_bytes(file.read(8), "little"))
+        return file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size))
 
 
 def _starts_like_a_pickle(path: Path) -> bool:
@@ -232,7 +243,7 @@ def _any(name: str, patterns: tuple[str, ...]) -> bool:
 def _json(path: Path) -> dict | None:
     """What the file holds; None if it is no JSON object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_bytes())
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

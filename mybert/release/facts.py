@@ -1,11 +1,11 @@
 """What a card can say, read off config, weights, results.json and the chain of manifests; the rest is left out."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import safe_open
 
+from mybert.common.foreign import parse_json
 from mybert.common.manifest import MANIFEST
 from mybert.release.checks import sides
 from mybert.release.heads import HEADS, Head
@@ -97,7 +97,7 @@ def _hub_name(entry) -> str | None:
 
 def _read(path: Path) -> dict:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

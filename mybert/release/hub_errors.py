@@ -23,11 +23,12 @@ _AGAIN = "run the same command again: what has arrived is not sent twice"
 
 
 @contextlib.contextmanager
-def explained(repo_id: str, state: str) -> Iterator[None]:
+def explained(repo_id: str, state: str, of_answers: bool = False) -> Iterator[None]:
     """Turns the client's errors into a UserError.
 
     Args:
         state: of the repository if this block fails, as half a sentence.
+        of_answers: the block works on nothing but what the Hub answers; the client trips over another shape of it.
     """
     try:
         yield
@@ -36,6 +37,8 @@ def explained(repo_id: str, state: str) -> Iterator[None]:
     except Exception as error:
         cause = _cause(error)
         message = _message(cause, repo_id, state)
+        if message is None and of_answers:
+            message = f"what answers for the Hub does not answer as it does: a proxy, or a wrong HF_ENDPOINT ({state})"
         if message is None:
             raise
         token = get_token()

@@ -6,7 +6,6 @@ the exact one, as transformers reads it; later versions of that code approximate
 """
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from modeling_mybert import (
     MyBertPreTrainedModel,
 )
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause, parse_json
 from mybert.release.checkpoint import Checkpoint
 from mybert.release.tensorflow_checkpoint import TensorFlowCheckpoint
 from tokenization import MyBertTokenizer
@@ -126,8 +126,13 @@ def _build(
         config.num_labels = stored.entries[names["classifier.weight"]].shape[0]
     if cls is MyBertModel:
         names = {name.removeprefix("bert."): tensor for name, tensor in names.items()}
-    with torch.device("meta"):
-        shapes = {name: tensor.shape for name, tensor in cls(config).state_dict().items()}
+    try:
+        with torch.device("meta"):
+            shapes = {name: tensor.shape for name, tensor in cls(config).state_dict().items()}
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise UserError(
+            f"no model can be made from the bert_config.json of {stored.prefix}: {cause(error)}"
+        ) from error
     missing = sorted(shapes.keys() - names.keys() - (cls._tied_weights_keys or {}).keys())
     if missing:
         raise UserError(
@@ -153,13 +158,13 @@ def _read(stored: TensorFlowCheckpoint, name: str, shape: torch.Size) -> torch.T
 def _read_config(path: Path) -> tuple[MyBertConfig, list[str]]:
     """The configuration, and the names of settings that it has no use for."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_bytes())
         known = {field.name for field in dataclasses.fields(MyBertConfig)}
         config = MyBertConfig(**{name: value for name, value in values.items() if name in known})
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; it belongs beside the checkpoint") from error
     except (ValueError, TypeError, AttributeError, StrictDataclassError) as error:
-        raise UserError(f"{path} is not a BERT configuration: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path} is not a BERT configuration: {cause(error)}") from error
     return config, sorted(values.keys() - known)
 
 

@@ -1,7 +1,6 @@
 """The bundle → a repository of the Hub: one commit that holds all of it, or none."""
 
 import fnmatch
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import sha
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json
 from mybert.common.manifest import fingerprint, versions
 from mybert.release.bundle import Bundle
 from mybert.release.checks import is_mybert
@@ -60,7 +60,7 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
         raise UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
     if not (token.isascii() and token.isprintable()):
         raise UserError("the token has letters that no token has: run `hf auth login` again, or set HF_TOKEN anew")
-    with explained(repo_id, "nothing was sent"):
+    with explained(repo_id, "nothing was sent", of_answers=True):
         info = _repository(api, settings)
         head = _branch(api, settings, info.sha)
         _check_tag(api, bundle, settings)
@@ -68,7 +68,7 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     hashes = bundle.hashes()
     operations = [CommitOperationAdd(name, str(path)) for name, path in bundle.files().items()]
     operations += [CommitOperationDelete(name) for name in stale]
-    with explained(repo_id, "the repository is as it was"):
+    with explained(repo_id, "the repository is as it was", of_answers=True):
         commit = api.create_commit(
             repo_id,
             operations,
@@ -180,7 +180,8 @@ def _is_mybert(api: HfApi, repo_id: str, revision: str) -> bool:
         return False
     with tempfile.TemporaryDirectory() as cache:
         path = hf_hub_download(repo_id, "config.json", revision=revision, cache_dir=cache)
-        return is_mybert(json.loads(Path(path).read_text(encoding="utf-8")))
+        found = parse_json(Path(path).read_bytes())
+        return isinstance(found, dict) and is_mybert(found)
 
 
 def _description(bundle: Bundle, pin: str) -> str:

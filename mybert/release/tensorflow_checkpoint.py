@@ -73,7 +73,7 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
                 raise ValueError("it has no header")
             header = _fields(table.pop(b""))
             self.entries = {name.decode(): _entry(value) for name, value in sorted(table.items())}
-        except (IndexError, struct.error, ValueError, pa.ArrowException) as error:
+        except (IndexError, struct.error, ValueError, OSError, pa.ArrowException) as error:
             raise UserError(f"{self.index} is not a whole checkpoint index ({error}); copy it again") from error
         self.shards = header.get(1, [0])[0]
         if header.get(2, [0])[0] != 0:

@@ -1,0 +1,35 @@
+"""What others wrote and others say: JSON of any shape, and errors of other libraries in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+_LONGEST = 300
+
+
+def parse_json(content: str | bytes) -> Any:
+    """`json.loads`, but whatever is no JSON raises ValueError: also what is nested too deeply for Python."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def is_file(path: Path) -> bool:
+    """As `path.is_file()`; False, and no exception, for what cannot be the name of one."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def cause(error: BaseException) -> str:
+    """What an exception says, as one line; its kind too, where the words alone mean nothing."""
+    said = " ".join(str(error).split())[:_LONGEST]
+    return said if said and isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {said}".rstrip(": ")
+
+
+def short(text: Any, longest: int = 80) -> str:
+    """`text` as it is in Python, cut where it is long."""
+    shown = repr(text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
