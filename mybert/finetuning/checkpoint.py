@@ -58,7 +58,8 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         UserError: the checkpoint cannot be used, or has no head for the task.
     """
     config, tokenizer = _load(settings.model)
-    remembered = getattr(config, "finetuned", None) or {}
+    remembered = getattr(config, "finetuned", None)
+    remembered = remembered if isinstance(remembered, dict) else {}
     name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
     kind = task_class(name)
     if remembered.get("task") != name:

@@ -14,6 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json
 from mybert.corpus.files import COMPRESSIONS, decompressed
 from mybert.finetuning.task import Task
 
@@ -85,13 +86,14 @@ def _read_file(path: Path) -> Dataset:
             while file.read(1 << 20):  # `datasets` does not notice that the end is missing
                 pass
     builder, options = _READERS[suffix]
+    if builder == "json" and (reason := _undecodable_line(path) or _broken_line(path)):
+        raise UserError(f"{path}{reason}")  # Arrow's reader ends the process on a row that is `null`, or nested deeply
     try:
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", **options)
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return rows
     except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
-        reason = None if builder == "parquet" else _undecodable_line(path)
-        reason = _broken_line(path) if builder == "json" and reason is None else reason
+        reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {_cause(error)}'}") from error
 
 
@@ -120,7 +122,7 @@ def _broken_line(path: Path) -> str | None:
             for number, record in enumerate(file if file_format(path) == ".jsonl" else _items(file.read()), 1):
                 if isinstance(record, bytes) and not record.strip():
                     continue
-                record = json.loads(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
+                record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
                 if not isinstance(record, dict):
                     return f", row {number}: expected a JSON object, found {type(record).__name__}"
                 json.dumps(record, ensure_ascii=False).encode()
@@ -134,7 +136,7 @@ def _broken_line(path: Path) -> str | None:
 
 def _items(content: bytes) -> list:
     try:
-        parsed: Any = json.loads(content)
+        parsed: Any = parse_json(content)
     except ValueError:
         return content.splitlines()  # JSON lines under another suffix
     return parsed if isinstance(parsed, list) else [parsed]
@@ -143,7 +145,7 @@ def _items(content: bytes) -> list:
 def _read_folder(path: Path, split: str) -> Dataset:
     try:
         found = datasets.load_from_disk(str(path))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
         raise UserError(f"{path} is not a saved data set ({_cause(error)}); name a file in it") from error
     if isinstance(found, DatasetDict):
         if split not in found:

@@ -1,12 +1,12 @@
 """SQuAD's nested file as rows."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json
 from mybert.finetuning.reading import open_file
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
@@ -28,7 +28,7 @@ def read_nested(path: Path) -> Dataset | None:
     """
     try:
         with open_file(path) as file:
-            content = json.loads(file.read().decode("utf-8-sig"))
+            content = parse_json(file.read().decode("utf-8-sig"))
     except ValueError:
         return None  # not one JSON value; whoever reads it next says what is wrong
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
