@@ -12,7 +12,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.loading import explain_unreadable, refuse_other_shapes
-from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings
+from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.task import Task
 from mybert.finetuning.tasks import task_class
 from tokenization import MyBertTokenizer
@@ -35,6 +35,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     config, tokenizer = _load(settings.model)
     config.problem_type = None
     kind = task_class(settings.task)
+    _refuse_unused(settings, kind)
     task = kind(settings.with_defaults(_defaults(kind, config)), config)
     _check_length(task, settings.model)
     config.finetuned = {"task": settings.task, **dataclasses.asdict(task.settings)}
@@ -62,6 +63,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
     remembered = remembered if isinstance(remembered, dict) else {}
     name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
     kind = task_class(name)
+    _refuse_unused(settings, kind)
     if remembered.get("task") != name:
         remembered = {}
     task = kind(settings.with_defaults(remembered, _defaults(kind, config)), config)
@@ -103,6 +105,13 @@ def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
 def _defaults(kind: type[Task], config: MyBertConfig) -> dict:
     """Those of the task; a model of few positions reads less at once."""
     return {**kind.defaults, "max_length": min(kind.defaults["max_length"], config.max_position_embeddings)}
+
+
+def _refuse_unused(settings: TaskSettings, kind: type[Task]) -> None:
+    for field in dataclasses.fields(TaskSettings):
+        of_all = field.name in ("columns", "max_length")
+        if not of_all and field.name not in kind.uses and getattr(settings, field.name) is not None:
+            raise UserError(f"--{field.name.replace('_', '-')} means nothing to {kind.name}; leave it out")
 
 
 def _check_length(task: Task, name: str) -> None:

@@ -56,8 +56,8 @@ def draw_errors(path: Path, errors: Sequence[float], matrix: Matrix | None) -> N
         shares = matrix.counts / np.maximum(matrix.counts.sum(1, keepdims=True), 1)
         image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         ticks = range(len(matrix.names))
-        axis.set_xticks(ticks, matrix.names, rotation=90)
-        axis.set_yticks(ticks, matrix.names)
+        axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
+        axis.set_yticks(ticks, matrix.names, parse_math=False)
         axis.set(xlabel="predicted", ylabel="true")
         figure.colorbar(image, label="share of the true label")
         if len(matrix.names) <= _NAMES_IN_CELLS:

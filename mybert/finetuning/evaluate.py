@@ -134,10 +134,11 @@ def _intervals(task: Task, predictions: list, references: list, samples: int, se
 
 
 def write_evaluation(folder: Path, found: Evaluation, rows: Dataset, facts: dict) -> None:
-    """Writes results.json, predictions.jsonl, errors.txt and errors.png into a folder that is there."""
+    """Writes results.json, predictions.jsonl (with the rows, labels too, under `input`), errors.txt and errors.png."""
     write_json(folder / "results.json", {**found.results(), **facts})
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
+        for row, prediction in zip(rows, found.predictions, strict=True):
+            file.write(json.dumps({**prediction, "input": row}, ensure_ascii=False) + "\n")
     write_errors(folder / "errors.txt", rows, found.predictions, found.errors, found.matrix)
     draw_errors(folder / "errors.png", found.errors, found.matrix)
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +19,7 @@ from mybert.common.settings import parse_settings
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, usable_rows
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import file_format, open_file, read_rows
+from mybert.finetuning.reading import file_format, half_character, open_file, read_table
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Task
 
@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 8192  # sorted by length together; a multiple of many batches, a
 
 
 def predict(settings: PredictSettings) -> int:
-    """Writes a prediction for each row of the inputs, in order.
+    """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
     Returns:
         The number of rows.
@@ -38,9 +38,10 @@ def predict(settings: PredictSettings) -> int:
     finetuned = load_finetuned(settings)
     rows = 0
     with _writer(settings.output) as write, _one_bar() as bar:
-        for part in _parts(settings.inputs, finetuned):
-            for prediction in predict_rows(finetuned, part, settings.batch_tokens, bar.update):
-                write(json.dumps(prediction, ensure_ascii=False) + "\n")
+        for table, part in _parts(settings.inputs, finetuned):
+            predictions = predict_rows(finetuned, part, settings.batch_tokens, bar.update)
+            for row, prediction in zip(table, predictions, strict=True):
+                write(json.dumps({**prediction, "input": row}, ensure_ascii=False, default=str) + "\n")
             rows += len(part)
     return rows
 
@@ -69,35 +70,43 @@ def main(argv: list[str], prog: str) -> None:
     print(f"{rows:,} predictions are {place}", file=sys.stderr)
 
 
-def _parts(inputs: list[str], finetuned: Finetuned) -> Iterator[Dataset]:
-    """Rows of all inputs in order, checked."""
+def _parts(inputs: list[str], finetuned: Finetuned) -> Iterator[tuple[Iterable[dict], Dataset]]:
+    """Rows of all inputs in order: as they are there, and as the task reads them, checked."""
     _, tokenizer, task = finetuned
     for name in inputs:
-        if name == "-" or file_format(Path(name)) == ".txt":
-            parts = _lines(name, task)
-        else:
-            rows = read_rows(name, task, labelled=False, split="test")
-            firsts = range(0, len(rows), _ROWS_AT_ONCE)
-            parts = ((f, rows.select(range(f, min(f + _ROWS_AT_ONCE, len(rows))))) for f in firsts)
-        for first, rows in parts:
-            source = name if first == 0 else f"{name}, after row {first}"
-            yield usable_rows(Split(source, rows), task, tokenizer, training=False, errors="strict").rows
+        first = 0
+        for table in _lines(name, task) if name == "-" or file_format(Path(name)) == ".txt" else _slices(name, task):
+            source = f"{name}, after row {first}" if first else name
+            rows = table if isinstance(table, Dataset) else _dataset(table)
+            split = Split(source, task.canonical(rows, name, labelled=False))
+            yield table, usable_rows(split, task, tokenizer, training=False, errors="strict").rows
+            first += len(table)
 
 
-def _lines(name: str, task: Task) -> Iterator[tuple[int, Dataset]]:
+def _slices(name: str, task: Task) -> Iterator[Dataset]:
+    table = read_table(name, task, split="test")
+    for first in range(0, len(table), _ROWS_AT_ONCE):
+        yield table.select(range(first, min(first + _ROWS_AT_ONCE, len(table))))
+
+
+def _lines(name: str, task: Task) -> Iterator[list[dict]]:
     """JSON lines, or texts one a line; the first line shows which. Blank lines are no rows."""
     with contextlib.nullcontext(sys.stdin.buffer) if name == "-" else _bytes(Path(name)) as file:
         lines = (line for line in map(_decoded, itertools.count(1), file, itertools.repeat(name)) if line[1].strip())
-        is_json, first = None, 0
+        is_json = None
         while chunk := list(itertools.islice(lines, _ROWS_AT_ONCE)):
             if is_json is None:
                 is_json = chunk[0][1].lstrip().startswith("{")
             if is_json:
-                rows = Dataset.from_list([_record(name, *line) for line in chunk])
+                yield [_record(name, *line) for line in chunk]
             else:
-                rows = Dataset.from_dict({_text_column(task, name): [text.rstrip("\r\n") for _, text in chunk]})
-            yield first, task.canonical(rows, name, labelled=False)
-            first += len(chunk)
+                yield [task.plain_row(text.rstrip("\r\n"), name) for _, text in chunk]
+
+
+def _dataset(records: list[dict]) -> Dataset:
+    names = dict.fromkeys(itertools.chain.from_iterable(records))  # a record may lack what others have
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return Dataset.from_dict(columns, on_mixed_types="use_json")
 
 
 def _bytes(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -120,15 +129,9 @@ def _record(name: str, number: int, line: str) -> dict:
         raise UserError(f"{name}, line {number}: not JSON ({error})") from error
     if not isinstance(record, dict):
         raise UserError(f"{name}, line {number}: expected a JSON object, found {type(record).__name__}")
+    if problem := half_character(record):
+        raise UserError(f"{name}, line {number}: {problem}")
     return record
-
-
-def _text_column(task: Task, name: str) -> str:
-    """The column that plain lines are, for a task that needs no other."""
-    required = [column for column in task.inputs if column not in task.optional]
-    if len(required) > 1:
-        raise UserError(f"{name} holds plain lines; {task.name} reads JSON lines with {', '.join(required)}")
-    return task.settings.given_columns().get(required[0], required[0])
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ class QuestionAnswering(Task):
     head = MyBertForQuestionAnswering
     inputs = {"question": ("question", "query"), "context": ("context", "passage")}  # noqa: RUF012 - a constant
     targets = {"answers": ("answers",)}  # noqa: RUF012
+    uses = frozenset({"overlap", "n_best", "max_answer_length"})
     defaults = {"max_length": 384, "n_best": 20, "max_answer_length": 30}  # noqa: RUF012
     best_metric = "f1"
 

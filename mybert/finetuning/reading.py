@@ -31,14 +31,27 @@ _READERS = {
 def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train", limit: int | None = None) -> Dataset:
     """
     Args:
-        name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
+        name, split: see `read_table`.
         task: names the columns, and reads formats that it alone knows.
         labelled: whether the task's targets are required.
-        split: of a data set that has several, where the name does not say.
         limit: rows at most, from the first on.
 
     Raises:
         UserError: it cannot be read, has no rows, or lacks a column.
+    """
+    rows = task.canonical(read_table(name, task, split), name, labelled)
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+
+
+def read_table(name: str, task: Task, split: str) -> Dataset:
+    """Rows with all their columns, as they are called there; classes by name.
+
+    Args:
+        name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
+        split: of a data set that has several, where the name does not say.
+
+    Raises:
+        UserError: it cannot be read, or has no rows.
     """
     path = Path(name)
     if path.is_file():
@@ -50,8 +63,7 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
         rows = _read_hub(name, split)
     if not len(rows):
         raise UserError(f"{name} holds no rows")
-    rows = task.canonical(_named_labels(rows), name, labelled)
-    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+    return _named_labels(rows)
 
 
 @contextlib.contextmanager
@@ -125,13 +137,21 @@ def _broken_line(path: Path) -> str | None:
                 record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
                 if not isinstance(record, dict):
                     return f", row {number}: expected a JSON object, found {type(record).__name__}"
-                json.dumps(record, ensure_ascii=False).encode()
+                if problem := half_character(record):
+                    return f", row {number}: {problem}"
                 records += 1
-    except UnicodeEncodeError as error:
-        return f", row {number}: {error.object[error.start : error.end]!r} is half a surrogate pair, no character"
     except ValueError as error:
         return f", row {number}: not JSON ({error})"
     return None if records else " holds no rows"
+
+
+def half_character(record: dict) -> str | None:
+    """What no text can hold, though JSON can: a surrogate without its other half."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"{error.object[error.start : error.end]!r} is half a surrogate pair, no character"
+    return None
 
 
 def _items(content: bytes) -> list:

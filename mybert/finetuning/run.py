@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertConfig
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
 from mybert.common.manifest import (
     explain_full_disk,
@@ -80,6 +81,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 def main(argv: list[str], prog: str) -> None:
     types = (FinetuneSettings, FinetuningArguments)
     settings, arguments = parse_settings(types, argv, prog, "Checkpoint + labelled rows → a model with one head.")
+    keep_freed_memory()
     output = finetune(settings, arguments)
     if arguments.process_index == 0:
         print(f"the model is in {output}")
@@ -88,6 +90,8 @@ def main(argv: list[str], prog: str) -> None:
 def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -> None:
     if arguments.output_dir not in (None, "trainer_output", settings.output):
         raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
+    if settings.sweep is not None:
+        _leave_to_sweep(arguments)
     if arguments.n_gpu > 1:
         raise UserError(
             f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
@@ -96,6 +100,14 @@ def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     if settings.validation is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+
+
+def _leave_to_sweep(arguments: TrainingArguments) -> None:
+    names = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_steps")
+    defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
+    for name in names:
+        if getattr(arguments, name) != defaults[name]:
+            raise UserError(f"--{name.replace('_', '-')} is chosen by the sweep; leave it or --sweep out")
 
 
 def _choices(settings: FinetuneSettings, arguments: TrainingArguments) -> dict:

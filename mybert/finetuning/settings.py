@@ -183,9 +183,12 @@ class PredictSettings(TaskSettings):
         default_factory=list,
         positional=True,
         help="rows without labels: files as `mybert finetune` reads them, .txt with one text a line, or `-` for JSON "
-        "lines (or plain texts, one a line) from standard input",
+        "lines (or plain texts, one a line; words to tag stand between spaces) from standard input",
     )
-    output: str = setting("-", "file to write, one JSON line for each row in order; `-` for standard output")
+    output: str = setting(
+        "-",
+        "file to write: a JSON line for each row in order, with the row itself under `input`; `-` for standard output",
+    )
     task: str | None = setting(None, f"one of {', '.join(TASKS)} (default: that of the checkpoint)")
     batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")

@@ -12,6 +12,7 @@ from mybert.finetuning.reading import open_file
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 _ROWS = Features(
     {
+        "id": Value("string"),
         "question": Value("string"),
         "context": Value("string"),
         "answers": {"text": List(Value("string")), "answer_start": List(Value("int64"))},
@@ -20,7 +21,7 @@ _ROWS = Features(
 
 
 def read_nested(path: Path) -> Dataset | None:
-    """Rows {question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
+    """Rows {id, question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
     "qas"}]}]}; None if the file has another form. Questions without answers in the file have None.
 
     Raises:
@@ -47,12 +48,13 @@ def read_nested(path: Path) -> Dataset | None:
 
 def _row(item: Any, context: str, place: str) -> dict:
     question = _field(item, "question", str, place)
-    answers = None
+    answers = {"text": [], "answer_start": []} if item.get("is_impossible") is True else None
     if item.get("answers") is not None:
         given = _field(item, "answers", list, place)
         kinds = {"text": str, "answer_start": int}
         answers = {name: [_field(one, name, kind, place) for one in given] for name, kind in kinds.items()}
-    return {"question": question, "context": context, "answers": answers}
+    name = item.get("id")
+    return {"id": name if name is None else str(name), "question": question, "context": context, "answers": answers}
 
 
 def _field(record: Any, name: str, kind: type, place: str) -> Any:

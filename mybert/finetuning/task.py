@@ -60,6 +60,7 @@ class Task(ABC):
         head: the model's class.
         inputs, targets: canonical name of each column and the names under which it is looked for, best first.
         optional: columns that rows may lack.
+        uses: names of `TaskSettings` that mean something to this task, beside `columns` and `max_length`.
         defaults: what the task takes for settings that were not given.
     """
 
@@ -68,6 +69,7 @@ class Task(ABC):
     inputs: ClassVar[Mapping[str, tuple[str, ...]]]
     targets: ClassVar[Mapping[str, tuple[str, ...]]]
     optional: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
 
     def __init__(self, settings: TaskSettings, config: MyBertConfig):
@@ -82,6 +84,17 @@ class Task(ABC):
             UserError: the file is in that format, but broken; the message names file and line.
         """
         return None
+
+    def plain_row(self, line: str, source: str) -> dict:
+        """The row that a line of plain text is.
+
+        Raises:
+            UserError: the task needs more than a text.
+        """
+        required = [column for column in self.inputs if column not in self.optional]
+        if len(required) > 1:
+            raise UserError(f"{source} holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
+        return {self.settings.given_columns().get(required[0], required[0]): line}
 
     def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
         """The columns that the task needs, under their canonical names.

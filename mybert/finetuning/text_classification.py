@@ -44,6 +44,7 @@ class TextClassification(Task):
     }
     targets = {"label": ("label", "labels", "score", "category", "class", "target")}  # noqa: RUF012
     optional = frozenset({"text_pair"})
+    uses = frozenset({"problem", "long_texts", "overlap"})
     defaults = {"max_length": 128, "long_texts": "truncate"}  # noqa: RUF012
 
     # Rows

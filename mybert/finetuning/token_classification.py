@@ -34,6 +34,7 @@ class TokenClassification(Task):
     head = MyBertForTokenClassification
     inputs = {"tokens": ("tokens", "words")}  # noqa: RUF012 - a constant
     targets = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}  # noqa: RUF012
+    uses = frozenset({"overlap", "label_pieces"})
     defaults = {"max_length": 128, "label_pieces": "first"}  # noqa: RUF012
 
     # Rows
@@ -41,6 +42,10 @@ class TokenClassification(Task):
     def read(self, path: Path) -> Dataset | None:
         """A file in columns; JSON and Parquet are left to `datasets`."""
         return None if file_format(path) in _NOT_COLUMNS else read_columns(path)
+
+    def plain_row(self, line: str, source: str) -> dict:
+        """Words are what stands between spaces."""
+        return {column: line.split() for column in super().plain_row(line, source)}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         known = None if training else self.config.label2id

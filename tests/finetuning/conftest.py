@@ -54,6 +54,8 @@ def run_finetune(task: str, model: Path, output: Path, *words) -> int:
         "--disable-tqdm": "true",
         "--use-cpu": "true",
     }
+    if "--sweep" in words:
+        del quick["--learning-rate"], quick["--per-device-train-batch-size"]
     fixed = ("--task", task, "--model", model, "--output", output, *(word for pair in quick.items() for word in pair))
     return cli.main(["finetune", *map(str, (*fixed, *words))])
 

@@ -6,11 +6,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
+from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import batches
+from mybert.finetuning.task import Matrix
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
@@ -30,13 +33,15 @@ def predict(*words) -> int:
     return cli.main(["predict", *map(str, words), "--device", "cpu"])
 
 
-def check(lines: str, expected: list[dict]) -> None:
+def check(lines: str, expected: list[dict]) -> list[dict]:
+    """The rows that the predictions say they are of."""
     said = [json.loads(line) for line in lines.splitlines()]
     assert len(said) == len(expected)
     for one, scores in zip(said, expected, strict=True):
         assert one["scores"] == pytest.approx(scores, abs=1e-5)
         assert one["label"] == max(scores, key=scores.get)
         assert one["score"] == one["scores"][one["label"]]
+    return [one["input"] for one in said]
 
 
 def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_rows, tmp_path):
@@ -47,7 +52,9 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     table.write_text("n,sentence\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
     output = tmp_path / "said.jsonl"
     assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
-    check(output.read_text(), expected * 3)
+    texts = [{"text": text} for text in TEXTS]
+    numbered = [{"n": i, "sentence": text} for i, text in enumerate(TEXTS)]
+    assert check(output.read_text(), expected * 3) == [*texts, *texts, *numbered]
 
 
 @pytest.mark.parametrize("lines", [TEXTS, [json.dumps({"text": text}) for text in TEXTS]])
@@ -57,8 +64,37 @@ def test_standard_input_goes_to_standard_output_in_parts(classifier, expected, m
     capsys.readouterr()
     assert predict(classifier, "-") == 0
     captured = capsys.readouterr()
-    check(captured.out, expected)
+    assert check(captured.out, expected) == [{"text": text} for text in TEXTS]
     assert "5 predictions" in captured.err
+
+
+def send(monkeypatch, *records) -> None:
+    lines = "\n".join(map(json.dumps, records))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+
+
+def test_records_may_differ_in_what_the_task_does_not_read(classifier, expected, monkeypatch, capsys):
+    others = [{"label": "good"}, {"id": 1}, {"id": "x", "score": [1]}, {"id": {"a": None}}, {}]
+    records = [{**other, "text": text} for other, text in zip(others, TEXTS, strict=True)]
+    send(monkeypatch, *records)
+    assert predict(classifier, "-") == 0
+    assert check(capsys.readouterr().out, expected) == records
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"id": 7}, "row 2: the text is missing"),
+        ({"text": 7}, "row 2: the text is 7, not a string"),
+        ({"text": "\ud800"}, "line 2: '\\ud800' is half a surrogate pair, no character"),
+    ],
+)
+def test_a_broken_record_of_standard_input_is_named(classifier, monkeypatch, capsys, record, message):
+    send(monkeypatch, {"text": "a"}, record)
+    assert predict(classifier, "-") == 2
+    captured = capsys.readouterr()
+    assert message in captured.err.splitlines()[-1]
+    assert not captured.out
 
 
 def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_path, capsys):
@@ -91,8 +127,9 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words)]) == 0
     found = json.loads((output / "results.json").read_text())
-    said = [json.loads(line)["label"] for line in (output / "predictions.jsonl").read_text().splitlines()]
-    right = np.array([one == row["label"] for one, row in zip(said, rows, strict=True)])
+    said = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+    assert [one["input"] for one in said] == rows
+    right = np.array([one["label"] == row["label"] for one, row in zip(said, rows, strict=True)])
     assert found["metrics"]["accuracy"] == pytest.approx(right.mean())
     low, high = found["intervals_95"]["accuracy"]
     spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # of the normal approximation
@@ -105,6 +142,18 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
     assert cli.main(["evaluate", *map(str, words)]) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err
+
+
+def test_labels_of_any_characters_are_drawn_and_written_as_they_are(tmp_path):
+    names = ["$\\frac{$", "[red]", "a/b\tc", "<é & ü>"]
+    matrix = Matrix(names, np.eye(4, dtype=int))
+    draw_errors(tmp_path / "errors.png", [0.0] * 4, matrix)
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+    rows = Dataset.from_dict({"text": names, "label": names})
+    write_errors(tmp_path / "errors.txt", rows, [{"label": names[0]}] * 4, [0.0, 1.0, 1.0, 1.0], matrix)
+    text = (tmp_path / "errors.txt").read_text(encoding="utf-8")
+    assert "  label: [red]\n  predicted: {'label': '$" in text
+    assert text.count("[red]") == 4 and "<é & ü>" in text
 
 
 def test_batches_hold_every_number_once_and_keep_to_the_limit():

@@ -60,11 +60,15 @@ def test_the_nested_file_becomes_rows(tmp_path):
     questions = [
         {"id": "1", "question": "who", "answers": [{"text": "good film", "answer_start": 4}]},
         {"id": "2", "question": "why", "is_impossible": True, "answers": [], "plausible_answers": []},
+        {"id": 3, "question": "why", "is_impossible": True},
     ]
     path = tmp_path / "train.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": questions}]}]}))
-    rows = task().canonical(task().read(path), str(path), labelled=True)
-    assert rows.to_list() == [ROW, {**ROW, "question": "why", "answers": {"text": [], "answer_start": []}}]
+    table = task().read(path)
+    assert table["id"][:] == ["1", "2", "3"]
+    rows = task().canonical(table, str(path), labelled=True)
+    silent = {**ROW, "question": "why", "answers": {"text": [], "answer_start": []}}
+    assert rows.to_list() == [ROW, silent, silent]
     path.write_text(json.dumps([ROW]))
     assert task().read(path) is None
 

@@ -175,7 +175,7 @@ def test_a_long_sentence_is_windowed_and_loses_no_word(tiny_checkpoint):
     assert made.score(said, made.references(dataset))["accuracy"] == 1
 
 
-def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp_path):
+def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp_path, capsys):
     lines = []
     for good in ("good", "fine", "lovely", "great"):
         for noun in ("film", "book", "song", "play"):
@@ -193,6 +193,11 @@ def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp
     said = json.loads((tmp_path / "said.jsonl").read_text())
     assert said["tags"] == ["O", "B-ART", "I-ART"]
     assert said["entities"] == [{"type": "ART", "start": 1, "end": 3, "text": "fine film"}]
+    plain = tmp_path / "rows.txt"
+    plain.write_text("the  fine film\n")
+    capsys.readouterr()
+    assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
+    assert json.loads(capsys.readouterr().out) == said
 
 
 def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(finetune, write_rows, tmp_path):

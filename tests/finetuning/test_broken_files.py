@@ -1,0 +1,163 @@
+"""A broken file for every task and its message; `pytest tests/finetuning/test_broken_files.py -s` prints the table."""
+
+import json
+
+import pytest
+
+from mybert.common.table import print_table
+
+TEXT = {"text": "a good film", "label": "good"}
+PAIR = {"premise": "a good film", "hypothesis": "a film", "label": "yes"}
+TAGGED = {"tokens": ["the", "good", "film"], "tags": ["O", "B-ART", "I-ART"]}
+QUESTION = {"question": "who", "context": "the good film", "answers": {"text": ["film"], "answer_start": [9]}}
+CHOICE = {"context": "the film", "choices": ["good", "bad"], "label": 0}
+
+REMEDY = "; correct them, or leave them out by --errors skip"
+
+
+def lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def nested(*questions: dict) -> str:
+    paragraph = {"context": "the good film", "qas": list(questions)}
+    return json.dumps({"version": "v2.0", "data": [{"title": "film", "paragraphs": [paragraph]}]})
+
+
+# task, what is wrong, name of the file, what is in it, what is said after the file's name
+BROKEN = [
+    (
+        "text-classification",
+        "a text is missing, a label is empty",
+        "train.jsonl",
+        lines(TEXT, {**TEXT, "text": None}, TEXT, {**TEXT, "label": ""}),
+        ": 2 of 4 rows cannot be used: row 2: the text is missing; row 4: the label is missing" + REMEDY,
+    ),
+    (
+        "text-classification",
+        "a line is cut off",
+        "train.jsonl",
+        lines(TEXT) + '{"text": "a bad film", "la',
+        ", row 2: not JSON (Unterminated string starting at: line 1 column 24 (char 23))",
+    ),
+    (
+        "text-classification",
+        "no column of labels",
+        "train.csv",
+        "sentence,opinion\na good film,good\n",
+        " has no column for 'label' (looked for label, labels, score, category, class, target; there are sentence, "
+        "opinion); name it by --columns label=COLUMN",
+    ),
+    (
+        "text-classification",
+        "a field too many",
+        "train.csv",
+        "text,label\na good film,good\na bad, dull film,bad\n",
+        ": Error tokenizing data. C error: Expected 2 fields in line 3, saw 3",
+    ),
+    (
+        "text-classification",
+        "half of a pair",
+        "train.jsonl",
+        lines(PAIR, {**PAIR, "hypothesis": " "}),
+        ": 1 of 2 rows cannot be used: row 2: the text_pair is empty" + REMEDY,
+    ),
+    (
+        "text-classification",
+        "several labels, and one",
+        "train.jsonl",
+        lines({**TEXT, "label": ["good", "new"]}, TEXT),
+        ": 1 of 2 rows cannot be used: row 2: the labels 'good' are not a list" + REMEDY,
+    ),
+    (
+        "text-classification",
+        "a score that is no number",
+        "train.jsonl",
+        lines({**TEXT, "label": 2.5}, {**TEXT, "label": "high"}),
+        ": 1 of 2 rows cannot be used: row 2: the label 'high' is not a number" + REMEDY,
+    ),
+    (
+        "token-classification",
+        "a word without a tag",
+        "train.conll",
+        "the O\ngood B-ART\nfilm\n",
+        ", line 3: expected 2 columns as in the first line, found 1: 'film'; "
+        "a sentence has a word a line and ends with a blank line",
+    ),
+    (
+        "token-classification",
+        "a tag too few",
+        "train.jsonl",
+        lines(TAGGED, {**TAGGED, "tags": ["O", "B-ART"]}),
+        ": 1 of 2 rows cannot be used: row 2: 3 tokens, but 2 tags" + REMEDY,
+    ),
+    (
+        "token-classification",
+        "an empty word",
+        "train.jsonl",
+        lines(TAGGED, {**TAGGED, "tokens": ["the", "", "film"]}),
+        ": 1 of 2 rows cannot be used: row 2: token 2 is missing or empty" + REMEDY,
+    ),
+    (
+        "question-answering",
+        "an answer that stands elsewhere",
+        "train.jsonl",
+        lines(QUESTION, {**QUESTION, "answers": {"text": ["good"], "answer_start": [3]}}),
+        ": 1 of 2 rows cannot be used: row 2: the answer 'good' does not stand at character 3 (' goo' does); the "
+        "context has it at 4" + REMEDY,
+    ),
+    (
+        "question-answering",
+        "SQuAD's file, a question without text",
+        "train.json",
+        nested({"id": "q1", "answers": []}),
+        ", article 1, paragraph 1, question 1: expected an object with 'question', a text, found "
+        "\"{'id': 'q1', 'answers': []}\"",
+    ),
+    (
+        "question-answering",
+        "SQuAD's file without answers",
+        "train.json",
+        nested({"id": "q1", "question": "who"}),
+        ": 1 of 1 rows cannot be used: row 1: expected answers {'text': […], 'answer_start': […]}, two empty lists "
+        "for none, found None" + REMEDY,
+    ),
+    (
+        "multiple-choice",
+        "a label beyond the choices",
+        "train.jsonl",
+        lines(CHOICE, {**CHOICE, "label": 2}),
+        ": 1 of 2 rows cannot be used: row 2: the label 2 is none of the choices (0 to 1, or a letter from A)"
+        + REMEDY,
+    ),
+    (
+        "multiple-choice",
+        "a choice too many",
+        "train.jsonl",
+        lines(CHOICE, {**CHOICE, "choices": ["good", "bad", "dull"]}),
+        ": 1 of 2 rows cannot be used: row 2: 3 choices, the first row has 2" + REMEDY,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The messages of all tests, printed after the last."""
+    rows = []
+    yield rows
+    print()
+    print_table("Broken files", rows, ("task", "what is wrong", "message"))
+
+
+@pytest.mark.parametrize(("task", "wrong", "name", "content", "message"), BROKEN)
+def test_a_broken_file_gets_one_plain_message_before_anything_is_spent(
+    finetune, tmp_path, capsys, table, task, wrong, name, content, message
+):
+    train = tmp_path / name
+    train.write_text(content, encoding="utf-8")
+    assert finetune(task, "--train", train) == 2
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1] == f"mybert finetune: error: {train}{message}"
+    assert "Traceback" not in captured.out + captured.err
+    assert not (tmp_path / "out").exists()
+    table.append((task, wrong, name + message))
