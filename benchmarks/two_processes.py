@@ -62,7 +62,8 @@ def train(arguments: argparse.Namespace, processes: int, accumulated: int, outpu
     command += ["--max-steps", str(arguments.steps), "--learning-rate", str(arguments.learning_rate)]
     command += ["--per-device-train-batch-size", str(arguments.sequences // processes // accumulated)]
     command += ["--gradient-accumulation-steps", str(accumulated), "--logging-steps", "1", "--eval-strategy", "no"]
-    command += ["--save-steps", str(arguments.steps), "--use-cpu", "--ddp-backend", "gloo", "--disable-tqdm", "True"]
+    command += ["--save-steps", str(arguments.steps), "--use-cpu", "--disable-tqdm", "True"]
+    command += ["--ddp-backend", "gloo"] if processes > 1 else []
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 

@@ -166,7 +166,7 @@ def main(argv: list[str], prog: str) -> None:
 
 
 def print_overview(settings: ForecastSettings, combinations: Iterable[tuple[str, int]]) -> None:
-    """A line for each combination, trained the fastest way that fits."""
+    """A line for each combination, trained the fastest way that fits: for a billion tokens, and for all."""
     total, rows = settings.tokens * settings.epochs, []
     for size, devices in combinations:
         choices = ways(settings, size, devices)
@@ -177,13 +177,13 @@ def print_overview(settings: ForecastSettings, combinations: Iterable[tuple[str,
                 with_unit(sum(way.memory.values()), "B"),
                 with_unit(way.traffic, "B"),
                 with_unit(way.tokens_per_second, ""),
-                duration(way.seconds(_BILLION)),
-                duration(way.seconds(total)),
+                f"{way.seconds(_BILLION) / 3600:.3g}",
+                f"{way.seconds(total) / 3600:.3g}",
                 *([] if settings.price is None else [f"{way.price(_BILLION):,.2f}", f"{way.price(total):,.0f}"]),
             )
         )
-    columns = ["size", "devices", "how", "memory", "sent", "tokens/s", "1B tokens", "in all"]
-    columns += [] if settings.price is None else ["price of 1B", "in all"]
+    columns = ["size", "devices", "how", "memory", "sent", "tokens/s", "1B, h", "all, h"]
+    columns += [] if settings.price is None else ["1B, price", "all, price"]
     print_table(f"{with_unit(total, ' tokens')} of training", rows, columns)
 
 
