@@ -17,9 +17,9 @@ def label_name(label: Any) -> str:
 
 def sort_labels(labels: Iterable[Any]) -> list[str]:
     """The names, each once: numbers by size, words by alphabet."""
-    distinct = set(labels)
-    numbers = all(isinstance(label, int) for label in distinct)
-    return [label_name(label) for label in sorted(distinct, key=None if numbers else str)]
+    by_name = {label_name(label): label for label in labels}  # 1 and "1" are one label, 1 and true are two
+    numbers = all(isinstance(label, int) for label in by_name.values())
+    return sorted(by_name, key=by_name.get if numbers else None)
 
 
 def name_labels(config: MyBertConfig, names: list[str]) -> None:

@@ -14,12 +14,13 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json
 from mybert.common.manifest import explain_full_disk
 from mybert.common.settings import parse_settings
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, usable_rows
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import file_format, half_character, open_file, read_table
+from mybert.finetuning.reading import file_format, open_file, read_table, unwritable
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Task
 
@@ -124,12 +125,12 @@ def _decoded(number: int, line: bytes, name: str) -> tuple[int, str]:
 
 def _record(name: str, number: int, line: str) -> dict:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError as error:
         raise UserError(f"{name}, line {number}: not JSON ({error})") from error
     if not isinstance(record, dict):
         raise UserError(f"{name}, line {number}: expected a JSON object, found {type(record).__name__}")
-    if problem := half_character(record):
+    if problem := unwritable(record):
         raise UserError(f"{name}, line {number}: {problem}")
     return record
 
@@ -155,12 +156,16 @@ def _writer(output: str):
         sys.stdout.flush()
         return
     path = Path(output)
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with explain_full_disk(path):
-            with aside.open("w", encoding="utf-8") as file:
+    with explain_full_disk(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = aside.open("w", encoding="utf-8")
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            raise UserError(f"output {path} cannot be made: {error.strerror} ({error.filename})") from error
+        try:
+            with file:
                 yield file.write
             aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+        finally:
+            aside.unlink(missing_ok=True)

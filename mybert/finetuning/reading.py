@@ -137,7 +137,7 @@ def _broken_line(path: Path) -> str | None:
                 record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
                 if not isinstance(record, dict):
                     return f", row {number}: expected a JSON object, found {type(record).__name__}"
-                if problem := half_character(record):
+                if problem := unwritable(record):
                     return f", row {number}: {problem}"
                 records += 1
     except ValueError as error:
@@ -145,12 +145,14 @@ def _broken_line(path: Path) -> str | None:
     return None if records else " holds no rows"
 
 
-def half_character(record: dict) -> str | None:
-    """What no text can hold, though JSON can: a surrogate without its other half."""
+def unwritable(record: dict) -> str | None:
+    """Why a record of JSON cannot be written again: a surrogate without its other half, no end of nesting."""
     try:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         return f"{error.object[error.start : error.end]!r} is half a surrogate pair, no character"
+    except RecursionError:
+        return "nested too deeply"
     return None
 
 

@@ -100,6 +100,8 @@ def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     if settings.validation is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+    if settings.patience is not None and arguments.eval_strategy == IntervalStrategy.NO:
+        raise UserError("--patience counts evaluations; leave it or --eval-strategy no out")
 
 
 def _leave_to_sweep(arguments: TrainingArguments) -> None:

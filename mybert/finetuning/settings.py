@@ -201,6 +201,8 @@ class PredictSettings(TaskSettings):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
         if not self.model or not self.inputs:
             raise UserError("expected a checkpoint and at least one input: mybert predict MODEL INPUT …")
+        if self.output != "-" and Path(self.output).is_dir():
+            raise UserError(f"output {self.output} is a folder; name a file")
         if self.output != "-" and Path(self.output).exists() and not self.overwrite:
             raise UserError(f"output {self.output} exists; add --overwrite to replace it or name another file")
 

@@ -86,6 +86,7 @@ def test_records_may_differ_in_what_the_task_does_not_read(classifier, expected,
     [
         ({"id": 7}, "row 2: the text is missing"),
         ({"text": 7}, "row 2: the text is 7, not a string"),
+        ({"text": 7, "id": [[[{"a": [7]}]]]}, "row 2: the text is 7, not a string"),
         ({"text": "\ud800"}, "line 2: '\\ud800' is half a surrogate pair, no character"),
     ],
 )
@@ -108,6 +109,10 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     assert f"{broken}, line 2: not UTF-8" in capsys.readouterr().err
     assert predict(classifier, "nowhere.txt", "--output", output) == 2
     assert "nowhere.txt does not exist" in capsys.readouterr().err
+    assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
+    assert f"output {tmp_path} is a folder; name a file" in capsys.readouterr().err
+    assert predict(classifier, rows, "--output", rows / "said.jsonl") == 2
+    assert f"output {rows / 'said.jsonl'} cannot be made: File exists ({rows})" in capsys.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob(".said*"))
 

@@ -123,6 +123,22 @@ def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
     assert found == {"text": "text", "text_pair": "sentence2"}
 
 
+def test_labels_of_any_characters_and_kinds_come_back_as_they_were(finetune, write_rows, tmp_path):
+    names = ["a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", 1, True]
+    rows = [
+        {"text": f"{word} {noun}", "label": name}
+        for word, name in zip("abcdefg", names, strict=True)
+        for noun in "xyz"
+    ]
+    train = write_rows("train.jsonl", rows)
+    assert finetune("text-classification", "--train", train, "--validation", train, "--num-train-epochs", 15) == 0
+    config = MyBertConfig.from_pretrained(tmp_path / "out")
+    assert set(config.label2id) == {"a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", "true"}
+    assert config.num_labels == 6
+    assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] == 1
+    assert predictions(tmp_path / "out", ["c x"])[0]["label"] == " [red] "
+
+
 def test_several_labels_a_text(finetune, write_rows, tmp_path):
     rows = [
         {"text": f"{a} {b}", "labels": [x for x, word in (("one", a), ("two", b)) if word == "yes"]}
