@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint conformance format clean
+.PHONY: help quickstart test lint conformance fuzz format clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -20,6 +20,9 @@ lint: .venv/installed ## style and obvious mistakes
 conformance: .venv/installed ## transformers' own model tests, for BERT and MyBERT side by side (downloads its sources)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[conformance]'
 	$(BIN)/python tests/conformance/run.py build/conformance
+
+fuzz: .venv/installed ## hostile inputs for everything that reads others' files; INPUTS=1000000 takes half an hour
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --inputs $(or $(INPUTS),100000)
 
 format: .venv/installed ## apply the style
 	$(BIN)/ruff check --fix .

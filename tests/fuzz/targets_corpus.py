@@ -1,0 +1,224 @@
+"""What `mybert tokenizer`, `corpus` and `pretrain` read: text in every format, settings, what stages leave."""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet
+import zstandard
+from mutations import mutated_bytes, mutated_json
+from watch import Target
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest, refuse_existing
+from mybert.common.settings import parse_settings
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.shards import finished
+from mybert.corpus.sources import read_documents
+from mybert.corpus.work_folder import _left_behind
+from mybert.pretraining.checkpoints import SEAL, find_damage, seal
+from mybert.pretraining.inputs import Corpus
+from tokenization import MyBertTokenizer
+
+TEXT = "The first document. It has two sentences.\n\nDer zweite: größer, 数字 123.\n\n\nno end".encode()
+ROWS = [{"text": "One two.", "n": 1}, {"text": 'quoted "x", {y}\nline', "n": None}, {"text": "größer 数字", "n": 2.5}]
+JSONL = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
+CSV = b'text,n\nOne two.,1\n"quoted ""x"", y\nnext line",2\n\xc3\xa9t\xc3\xa9,3\n'
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "file", "##s", "a", "é", "字", "."]
+VOCABULARY = "".join(f"{piece}\n" for piece in PIECES).encode()
+
+
+def of_bytes(name: str, *seeds: bytes) -> Callable[[Random], dict[str, bytes]]:
+    return lambda random: {name: mutated_bytes(random, seeds)}
+
+
+def of_json(name: str, *seeds) -> Callable[[Random], dict[str, bytes]]:
+    return lambda random: {name: mutated_json(random, seeds)}
+
+
+def of_folder(files: dict[str, bytes], json_too: bool = True) -> Callable[[Random], dict[str, bytes]]:
+    """A folder of which one or two files are changed, and sometimes one is missing."""
+
+    def make(random: Random) -> dict[str, bytes]:
+        found = dict(files)
+        for _ in range(random.choice((1, 1, 2))):
+            name = random.choice(list(files))
+            if json_too and name.endswith(".json"):
+                found[name] = mutated_json(random, [json.loads(files[name])])
+            else:
+                found[name] = mutated_bytes(random, [files[name]])
+        if random.randrange(40) == 0:
+            del found[random.choice(list(found))]
+        return found
+
+    return make
+
+
+def read_text(folder: Path) -> None:
+    """Every document, leaving out bad lines and then refusing them; each can be written as UTF-8."""
+    (path,) = [path for path in folder.iterdir() if path.is_file() or path.name == "saved"]
+    for errors in ("skip", "strict"):
+        for document in read_documents([str(path)], errors=errors):
+            document.text.encode()
+
+
+def compressed(name: str, content: bytes, compress: Callable[[bytes], bytes]) -> Callable[[Random], dict[str, bytes]]:
+    """Changed before it is compressed, or after."""
+    whole = (compress(content), compress(b""), compress(content) + compress(content), compress(bytes(1 << 20)))
+
+    def make(random: Random) -> dict[str, bytes]:
+        if random.randrange(2):
+            return {name: compress(mutated_bytes(random, [content]))}
+        return {name: mutated_bytes(random, whole)}
+
+    return make
+
+
+def zstd_of_unknown_size(content: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(content)
+
+
+def parquet_files() -> list[bytes]:
+    texts = ["One two.", None, "größer 数字", "x" * 300]
+    whole = ["One two.", "", "größer 数字", "x" * 300]
+    columns = [
+        pa.array(texts),
+        pa.array(whole),
+        pa.array(whole, pa.large_string()),
+        pa.array(whole).dictionary_encode(),
+        pa.array([b"\xff", b"a", None, b"b"]),
+        pa.array([["a"], None, [], ["b", "c"]]),
+        pa.array([1, 2, None, 3]),
+    ]
+    found = []
+    for column in columns:
+        for codec in ("none", "snappy", "zstd"):
+            file = io.BytesIO()
+            pyarrow.parquet.write_table(pa.table({"text": column, "n": range(4)}), file, compression=codec)
+            found.append(file.getvalue())
+    return found
+
+
+def saved_folder(rows: datasets.Dataset) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as scratch:
+        rows.save_to_disk(scratch)
+        return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+
+
+def within(name: str, make: Callable[[Random], dict[str, bytes]]) -> Callable[[Random], dict[str, bytes]]:
+    return lambda random: {f"{name}/{file}": content for file, content in make(random).items()}
+
+
+def read_manifests(folder: Path) -> None:
+    """Everybody who asks a folder for its manifest before anything is done with it."""
+    read_manifest(folder)
+    with contextlib.suppress(UserError):
+        refuse_existing(folder, overwrite=True)
+    with contextlib.suppress(UserError):
+        list(read_documents([str(folder)]))
+
+
+def prepare_beside(folder: Path) -> None:
+    (folder / "a.txt").write_bytes(TEXT)
+
+
+def read_seal(folder: Path) -> None:
+    find_damage(folder)
+
+
+def sealed_files() -> dict:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        prepare_beside(folder)
+        seal(folder)
+        return json.loads((folder / SEAL).read_text())
+
+
+def read_what_a_build_left(folder: Path) -> None:
+    """What `--resume` finds: the job of an interrupted build, and the record of a shard."""
+    settings = CorpusSettings(["x.txt"], tokenizer="t", output=str(folder / "out"), resume=True)
+    with contextlib.ExitStack() as stack:
+        _left_behind(settings, {"settings": "here"}, stack)
+    finished(folder / "shard.arrow")
+
+
+def what_a_build_left() -> dict[str, bytes]:
+    record = {"counts": {"a": 1}, "lengths": {"5": 2}, "sums": {}, "sha256": hashlib.sha256(b"rows").hexdigest()}
+    job = {"settings": "there", "inputs": 2}  # of another build: nothing is locked
+    files = {"shard.json": record, ".out.partial-x/.scratch/job.json": job}
+    return {name: json.dumps(value).encode() for name, value in files.items()} | {"shard.arrow": b"rows"}
+
+
+def read_vocabulary(folder: Path) -> None:
+    tokenizer = MyBertTokenizer(folder / "vocab.txt")
+    tokenizer("the file [MASK] é数字")
+    tokenizer.plain_text_backend().encode("[SEP] the files")
+
+
+def read_settings(folder: Path) -> None:
+    parse_settings((CorpusSettings,), ["--config", str(folder / "run.yaml")], "mybert corpus")
+
+
+YAML = (
+    b"inputs: [a.txt, b.txt]\ntokenizer: tok\noutput: out\nmax-length: 128\nshort_seq_prob: 0.1\nnsp: true\n",
+    b"inputs: a.txt\ntokenizer: t\noutput: o\nlanguage: de\ndeduplicate_near: null\nvalidation_share: 0.5\nseed: 1\n",
+    b'{"inputs": ["x"], "tokenizer": "t", "output": "o", "errors": skip, "num-proc": 2}',
+)
+
+
+def examples() -> datasets.Dataset:
+    return datasets.Dataset.from_dict(
+        {
+            "input_ids": [[2, 5, 6, 3, 8, 3], [2, 5, 3, 6, 3]],
+            "token_type_ids": [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1]],
+            "next_sentence_label": [0, 1],
+        }
+    )
+
+
+def read_corpus(folder: Path) -> None:
+    Corpus.load(str(folder))
+
+
+def prepare_corpus(folder: Path) -> None:
+    MyBertTokenizer(PIECES).save_pretrained(folder / "tokenizer")
+
+
+TARGETS = [
+    Target("text .txt", of_bytes("a.txt", TEXT, TEXT.replace(b"\n", b"\r\n"), TEXT[:20] * 50), read_text, 180),
+    Target("text .jsonl", of_bytes("a.jsonl", JSONL, JSONL * 20), read_text, 60),
+    Target("text .jsonl, reshaped", of_json("a.jsonl", *ROWS), read_text, 70),
+    Target("text .json", of_json("a.json", ROWS, ROWS[0]), read_text, 100),
+    Target("text .csv", of_bytes("a.csv", CSV, CSV * 10), read_text, 80),
+    Target("text .tsv", of_bytes("a.tsv", CSV.replace(b",", b"\t")), read_text, 70),
+    Target("text .gz", compressed("a.jsonl.gz", JSONL, gzip.compress), read_text, 40),
+    Target("text .zst", compressed("a.txt.zst", TEXT, zstandard.compress), read_text, 60),
+    Target("text .zst, streamed", compressed("a.txt.zst", TEXT, zstd_of_unknown_size), read_text, 60),
+    Target("text .parquet", of_bytes("a.parquet", *parquet_files()), read_text, 30),
+    Target(
+        "text, saved data set",
+        within("saved", of_folder(saved_folder(datasets.Dataset.from_list(ROWS)))),
+        read_text,
+        2,
+    ),
+    Target(
+        "manifest.json",
+        of_json("manifest.json", {"stage": "corpus", "inputs": {}}),
+        read_manifests,
+        50,
+        prepare_beside,
+    ),
+    Target("seal of a checkpoint", of_json(SEAL, sealed_files()), read_seal, 100, prepare_beside),
+    Target("an interrupted build", of_folder(what_a_build_left()), read_what_a_build_left, 15),
+    Target("settings .yaml", of_bytes("run.yaml", *YAML), read_settings, 2, names_place=False),
+    Target("vocab.txt", of_bytes("vocab.txt", VOCABULARY), read_vocabulary, 100, refusals=(ValueError,)),
+    Target("corpus of examples", of_folder(saved_folder(examples())), read_corpus, 1, prepare_corpus),
+]
