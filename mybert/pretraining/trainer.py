@@ -18,6 +18,7 @@ from mybert.pretraining.masking import IGNORED
 from mybert.pretraining.meter import Meter
 from mybert.pretraining.metrics import batch_sums, metrics_from_sums
 from mybert.pretraining.plan import Plan
+from mybert.pretraining.sharding import shard
 from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
 
 
@@ -194,6 +195,11 @@ class MyBertTrainer(CheckpointingTrainer):
     def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
         self.guard.settle()
         super()._save_checkpoint(model, trial)
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 2:
+            shard(self.model, self.accelerator.state.fsdp_plugin)
+        return super().create_optimizer(*args, **kwargs)
 
     # The log
 

@@ -1,4 +1,4 @@
-"""FSDP (version 2) over two gloo processes on the CPU, on packed batches, against one process with everything."""
+"""FSDP (version 2), as --fsdp shards, over two gloo processes on the CPU, against one process that has everything."""
 
 import multiprocessing
 import socket
@@ -6,15 +6,16 @@ import socket
 import pytest
 import torch
 import torch.distributed as dist
+from accelerate import FullyShardedDataParallelPlugin
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.utils import clip_grad_norm_
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.pretraining.batching import ExampleDataset, PretrainingCollator
 from mybert.pretraining.masking import Masker
+from mybert.pretraining.sharding import shard
 
 STEPS, SEQUENCES = 5, 16
 LAYERS = 3
@@ -36,9 +37,7 @@ def train(corpus, tokenizer, rank=0, processes=1):
     )
     model = MyBertForPreTraining(config).train()
     if processes > 1:
-        mesh = init_device_mesh("cpu", (processes,))
-        for module in (*model.bert.encoder.layer, model):
-            fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        shard(model, FullyShardedDataParallelPlugin(fsdp_version=2), init_device_mesh("cpu", (processes,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     examples, collate = ExampleDataset(corpus), PretrainingCollator(Masker.from_tokenizer(tokenizer))
     losses, collectives = [], {}
