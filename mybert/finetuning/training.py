@@ -108,7 +108,7 @@ def _last_checkpoint(folder: Path) -> str | None:
 def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
     state = trainer.state
     runtime = next((log["train_runtime"] for log in reversed(state.log_history) if "train_runtime" in log), None)
-    measures = ("_runtime", "_per_second", "_steps_per_second", "epoch")
+    measures = ("_runtime", "_per_second", "epoch", "num_input_tokens_seen")
     return {
         **run.recipe._asdict(),
         "seed": run.seed,
