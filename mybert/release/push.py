@@ -40,6 +40,11 @@ def push(settings: PushSettings) -> Published | None:
             classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
             expected, checked = None, NOT_VERIFIED
             if settings.verify:
+                print(
+                    f"Verifying: clean processes load the bundle with trust_remote_code=True, which runs the code in "
+                    f"{settings.checkpoint}; without that: --no-verify",
+                    flush=True,
+                )
                 expected, checked = _verify_bundle(bundle, classes)
             pin = _pin(settings, bundle)
             card = _card(bundle, settings, pin, checked)

@@ -37,7 +37,9 @@ class PushSettings:
     language: list[str] | None = setting(None, "ISO 639 codes of the languages of the text, such as en de")
     exclude: list[str] | None = setting(None, "files and folders to leave out, as patterns such as 'checkpoint-*'")
     max_file_size: str = setting("5GB", "weights are cut into files of this size; any other file above it is refused")
-    verify: bool = setting(True, "load the upload as a stranger would, before and after; the card says if not")
+    verify: bool = setting(
+        True, "load the upload as a stranger would, before and after, which runs its code; the card says if not"
+    )
     dry_run: bool = setting(False, "print the files, their sizes and the card, and send nothing")
 
     def __post_init__(self):

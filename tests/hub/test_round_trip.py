@@ -42,6 +42,7 @@ def test_from_the_command_to_a_strangers_pipeline_online_then_offline_with_two_v
     )
     assert done.returncode == 0, done.stderr
     assert "before and after the upload" in done.stdout and REPO in done.stdout
+    assert f"trust_remote_code=True, which runs the code in {checkpoint}" in done.stdout.splitlines()[0]
     assert WRITER not in done.stdout + done.stderr
     repo = hub.repos[REPO]
     card = repo.files()["README.md"].decode()
@@ -63,7 +64,7 @@ def test_a_dry_run_of_mybert_push_needs_no_token_and_no_network(trained, capsys,
     monkeypatch.delenv("HF_TOKEN", raising=False)
     assert main(["push", str(trained), "--repo-id", REPO, "--dry-run", "--no-verify"]) == 0
     said = capsys.readouterr().out
-    assert "# tiny" in said and NOT_VERIFIED in said
+    assert "# tiny" in said and NOT_VERIFIED in said and "Verifying" not in said
 
 
 def test_a_mistake_is_one_line_and_another_exit_status(process, trained):
