@@ -3,8 +3,8 @@
     python benchmarks/corpus_memory.py TOKENIZER INPUT… --output PICTURE.png [--megabytes 64 256 1024] [--cores 2]
 
 Text of each size is drawn from the documents of INPUT, sentence by sentence, so that no two documents are alike. Each
-build is a process of its own; its memory, and that of each of its processes, is sampled from /proc (Linux): resident
-pages, mapped files included.
+build is a process of its own; its memory, and that of each of its processes, is sampled from /proc (Linux). Pages of
+mapped files are shown apart: the kernel takes them back when others need the room.
 """
 
 import argparse
@@ -37,7 +37,8 @@ def main() -> None:
         row = rows[-1]
         print(
             f"{megabytes:6,} MB: {row['tokens_a_second']:,.0f} tokens/s a core, {row['seconds']:,.0f} s; "
-            f"peak of the main process {row['main']:,.0f} MB, of a worker {row['worker']:,.0f} MB",
+            f"peak of the main process {row['main']:,.0f} MB, of a worker {row['worker']:,.0f} MB; "
+            f"of mapped files {row['mapped']:,.0f} MB",
             flush=True,
         )
     _plot(rows, arguments.output)
@@ -65,10 +66,15 @@ def _measure(text: Path, output: Path, arguments) -> dict:
     command += ["--output", str(output), "--num-proc", str(arguments.cores)]
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    peaks = {"main": 0.0, "worker": 0.0}
+    peaks = {"main": 0.0, "worker": 0.0, "mapped": 0.0}
     while process.poll() is None:
-        peaks["main"] = max(peaks["main"], _peak(process.pid))
-        peaks["worker"] = max([peaks["worker"], *map(_peak, _children(process.pid))])
+        main, workers = _held(process.pid), [_held(child) for child in _children(process.pid)]
+        now = {
+            "main": main["RssAnon"],
+            "worker": max((worker["RssAnon"] for worker in workers), default=0.0),
+            "mapped": max(held["RssFile"] for held in (main, *workers)),
+        }
+        peaks = {name: max(peak, now[name]) for name, peak in peaks.items()}
         time.sleep(0.1)
     if process.returncode:
         raise SystemExit(f"the build of {text} failed")
@@ -84,13 +90,15 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _peak(pid: int) -> float:
-    """The most memory that a process has held so far, in MB; 0 when it is gone."""
+def _held(pid: int) -> dict[str, float]:
+    """MB of its own that a process holds now (RssAnon), and of mapped files (RssFile); zeros when it is gone."""
+    held = {"RssAnon": 0.0, "RssFile": 0.0}
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM")), 0.0)
+        return held
+    fields = (line.split() for line in lines)
+    return held | {field[0][:-1]: int(field[1]) / 1000 for field in fields if field[0][:-1] in held}
 
 
 def _plot(rows: list[dict], path: str) -> None:
@@ -101,7 +109,7 @@ def _plot(rows: list[dict], path: str) -> None:
 
     figure, (memory, speed) = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
     sizes = [row["megabytes"] for row in rows]
-    for name, label in (("main", "main process"), ("worker", "largest worker")):
+    for name, label in (("main", "main process"), ("worker", "largest worker"), ("mapped", "mapped files")):
         memory.plot(sizes, [row[name] for row in rows], "o-", label=label)
     memory.axhline(2000, color="grey", linestyle=":", label="2 GB")
     speed.plot(sizes, [row["tokens_a_second"] for row in rows], "o-")
