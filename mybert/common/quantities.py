@@ -4,12 +4,14 @@ import argparse
 import math
 import re
 
+from mybert.common.foreign import short
+
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
 _WRITTEN = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgbtpe]?)", re.IGNORECASE)
 
 
 class Quantity(float):
-    """A positive number, also written with one of the suffixes K, M, G or B (billion), T, P, E.
+    """A number from 1 to 1e24, also written with one of the suffixes K, M, G or B (billion), T, P, E.
 
     >>> Quantity("3.3B") + 0
     3300000000.0
@@ -24,8 +26,10 @@ class Quantity(float):
             value = float(match[1]) * 1000 ** _POWERS[match[2].upper()] if match else math.nan
         except (ValueError, OverflowError):
             value = math.nan
-        if not 0 < value < math.inf:
-            raise argparse.ArgumentTypeError(f"expected a number above 0 like 500M, 3.3B or 400T, found {text!r}")
+        if not 1 <= value <= 1e24:
+            raise argparse.ArgumentTypeError(
+                f"expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found {short(text)}"
+            )
         return super().__new__(cls, value)
 
 

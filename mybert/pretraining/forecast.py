@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES, MyBertConfig
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.common.quantities import Quantity, with_unit
 from mybert.common.settings import parse_settings, setting
 from mybert.common.table import print_table
@@ -14,6 +15,7 @@ from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 from mybert.pretraining.timing import duration
 
 _BILLION = 10**9
+_LEAST, _MOST = 0.001, 10**9  # beyond are slips of the keyboard, and products that no float holds
 _CHECKPOINTS = PretrainingArguments.save_total_limit + 1  # one more while it is written
 
 
@@ -35,7 +37,7 @@ class ForecastSettings:
     gradient_accumulation_steps: int = setting(1, "Forward passes per optimizer step, at least 1.")
     vocab_size: int = setting(30_522, "Pieces of the vocabulary, at least 1.")
     bf16: bool = setting(True, "Compute in 16 bits; weights stay in 32.")
-    mfu: float = setting(0.4, "Share of --flops that the run reaches, in (0, 1]; see docs/scaling.md.")
+    mfu: float = setting(0.4, "Share of --flops that the run reaches, at most 1; see docs/scaling.md.")
     bandwidth: Quantity = setting(Quantity("50G"), "Bytes a second that a device can send while it computes.")
     memory: Quantity | None = setting(None, "Bytes of a device's memory, as 80G; what does not fit is marked.")
     price: float | None = setting(None, "Price of a device and hour, in any currency, 0 or more.")
@@ -44,20 +46,19 @@ class ForecastSettings:
         for size in self.size:
             if size not in NAMED_SIZES:
                 raise UserError(f"size must be one of {', '.join(NAMED_SIZES)}, got {size!r}")
-        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if min(self.devices) < 1:
-            raise UserError(f"devices must be at least 1, got {min(self.devices)}")
+        for name in ("devices", "per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
+            for count in self.devices if name == "devices" else [getattr(self, name)]:
+                if not 1 <= count <= _MOST:
+                    raise UserError(f"{name} must lie from 1 to {_MOST:,}, got {short(count)}")
         longest = MyBertConfig().max_position_embeddings
         if not 1 <= self.length <= longest:
             raise UserError(f"length must lie from 1 to {longest}, got {self.length}")
-        if not 0 < self.mfu <= 1:
-            raise UserError(f"mfu must lie in (0, 1], got {self.mfu}")
-        if not 0 < self.epochs < float("inf"):
-            raise UserError(f"epochs must be above 0, got {self.epochs}")
-        if self.price is not None and not 0 <= self.price < float("inf"):
-            raise UserError(f"price must be 0 or more, got {self.price}")
+        if not _LEAST <= self.mfu <= 1:
+            raise UserError(f"mfu must lie from {_LEAST} to 1, got {self.mfu}")
+        if not _LEAST <= self.epochs <= _MOST:
+            raise UserError(f"epochs must lie from {_LEAST} to {_MOST:,}, got {self.epochs}")
+        if self.price is not None and not 0 <= self.price <= _MOST:
+            raise UserError(f"price must lie from 0 to {_MOST:,}, got {self.price}")
 
 
 @dataclass(frozen=True)
@@ -203,10 +204,14 @@ def print_details(choices: list[Way]) -> None:
     rows.append(["in all", *(with_unit(sum(memory.values()), "B") for memory in parts)])
     if settings.memory is not None:
         rows.append([f"fits {with_unit(settings.memory, 'B')}", *("yes" if way.fits else "no" for way in choices)])
-    print_table(f"Memory of each of {first.devices} devices", rows, ["component", *names])
+    print_table(
+        "Memory of the device" if first.devices == 1 else f"Memory of each of {first.devices:,} devices",
+        rows,
+        ["component", *names],
+    )
     lines = {
         "tokens a step": lambda way: f"{way.step_tokens:,}",
-        "steps": lambda way: f"{total / way.step_tokens:,.0f}",
+        "steps": lambda way: f"{max(total / way.step_tokens, 1):,.0f}",
         "sent in a step": lambda way: with_unit(way.traffic, "B"),
         "computing, s a step": lambda way: f"{way.computing:.3g}",
         "sending meanwhile, s": lambda way: f"{way.sending:.3g}",

@@ -79,23 +79,39 @@ def test_of_many_combinations_each_is_a_line_trained_the_fastest_way_that_fits(c
 @pytest.mark.parametrize(
     ("message", "argv"),
     [
-        (r"argument --tokens: expected a number above 0 like 500M, 3.3B or 400T, found '3,3B'", ["--tokens", "3,3B"]),
-        ("argument --flops: expected a number above 0", ["--flops", "0"]),
-        ("argument --memory: expected a number above 0", ["--memory", "80GB"]),
-        ("argument --bandwidth: expected a number above 0", ["--bandwidth", "nan"]),
-        ("argument --tokens: expected a number above 0", ["--tokens", "1e999"]),
+        (
+            r"argument --tokens: expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found '3,3B'",
+            ["--tokens", "3,3B"],
+        ),
+        ("argument --flops: expected a number from 1 to 1e24", ["--flops", "0"]),
+        ("argument --memory: expected a number from 1 to 1e24", ["--memory", "80GB"]),
+        ("argument --bandwidth: expected a number from 1 to 1e24", ["--bandwidth", "nan"]),
+        ("argument --tokens: expected a number from 1 to 1e24", ["--tokens", "1e999"]),
         ("size must be one of tiny, mini", ["--size", "huge"]),
-        ("devices must be at least 1, got 0", ["--devices", "1", "0"]),
+        ("devices must lie from 1 to 1,000,000,000, got 0", ["--devices", "1", "0"]),
         ("length must lie from 1 to 512, got 513", ["--length", "513"]),
-        (r"mfu must lie in \(0, 1\], got 40", ["--mfu", "40"]),
-        ("epochs must be above 0", ["--epochs", "0"]),
-        ("price must be 0 or more", ["--price", "-1"]),
-        ("per_device_train_batch_size must be at least 1", ["--per-device-train-batch-size", "0"]),
+        ("mfu must lie from 0.001 to 1, got 40", ["--mfu", "40"]),
+        ("epochs must lie from 0.001 to", ["--epochs", "0"]),
+        ("epochs must lie from 0.001 to", ["--epochs", "1e308"]),
+        ("price must lie from 0 to 1,000,000,000", ["--price", "-1"]),
+        ("per_device_train_batch_size must lie from 1", ["--per-device-train-batch-size", "0"]),
+        ("vocab_size must lie from 1", ["--vocab-size", "1" + "0" * 400]),
     ],
 )
 def test_numbers_that_make_no_sense_are_one_clear_line(message, argv):
     with pytest.raises(UserError, match=message):
         settings(*argv)
+
+
+@pytest.mark.parametrize("tokens, flops", [("1e24", "1"), ("1", "1e24")])
+def test_the_ends_of_all_ranges_are_still_printed(tokens, flops, capsys):
+    few = "0.001" if flops == "1" else "1"
+    most = "1000000000"
+    argv = ["--tokens", tokens, "--flops", flops, "--mfu", few, "--epochs", most, "--price", most, "--bandwidth", "1"]
+    argv += ["--vocab-size", most, "--per-device-train-batch-size", most, "--gradient-accumulation-steps", most]
+    for devices in (["1"], [most], ["1", most]):
+        assert cli.main(["plan", *argv, "--devices", *devices]) == 0
+        assert not re.search(r"\b(nan|inf)\b", capsys.readouterr().out)
 
 
 def test_large_numbers_are_read_as_people_write_them(tmp_path):
