@@ -2,7 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
 
 _LONGEST = 300
 
@@ -13,6 +16,20 @@ def parse_json(content: str | bytes) -> Any:
         return json.loads(content)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def load_saved_dataset(folder: str) -> "Dataset | DatasetDict":
+    """`datasets.load_from_disk`, with its tables looked through: reading a damaged one may end the process.
+
+    Raises:
+        Exception: of any kind, where the folder is not what `save_to_disk` left.
+    """
+    import datasets
+
+    loaded = datasets.load_from_disk(folder)
+    for data in loaded.values() if isinstance(loaded, datasets.DatasetDict) else [loaded]:
+        data.data.table.validate(full=True)
+    return loaded
 
 
 def is_file(path: Path) -> bool:

@@ -12,7 +12,7 @@ import yaml
 from transformers import HfArgumentParser
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause
+from mybert.common.foreign import cause, short
 from mybert.common.help_text import PlainHelp, inherited_fields, short_usage
 
 
@@ -118,7 +118,7 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
         action = actions[name]
         if expected := _mismatch(value, action, name in ours):
             raise UserError(
-                f"{path}: {name}: expected {expected}, found {'nothing' if value is None else repr(value)}"
+                f"{path}: {name}: expected {expected}, found {'nothing' if value is None else short(value)}"
             )
         if isinstance(value, (int, float)) and not isinstance(value, bool) and action.type is not None:
             value = str(value)  # argparse then converts and checks it like a word of the command line

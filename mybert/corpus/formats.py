@@ -10,7 +10,7 @@ import datasets
 import pyarrow.parquet
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, parse_json, short
+from mybert.common.foreign import cause, load_saved_dataset, parse_json, short
 from mybert.corpus.files import is_unicode, open_text
 
 TextAndLine = tuple[str, int]
@@ -129,7 +129,7 @@ def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[Te
                         problems.report(name, f"row {number}", _NOT_UTF8)
                         continue
                     yield from _checked(text, text_column, name, number, "row", problems)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
 
 
@@ -146,7 +146,7 @@ def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems
 
 def _open_saved_dataset(name: str) -> datasets.Dataset:
     try:
-        data = datasets.load_from_disk(name)
+        data = load_saved_dataset(name)
     except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
         raise UserError(f"{name} cannot be read as a saved data set ({cause(error)})") from error
     if isinstance(data, datasets.DatasetDict):

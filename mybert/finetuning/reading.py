@@ -14,7 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import parse_json
+from mybert.common.foreign import load_saved_dataset, parse_json
 from mybert.corpus.files import COMPRESSIONS, decompressed
 from mybert.finetuning.task import Task
 
@@ -166,7 +166,7 @@ def _items(content: bytes) -> list:
 
 def _read_folder(path: Path, split: str) -> Dataset:
     try:
-        found = datasets.load_from_disk(str(path))
+        found = load_saved_dataset(str(path))
     except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
         raise UserError(f"{path} is not a saved data set ({_cause(error)}); name a file in it") from error
     if isinstance(found, DatasetDict):

@@ -10,7 +10,7 @@ import numpy as np
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause
+from mybert.common.foreign import cause, load_saved_dataset
 from mybert.common.loading import explain_unreadable
 from mybert.common.manifest import MANIFEST, fingerprint
 from mybert.pretraining.batching import ExampleDataset
@@ -88,7 +88,7 @@ def _load_examples(folder: Path) -> datasets.Dataset:
     if not folder.is_dir():
         raise UserError(f"corpus {folder} does not exist; build it with `mybert corpus … --output {folder}`")
     with _explain_damage(folder):
-        examples = datasets.load_from_disk(str(folder))
+        examples = load_saved_dataset(str(folder))
     if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):
         found = getattr(examples, "column_names", [])
         raise UserError(f"{folder} must hold the columns {', '.join(_COLUMNS)}; it has {found}")

@@ -229,6 +229,22 @@ def test_parquet_with_a_bad_column_or_bad_bytes(tmp_path):
     (tmp_path / "c.parquet").write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"c\.parquet cannot be read as Parquet"):
         texts(tmp_path / "c.parquet")
+    pa.parquet.write_table(pa.table({"text": ["x"], "wxyz": ["y"]}), tmp_path / "d.parquet")
+    misnamed = (tmp_path / "d.parquet").read_bytes().replace(b"wxyz", b"\xffxyz")
+    (tmp_path / "d.parquet").write_bytes(misnamed)
+    with pytest.raises(UserError, match=r"d\.parquet cannot be read as Parquet"):
+        texts(tmp_path / "d.parquet")
+
+
+def test_a_damaged_saved_data_set_is_refused_before_reading_it_ends_the_process(tmp_path):
+    datasets.Dataset.from_dict({"text": ["a", "bc", "def"]}).save_to_disk(tmp_path / "saved")
+    (table,) = (tmp_path / "saved").glob("*.arrow")
+    ends = b"".join(number.to_bytes(4, "little") for number in (0, 1, 3, 6))
+    content = table.read_bytes()
+    assert content.count(ends) == 1
+    table.write_bytes(content.replace(ends, ends[:7] + b"\x08" + ends[8:]))
+    with pytest.raises(UserError, match="saved cannot be read as a saved data set"):
+        texts(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
