@@ -85,11 +85,15 @@ def _answer(function: Callable[[str], bool], name: str, text: str) -> bool:
     beginning = f"the document that begins {text[:60]!r}"
     try:
         answer = function(text)
-    except Exception as error:  # of the user's own code
-        raise UserError(f"--filter {name} failed at {beginning}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # of the user's own code
+        raise UserError(f"--filter {name} failed at {beginning}: {_said(error)}") from error
     if not isinstance(answer, (bool, np.bool_)):
         raise UserError(f"--filter {name} must answer True or False, but gave {answer!r} for {beginning}")
     return bool(answer)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @functools.cache
@@ -104,8 +108,8 @@ def load_filter(name: str, place: str) -> Callable[[str], bool]:
         sys.path.append(place)
     try:
         found = getattr(importlib.import_module(module), function, None)
-    except Exception as error:  # of the user's own code
-        raise UserError(f"--filter {name}: {module} cannot be imported ({type(error).__name__}: {error})") from error
+    except (Exception, SystemExit) as error:  # of the user's own code
+        raise UserError(f"--filter {name}: {module} cannot be imported ({_said(error)})") from error
     if not callable(found):
         raise UserError(f"--filter {name}: {module} has no function {function}")
     return found

@@ -146,6 +146,8 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
     ("body", "message"),
     {
         "return 1 / 0": r"failed at the document that begins 'text': ZeroDivisionError",
+        "raise ValueError('one\\ntwo')": "failed at the document that begins 'text': ValueError: one two$",
+        "raise SystemExit(3)": "failed at the document that begins 'text': SystemExit: 3$",
         "return text": "must answer True or False, but gave 'text'",
         "return False": "none of 1 documents is left",
     }.items(),
