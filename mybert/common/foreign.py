@@ -1,6 +1,8 @@
 """What others wrote and others say: JSON of any shape, and errors of other libraries in one line."""
 
+import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,3 +52,9 @@ def short(text: Any, longest: int = 80) -> str:
     """`text` as it is in Python, cut where it is long."""
     shown = repr(text)
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
+def short_list(names: Iterable[str]) -> str:
+    """The first of many names, one after the other, in one line."""
+    first = [" ".join(name.split())[:80] for name in itertools.islice(names, 21)]
+    return ", ".join(first[:20] + ["…"] * (len(first) > 20))

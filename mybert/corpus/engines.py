@@ -96,7 +96,7 @@ def _on_ray(function: Callable, tasks: Sequence) -> Iterator[tuple[int, Any]]:
     try:
         import ray
     except ImportError as error:
-        raise UserError("--engine ray needs Ray: pip install 'mybert[ray]'") from error
+        raise UserError("--engine ray needs Ray: pip install '.[ray]' in MyBERT's folder") from error
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
     rows = ray.data.from_items(

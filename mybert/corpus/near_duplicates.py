@@ -38,7 +38,7 @@ def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, sett
     try:
         import datasketch  # noqa: F401
     except ImportError as error:
-        raise UserError("--deduplicate-near needs datasketch: pip install 'mybert[dedup]'") from error
+        raise UserError("--deduplicate-near needs datasketch: pip install '.[dedup]' in MyBERT's folder") from error
     threshold, folder = settings.deduplicate_near, str(stored.folder)
     bands, rows = _banding(threshold)
     tasks = list(enumerate(in_tasks(documents, stored.lengths[documents])))

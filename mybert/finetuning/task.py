@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
+from mybert.common.foreign import short_list
 from mybert.finetuning.class_scores import every_row
 from mybert.finetuning.settings import TaskSettings
 
@@ -120,7 +121,7 @@ class Task(ABC):
                 known = ", ".join([*self.inputs, *self.targets])
                 raise UserError(f"--columns {role}={column}: {self.name} has the columns {known}")
             if role in wanted and column not in names:
-                raise UserError(f"{source} has no column {column!r}; there are {', '.join(names)}")
+                raise UserError(f"{source} has no column {column!r}; there are {short_list(names)}")
         found = {role: column for role, column in given.items() if role in wanted}
         for role, candidates in wanted.items():
             free = [name for name in candidates if name in names and name not in found.values()]
@@ -129,7 +130,7 @@ class Task(ABC):
             elif role not in found and role not in self.optional:
                 raise UserError(
                     f"{source} has no column for {role!r} (looked for {', '.join(candidates)}; there are "
-                    f"{', '.join(names)}); name it by --columns {role}=COLUMN"
+                    f"{short_list(names)}); name it by --columns {role}=COLUMN"
                 )
         return found
 

@@ -149,7 +149,7 @@ def _problems_of_config(config: dict) -> Iterator[str]:
         for side in sides(config).values():
             MyBertConfig.from_dict(side)
     except (StrictDataclassError, TypeError, ValueError) as error:
-        yield f"config.json cannot be used ({' '.join(str(error).split())}); {remedy}"
+        yield f"config.json cannot be used ({cause(error)}); {remedy}"
 
 
 def _is_known_head(architectures) -> bool:
@@ -164,7 +164,7 @@ def _problems_of_vocabulary(folder: Path, rows: int | None) -> Iterator[str]:
     try:
         vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab(with_added_tokens=True)
     except Exception as error:  # tokenizers raises nothing narrower
-        yield f"tokenizer.json cannot be read ({error}): {remedy}"
+        yield f"tokenizer.json cannot be read ({cause(error)}): {remedy}"
         return
     size = max(vocabulary.values(), default=-1) + 1
     if isinstance(rows, int) and not rows - _SPARE_ROWS < size <= rows:

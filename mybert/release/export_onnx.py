@@ -27,7 +27,7 @@ def check_onnx_packages() -> None:
     """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"--to onnx needs {' and '.join(missing)}; install with `pip install 'mybert[onnx]'`")
+        raise UserError(f"--to onnx needs {' and '.join(missing)}; pip install '.[onnx]' in MyBERT's folder")
 
 
 def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:

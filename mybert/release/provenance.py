@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mybert.common.foreign import is_file
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
 
 PROVENANCE = "provenance.json"
@@ -23,7 +24,7 @@ def _follow(manifest: dict, prefix: str, found: dict[str, dict]) -> None:
     inputs = manifest.get("inputs") if isinstance(manifest, dict) else None
     for name, entry in (inputs if isinstance(inputs, dict) else {}).items():
         path = Path(entry["path"]) if isinstance(entry, dict) and isinstance(entry.get("path"), str) else None
-        if path is None or not (path / MANIFEST).is_file() or not _is_same(path, entry.get("sha256")):
+        if path is None or not is_file(path / MANIFEST) or not _is_same(path, entry.get("sha256")):
             continue
         found[f"{prefix}{name}"] = read_manifest(path)
         _follow(found[f"{prefix}{name}"], f"{prefix}{name}/", found)
