@@ -68,6 +68,10 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
             report=reports[0],
         )
     _print_report(settings, seen, skipped, reports)
+    unused = sum(token.startswith("[unused") for token in vocabulary)
+    learned = len(vocabulary) - unused
+    if learned < settings.vocab_size:
+        print(f"the text gives {learned:,} pieces and no more; {unused:,} rows [unusedN] fill the rest")
     return Path(settings.output)
 
 

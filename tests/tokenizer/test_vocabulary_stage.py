@@ -40,6 +40,14 @@ def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path
     assert "30,522" in printed
 
 
+def test_a_text_that_gives_fewer_pieces_than_asked_for_says_so(corpus, tmp_path, capsys):
+    assert run(corpus, tmp_path / "tokenizer", "--vocab-size", "2000") == 0
+    pieces = MyBertTokenizer.from_pretrained(tmp_path / "tokenizer").get_vocab()
+    learned = sum(not piece.startswith("[unused") for piece in pieces)
+    said = f"gives {learned:,} pieces and no more; {len(pieces) - learned:,} rows [unusedN]"
+    assert learned < 2000 and said in capsys.readouterr().out
+
+
 def test_files_in_any_order_give_the_same_bytes(corpus, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text('{"body": "dogs and logs"}\n', encoding="utf-8")
