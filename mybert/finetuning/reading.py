@@ -14,7 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import load_saved_dataset, parse_json
+from mybert.common.foreign import cause, load_saved_dataset, parse_json
 from mybert.corpus.files import COMPRESSIONS, decompressed
 from mybert.finetuning.task import Task
 
@@ -113,7 +113,7 @@ def _cause(error: BaseException) -> str:
     """What lies at the bottom of `datasets`' exceptions, as one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return cause(error)
 
 
 def _undecodable_line(path: Path) -> str | None:

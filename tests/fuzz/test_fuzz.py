@@ -47,6 +47,20 @@ FOUND = {
     "a configuration nested deeply": ("config.json", "config.json", DEEP, REFUSED),
     "labels that are a text": ("config.json", "config.json", json.dumps(CONFIG | {"id2label": "x"}).encode(), REFUSED),
     "a dtype that is a module": ("config.json", "config.json", json.dumps(CONFIG | {"dtype": "os"}).encode(), REFUSED),
+    "labelled columns of a long name": ("rows .csv", "a.csv", b"x" * 20_000 + b",n\na,1\n", REFUSED),
+    "a setting of a long value": ("settings .yaml", "run.yaml", b"nsp: " + b"x" * 20_000, REFUSED),
+    "an input of a long name": (
+        "manifests that lead on",
+        "manifest.json",
+        json.dumps({"stage": "corpus", "inputs": {"a": {"path": "x" * 20_000, "sha256": "0"}}}).encode(),
+        READ,
+    ),
+    "a tokenizer of a long version": (
+        "mybert push, dry run",
+        "tokenizer.json",
+        b'{"version": "' + b"x" * 20_000 + b'"}',
+        REFUSED,
+    ),
     "weights of a false header": ("checks of what is pushed", "other.safetensors", b"\xff" * 8 + b"{", READ),
 }
 
