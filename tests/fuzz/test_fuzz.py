@@ -55,10 +55,10 @@ FOUND = {
         json.dumps({"stage": "corpus", "inputs": {"a": {"path": "x" * 20_000, "sha256": "0"}}}).encode(),
         READ,
     ),
-    "a tokenizer of a long version": (
+    "a configuration of a long value": (
         "mybert push, dry run",
-        "tokenizer.json",
-        b'{"version": "' + b"x" * 20_000 + b'"}',
+        "config.json",
+        json.dumps(CONFIG | {"classifier_dropout": "x" * 20_000}).encode(),
         REFUSED,
     ),
     "weights of a false header": ("checks of what is pushed", "other.safetensors", b"\xff" * 8 + b"{", READ),
