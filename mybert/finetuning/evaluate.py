@@ -30,6 +30,7 @@ class Evaluation(NamedTuple):
     Attributes:
         metrics: of all rows.
         intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
+        baselines: the metrics of the answer that is most often true, given for every row.
         predictions, errors: one for each row; see `Task`.
         matrix: the confusion matrix of a task that has labels.
         seconds: wall time of features and model.
@@ -37,6 +38,7 @@ class Evaluation(NamedTuple):
 
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float]]
+    baselines: dict[str, float]
     predictions: list[dict]
     errors: list[float]
     matrix: Matrix | None
@@ -48,6 +50,7 @@ class Evaluation(NamedTuple):
         return {
             "metrics": self.metrics,
             "intervals_95": self.intervals,
+            "constant_baselines": self.baselines,
             "rows": len(self.predictions),
             "seconds": round(self.seconds, 3),
             "rows_per_second": rate,
@@ -116,6 +119,7 @@ def evaluate_rows(
     return Evaluation(
         task.score(predictions, references),
         _intervals(task, predictions, references, samples, seed),
+        task.score(task.constant(references), references),
         predictions,
         task.errors(predictions, references),
         task.matrix(predictions, references),
@@ -147,6 +151,7 @@ def print_evaluation(source: str, found: Evaluation) -> None:
     rows = []
     for name, value in found.metrics.items():
         low, high = found.intervals.get(name, (None, None))
-        rows.append((name, value, "-" if low is None else f"{low:.4g} to {high:.4g}"))
+        interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
+        rows.append((name, value, interval, found.baselines[name]))
     print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")
-    print_table("Scores", rows, ("metric", "value", "95 % interval"))
+    print_table("Scores", rows, ("metric", "value", "95 % interval", "constant answer"))

@@ -12,7 +12,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.finetuning.labels import is_missing
-from mybert.finetuning.task import ROW, Problem, Task, map_rows
+from mybert.finetuning.task import ROW, Problem, Task, commonest, map_rows
 
 _NUMBERED = re.compile(r"(ending|choice|option|answer)_?(\d)$")
 
@@ -113,6 +113,9 @@ class MultipleChoice(Task):
 
     def references(self, rows: Dataset) -> list[int]:
         return [_choice(*pair) for pair in zip(rows["label"], map(len, rows["choices"]), strict=True)]
+
+    def constant(self, references: Sequence) -> list[dict]:
+        return [{"choice": commonest(references)}] * len(references)
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -192,6 +192,10 @@ class Task(ABC):
     def references(self, rows: Dataset) -> list:
         """What is true, one for each row, as `score` takes it."""
 
+    @abstractmethod
+    def constant(self, references: Sequence) -> list[dict]:
+        """For each row the answer that is most often true: what any model has to beat, as `score` takes it."""
+
     @property
     @abstractmethod
     def best_metric(self) -> str:
@@ -221,6 +225,11 @@ class Task(ABC):
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         """The confusion matrix, for tasks that have labels."""
         return None
+
+
+def commonest(values: Iterable[Hashable]) -> Hashable:
+    """The value that occurs most often, the first of them where several do."""
+    return Counter(values).most_common(1)[0][0]
 
 
 def map_rows(rows: Dataset, encode: Callable[[dict[str, list], list[int]], dict[str, list]]) -> Dataset:

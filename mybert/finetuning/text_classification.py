@@ -14,7 +14,7 @@ from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning import class_scores
 from mybert.finetuning.labels import check_label, is_missing, label_name, name_labels, sort_labels
-from mybert.finetuning.task import ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 _PROBLEMS = {"single-label": SINGLE, "multi-label": MULTI, "regression": REGRESSION}
@@ -174,6 +174,16 @@ class TextClassification(Task):
         if self.config.problem_type == MULTI:
             return [list(map(label_name, labels)) for labels in rows["label"]]
         return list(map(float, rows["label"]))
+
+    def constant(self, references: Sequence) -> list[dict]:
+        """Regression: their mean."""
+        if self.config.problem_type == REGRESSION:
+            said = {"score": float(np.mean(references))}
+        elif self.config.problem_type == MULTI:
+            said = {"labels": list(commonest(tuple(sorted(labels)) for labels in references))}
+        else:
+            said = {"label": commonest(references)}
+        return [said] * len(references)
 
     @property
     def best_metric(self) -> str:

@@ -16,7 +16,7 @@ from mybert.finetuning import class_scores, entities
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import check_label, label_name, name_labels, sort_labels
 from mybert.finetuning.reading import file_format
-from mybert.finetuning.task import ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
 
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
 _IGNORED = -100  # a label that transformers' losses leave out
@@ -141,6 +141,10 @@ class TokenClassification(Task):
 
     def references(self, rows: Dataset) -> list[list[str]]:
         return [[label_name(tag) for tag in tags] for tags in rows["tags"]]
+
+    def constant(self, references: Sequence) -> list[dict]:
+        tag = commonest(tag for tags in references for tag in tags)
+        return [{"tags": [tag] * len(tags)} for tags in references]
 
     @property
     def best_metric(self) -> str:

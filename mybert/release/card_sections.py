@@ -112,7 +112,7 @@ def _versions(versions: dict | None) -> str | None:
 
 
 def result_tables(facts: Facts) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """Title and rows (metric, value, interval, best constant answer) of each evaluation."""
+    """Title and rows (metric, value, interval, constant answer) of each evaluation."""
     results = facts.results
     tables = []
     if isinstance(results.get("metrics"), dict):
@@ -121,7 +121,7 @@ def result_tables(facts: Facts) -> list[tuple[str, list[tuple[str, str, str, str
         tables.append(("On held-out documents of the training text, masked anew:", rows))
     for split in ("test", "validation"):
         if found := results.get(split):
-            rows = _rows(found.get("metrics") or {}, found.get("intervals_95") or {}, {})
+            rows = _rows(*(found.get(name) or {} for name in ("metrics", "intervals_95", "constant_baselines")))
             title = f"On {in_markdown(split)} rows ({in_markdown(facts.evaluated_on(split))}"
             tables.append((f"{title}, {in_markdown(found['rows'])} rows):" if "rows" in found else f"{title}):", rows))
     return [(title, rows) for title, rows in tables if rows]

@@ -136,6 +136,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert [one["input"] for one in said] == rows
     right = np.array([one["label"] == row["label"] for one, row in zip(said, rows, strict=True)])
     assert found["metrics"]["accuracy"] == pytest.approx(right.mean())
+    assert found["constant_baselines"]["accuracy"] == 0.5  # as many good as bad
     low, high = found["intervals_95"]["accuracy"]
     spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # of the normal approximation
     assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)

@@ -1,0 +1,60 @@
+"""What a constant answer scores, beside scikit-learn's dummies and counting."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from sklearn import metrics
+from sklearn.dummy import DummyClassifier
+
+from modeling_mybert import MyBertConfig
+from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.tasks import task_class
+
+
+def scores(name: str, rows: dict) -> dict[str, float]:
+    """Of the constant answer to the labels of these rows."""
+    rows, kind = Dataset.from_dict(rows), task_class(name)
+    made = kind(TaskSettings().with_defaults(kind.defaults), MyBertConfig())
+    made.configure(rows)
+    references = made.references(rows)
+    return made.score(made.constant(references), references)
+
+
+def test_of_one_label_it_is_the_most_frequent():
+    labels = np.random.default_rng(0).choice(["a", "b", "c"], size=50, p=[0.2, 0.5, 0.3])
+    dummy = DummyClassifier(strategy="most_frequent").fit(np.zeros((50, 1)), labels)
+    said = dummy.predict(np.zeros((50, 1)))
+    found = scores("text-classification", {"text": ["x"] * 50, "label": labels.tolist()})
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, said))
+    assert found["f1_macro"] == pytest.approx(metrics.f1_score(labels, said, average="macro"))
+    assert found["matthews_correlation"] == 0
+
+
+def test_of_several_labels_it_is_the_most_frequent_set_whatever_its_order():
+    labels = [["a", "b"], ["b", "a"], ["c"], ["a"]]
+    found = scores("text-classification", {"text": ["x"] * 4, "label": labels})
+    assert found["accuracy"] == 0.5
+    assert found["f1_micro"] == pytest.approx(2 * 5 / (6 + 8))  # 5 right of 8 said, 6 true
+
+
+def test_of_numbers_it_is_their_mean():
+    numbers = np.random.default_rng(0).normal(3, 2, size=40)
+    found = scores("text-classification", {"text": ["x"] * 40, "label": numbers.tolist()})
+    assert found["mse"] == pytest.approx(numbers.var())
+    assert found["pearson"] == pytest.approx(0, abs=1e-6) and found["spearman"] == 0
+
+
+def test_of_tags_it_is_the_most_frequent_tag():
+    rows = {"tokens": [["x"] * 3, ["x"] * 2], "tags": [["B-PER", "O", "O"], ["O", "B-LOC"]]}
+    assert scores("token-classification", rows) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 3 / 5}
+
+
+def test_of_choices_it_is_the_most_frequent_place():
+    rows = {"context": ["x"] * 4, "choices": [["a", "b", "c"]] * 4, "label": ["C", "B", "C", "A"]}
+    assert scores("multiple-choice", rows) == {"accuracy": 0.5}
+
+
+def test_of_questions_it_is_no_answer():
+    answers = [{"text": ["x"], "answer_start": [0]}, {"text": [], "answer_start": []}]
+    found = scores("question-answering", {"question": ["x"] * 2, "context": ["x"] * 2, "answers": answers})
+    assert found == {"exact_match": 0.5, "f1": 0.5}
