@@ -42,6 +42,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_there(path: Path) -> bool:
+    """As `path.exists()`; False, and no exception, for what cannot be the name of anything."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def cause(error: BaseException) -> str:
     """What an exception says, as one line; its kind too, where the words alone mean nothing."""
     said = " ".join(str(error).split())[:_LONGEST]

@@ -47,7 +47,8 @@ def build_corpus(settings: CorpusSettings) -> Path:
         UserError: the output exists, an input, its text or the tokenizer cannot be used, or the disk is too small.
     """
     began = time.monotonic()
-    refuse_existing(settings.output, overwrite=settings.overwrite)
+    inputs = [*settings.inputs, settings.tokenizer]
+    refuse_existing(settings.output, overwrite=settings.overwrite, stage="corpus", inputs=inputs)
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
     expect_room(sources, plain_tokenizer(tokenizer), settings)

@@ -29,7 +29,8 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
         UserError: the output exists, an input cannot be read, the documents have no words, or `compare` cannot be
             loaded.
     """
-    refuse_existing(settings.output, overwrite=settings.overwrite)
+    replacing = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
+    refuse_existing(settings.output, **replacing)
     options = {"do_lower_case": settings.uncased, "model_max_length": 512}
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
@@ -57,7 +58,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
         vocabulary_report(counts, tokenizer.backend_tokenizer)
         for counts, tokenizer in zip(word_counts, tokenizers, strict=True)
     ]
-    with staged_folder(settings.output, overwrite=settings.overwrite) as folder:
+    with staged_folder(settings.output, **replacing) as folder:
         tokenizers[0].save_pretrained(folder)
         write_manifest(
             folder,

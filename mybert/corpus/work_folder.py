@@ -40,7 +40,7 @@ def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Pat
     with contextlib.ExitStack() as stack:
         left = _left_behind(settings, job, stack) if settings.resume else None
         folder = stack.enter_context(
-            staged_folder(settings.output, overwrite=settings.overwrite, stage=left, keep=keep)
+            staged_folder(settings.output, overwrite=settings.overwrite, stage="corpus", left=left, keep=keep)
         )
         scratch = folder / _SCRATCH
         if left is None:

@@ -66,7 +66,8 @@ def evaluate(settings: EvaluateSettings) -> Path:
     Raises:
         UserError: checkpoint, rows, output and settings do not fit together; nothing was written then.
     """
-    with staged_folder(settings.output, overwrite=settings.overwrite) as folder:
+    inputs = (settings.model, settings.data)
+    with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         model, tokenizer, task = load_finetuned(settings)
         split = Split(settings.data, read_rows(settings.data, task, split="validation"))
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)

@@ -12,6 +12,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
 from mybert.common.manifest import (
+    empty_folder,
     explain_full_disk,
     identity,
     read_manifest,
@@ -60,7 +61,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     _check_arguments(settings, arguments)
     output = Path(settings.output)
     if not settings.resume:
-        refuse_existing(output, overwrite=settings.overwrite)
+        refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
     metric = _metric(settings, task, tokenizer, data)
@@ -118,6 +119,11 @@ def _choices(settings: FinetuneSettings, arguments: TrainingArguments) -> dict:
     return {**fixed, **{name: getattr(arguments, name) for name in _FIXED_ARGUMENTS}}
 
 
+def _inputs(settings: FinetuneSettings) -> dict[str, str]:
+    names = ("model", "train", "validation", "test")
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) is not None}
+
+
 def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> None:
     """Empties the folder of a new run and writes down what it is; that of a resumed one must be the same run.
 
@@ -125,11 +131,7 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
         UserError: there is nothing to resume, or it was started with something else.
     """
     output, choices = Path(settings.output), _choices(settings, arguments)
-    inputs = {
-        name: identity(getattr(settings, name))
-        for name in ("model", "train", "validation", "test")
-        if getattr(settings, name) is not None
-    }
+    inputs = {name: identity(path) for name, path in _inputs(settings).items()}
     processes = PartialState()
     if settings.resume:
         before = read_manifest(output)
@@ -145,9 +147,7 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
                 raise UserError(f"--resume: {name} {value['path']} is not the one that the run was started with")
     processes.wait_for_everyone()  # all have seen the folder as it was
     if processes.is_main_process and not settings.resume:
-        if output.exists():
-            shutil.rmtree(output)
-        output.mkdir(parents=True)
+        empty_folder(output)
         write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, choices=choices, complete=False)
     processes.wait_for_everyone()
 

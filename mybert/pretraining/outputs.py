@@ -9,7 +9,7 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, read_manifest, refuse_existing, write_manifest
+from mybert.common.manifest import empty_folder, identity, read_manifest, refuse_existing, write_manifest
 from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
@@ -91,9 +91,8 @@ def check_output(settings: PretrainSettings) -> str | None:
         if not any(checkpoint.glob("optimizer*")):  # Trainer would go on with a new optimizer
             raise UserError(f"--resume: {checkpoint} has no optimizer state; was it saved with save_only_model?")
         return str(checkpoint)
-    refuse_existing(output, overwrite=settings.overwrite)
-    if output.is_dir() and any(output.iterdir()) and read_manifest(output).get("stage") != STAGE:
-        raise UserError(f"--overwrite: {output} was not made by `mybert pretrain`; remove it yourself or name another")
+    inputs = [name for name in (settings.corpus, settings.phase2_corpus, settings.init_from) if name is not None]
+    refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=inputs)
     return None
 
 
@@ -103,9 +102,7 @@ def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | No
     processes = PartialState()
     processes.wait_for_everyone()  # all have seen the folder as it was
     if processes.is_main_process and not checkpoint:
-        if output.exists():
-            shutil.rmtree(output)
-        output.mkdir(parents=True)
+        empty_folder(output)
     elif processes.is_main_process:
         shutil.rmtree(output / PARTIAL, ignore_errors=True)
         _, damaged = last_whole(output)

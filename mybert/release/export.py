@@ -71,7 +71,8 @@ def export(settings: ExportSettings) -> Path:
     if settings.to == "onnx":
         check_onnx_packages()
     output = Path(settings.output)
-    with staged_folder(output, overwrite=settings.overwrite) as folder:
+    inputs = [settings.checkpoint]
+    with staged_folder(output, overwrite=settings.overwrite, stage="export", inputs=inputs) as folder:
         checkpoint = load_checkpoint(settings.checkpoint)
         if settings.to == "bert":
             facts = {"differences": write_bert(checkpoint.model, folder)}

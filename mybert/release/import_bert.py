@@ -63,7 +63,8 @@ def import_bert(settings: ImportSettings) -> Path:
             nothing is left then.
     """
     output = Path(settings.output)
-    with staged_folder(output, overwrite=settings.overwrite) as folder:
+    inputs = [settings.checkpoint]
+    with staged_folder(output, overwrite=settings.overwrite, stage="import", inputs=inputs) as folder:
         prefix = find_prefix(settings.checkpoint)
         if prefix is None and settings.casing != "auto":
             raise UserError("--casing is for Google's checkpoints; others say it in tokenizer_config.json")

@@ -12,7 +12,14 @@ import torch
 from safetensors.torch import save_file
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, read_manifest, refuse_existing, staged_folder, write_manifest
+from mybert.common.manifest import (
+    empty_folder,
+    fingerprint,
+    read_manifest,
+    refuse_existing,
+    staged_folder,
+    write_manifest,
+)
 
 
 def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
@@ -50,10 +57,48 @@ def test_a_folder_that_no_stage_made_is_never_replaced(tmp_path):
     assert (mine / "photo").read_text() == "irreplaceable"
 
 
+def test_a_folder_of_another_stage_or_with_an_input_in_it_is_never_replaced(tmp_path):
+    out = tmp_path / "classifier"
+    with staged_folder(out) as folder:
+        (folder / "train.jsonl").write_text("{}")
+        write_manifest(folder, "finetune", settings={}, inputs={}, counts={})
+    (tmp_path / "link").symlink_to(out)
+    for path in (out, tmp_path / "link"):
+        with pytest.raises(UserError, match="was not made by `mybert evaluate`"):
+            refuse_existing(path, overwrite=True, stage="evaluate")
+        for name in (out, out / "train.jsonl", tmp_path / "link" / "train.jsonl"):
+            with pytest.raises(UserError, match="holds the input"):
+                refuse_existing(path, overwrite=True, stage="finetune", inputs=["ann/bert", "x" * 5000, name])
+        refuse_existing(path, overwrite=True, stage="finetune", inputs=["ann/bert", tmp_path / "elsewhere.jsonl"])
+
+
+def test_an_unfinished_run_is_not_thrown_away_for_want_of_a_hint(tmp_path):
+    with staged_folder(tmp_path / "out") as folder:
+        write_manifest(folder, "finetune", settings={}, inputs={}, counts={}, complete=False)
+    with pytest.raises(UserError, match="unfinished run: add --resume"):
+        refuse_existing(tmp_path / "out", overwrite=False, stage="finetune")
+
+
+def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path):
+    disk = tmp_path / "disk" / "out"
+    with staged_folder(disk) as folder:
+        write_manifest(folder, "corpus", settings={}, inputs={}, counts={})
+    (tmp_path / "link").symlink_to(disk)
+    with staged_folder(tmp_path / "link", overwrite=True, stage="corpus") as folder:
+        (folder / "new").write_text("")
+    assert (tmp_path / "link").is_symlink() and [p.name for p in disk.iterdir()] == ["new"]
+    (disk / "deep").mkdir()
+    (disk / "deep" / "out").symlink_to(tmp_path)
+    empty_folder(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and not any(disk.iterdir()) and tmp_path.exists()
+
+
 def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file"):
         refuse_existing(tmp_path / "file" / "deep" / "out", overwrite=False)
+    with pytest.raises(UserError, match="a disk is mounted"):
+        refuse_existing("/proc", overwrite=True)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(UserError, match="no permission to write"):
         refuse_existing(tmp_path / "new" / "out", overwrite=False)

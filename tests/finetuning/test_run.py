@@ -212,5 +212,5 @@ def test_an_output_that_is_there_is_kept(finetune, data, tmp_path, capsys):
     assert finetune("text-classification", *data) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err
     assert finetune("text-classification", *data, "--overwrite") == 2
-    assert "was not made by mybert" in capsys.readouterr().err
+    assert "was not made by `mybert finetune`" in capsys.readouterr().err
     assert np.array_equal([path.name for path in (tmp_path / "out").iterdir()], ["mine"])
