@@ -1,6 +1,7 @@
 """Entities in tags: the scheme that they follow, and precision, recall and F1 as seqeval has them in strict mode."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -14,18 +15,17 @@ Entity = tuple[int, int, str]  # first word, the word after the last, type
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
     """The scheme that tags follow, by seqeval's name: IOB1, IOB2, IOBES or BILOU; None if they are no entity tags.
 
-    I- begins entities in IOB1 alone, which has B- only where an entity follows another of its type.
+    IOB1 begins entities by I-, and by B- only where one follows another of its type; where both begin them, as a stray
+    I- does in IOB2, the more frequent decides.
     """
     sentences = list(sentences)
     named = scheme_of_labels({tag for tags in sentences for tag in tags})
     if named != "IOB2":
         return named
-    begun_by_i = any(
-        tag.startswith("I-") and before[2:] != tag[2:]
-        for tags in sentences
-        for before, tag in zip(["O", *tags], tags, strict=False)
+    begun_by = Counter(
+        tag[0] for tags in sentences for before, tag in zip(["O", *tags], tags, strict=False) if before[2:] != tag[2:]
     )
-    return "IOB1" if begun_by_i else "IOB2"
+    return "IOB1" if begun_by["I"] > begun_by["B"] else "IOB2"
 
 
 def scheme_of_labels(labels: Iterable[str]) -> str | None:

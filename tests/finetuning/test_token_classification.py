@@ -96,7 +96,7 @@ def test_labels_are_sorted_with_o_first():
     [
         (["B-PER", "I-PER", "O", "B-PER", "B-PER"], "IOB2"),
         (["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "IOB1"),
-        (["B-PER", "I-LOC"], "IOB1"),
+        (["B-PER", "I-LOC"], "IOB2"),  # IOB1 has no B- at the beginning, IOB2 no I- there: one of each
         (["S-PER", "O", "B-PER", "E-PER"], "IOBES"),
         (["U-PER", "O", "B-PER", "L-PER"], "BILOU"),
         (["NOUN", "VERB", "O"], None),
@@ -105,6 +105,20 @@ def test_labels_are_sorted_with_o_first():
 )
 def test_the_scheme_is_seen_in_the_tags(tags, scheme):
     assert entities.scheme_of([tags]) == scheme
+
+
+@pytest.mark.parametrize(("scheme", "begin", "stray"), [("IOB2", "B", "I"), ("IOB1", "I", "B")])
+def test_a_stray_tag_costs_its_own_entity_and_no_other(scheme, begin, stray):
+    clean = [f"{begin}-PER", "I-PER", "O", f"{begin}-LOC", "O"]
+    sentences = [*[clean] * 999, ["O", f"{stray}-LOC", "O"]]
+    assert entities.scheme_of(sentences) == scheme
+    found = entities.find(sentences, scheme)
+    assert found == [{(0, 2, "PER"), (3, 4, "LOC")}] * 999 + [set()]
+    kind = {"mode": "strict", "scheme": getattr(schemes, scheme)}
+    said = [*sentences[:-1], ["O", f"{begin}-LOC", "O"]]  # right, but the stray tag is no entity: strict mode says so
+    scored = entities.score(said, sentences, scheme, np.arange(1000)[None])
+    assert scored["precision"] == pytest.approx([1998 / 1999])
+    assert scored["precision"] == pytest.approx([seqeval.metrics.precision_score(sentences, said, **kind)])
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOBES", "BILOU"])
