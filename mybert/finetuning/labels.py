@@ -1,9 +1,13 @@
 """Labels by name: what data sets write as words, numbers or truth values."""
 
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def is_missing(label: Any) -> bool:
@@ -15,11 +19,31 @@ def label_name(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
+def number(label: Any) -> float | None:
+    """The finite number that a label is, or that its text says; None if it is none. Truth values are no numbers."""
+    if isinstance(label, bool) or not isinstance(label, (int, float, str)):
+        return None
+    try:
+        found = float(label)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def are_fractions(labels: Sequence[Any]) -> bool:
+    """Whether labels are measured, not counted: the first is a float, or all are texts that say numbers, some with a
+    point, as in tables."""
+    if labels and isinstance(labels[0], float):
+        return True
+    said = all(isinstance(label, str) and number(label) is not None for label in labels)
+    return said and any("." in label for label in labels)
+
+
 def sort_labels(labels: Iterable[Any]) -> list[str]:
-    """The names, each once: numbers by size, words by alphabet."""
-    by_name = {label_name(label): label for label in labels}  # 1 and "1" are one label, 1 and true are two
-    numbers = all(isinstance(label, int) for label in by_name.values())
-    return sorted(by_name, key=by_name.get if numbers else None)
+    """The names, each once: whole numbers by size, words by alphabet."""
+    names = set(map(label_name, labels))  # 1 and "1" are one label, 1 and true are two
+    numbers = all(map(_WHOLE.fullmatch, names))
+    return sorted(names, key=lambda name: (int(name) if numbers else 0, name))
 
 
 def name_labels(config: MyBertConfig, names: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Rows of a file, folder or Hub data set, under the names that a task knows."""
 
 import contextlib
+import csv
 import gzip
 import json
 import zlib
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import datasets
+import pandas as pd
 import zstandard
-from datasets import ClassLabel, Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
@@ -23,7 +25,7 @@ _READERS = {
     ".jsonl": ("json", {}),
     ".json": ("json", {}),
     ".csv": ("csv", _CSV),
-    ".tsv": ("csv", {"sep": "\t", **_CSV}),
+    ".tsv": ("csv", {"sep": "\t", "quoting": csv.QUOTE_NONE, **_CSV}),
     ".parquet": ("parquet", {}),
 }
 
@@ -45,6 +47,9 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
 
 def read_table(name: str, task: Task, split: str) -> Dataset:
     """Rows with all their columns, as they are called there; classes by name.
+
+    Whatever stands in .csv and .tsv is text, as it is spelt: 007, True and 3.50 stay so. A field of .csv may be in
+    quotes; in .tsv, as GLUE has it, quotes are characters like others, and no field holds a tab or a line break.
 
     Args:
         name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
@@ -101,12 +106,27 @@ def _read_file(path: Path) -> Dataset:
     if builder == "json" and (reason := _undecodable_line(path) or _broken_line(path)):
         raise UserError(f"{path}{reason}")  # Arrow's reader ends the process on a row that is `null`, or nested deeply
     try:
+        if builder == "csv":
+            options = {**options, "features": _texts(path, options)}
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", **options)
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return rows
     except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {_cause(error)}'}") from error
+
+
+def _texts(path: Path, options: dict) -> Features:
+    """Every column of a table as text; else pandas reads 007 as 7, and True as a word or not by what else is there.
+
+    Raises:
+        ValueError: the first row has more fields than there are names; pandas would take the first for a row's name.
+    """
+    with open_file(path) as file:
+        head = pd.read_csv(file, nrows=1, **options)
+    if not isinstance(head.index, pd.RangeIndex):
+        raise ValueError(f"row 1 has more fields than the first line has names ({len(head.columns)}); correct one")
+    return Features({name: Value("string") for name in head.columns})
 
 
 def _cause(error: BaseException) -> str:

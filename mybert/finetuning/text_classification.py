@@ -1,6 +1,5 @@
 """text-classification: a label, several labels or a number for each text or pair of texts."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,15 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning import class_scores
-from mybert.finetuning.labels import check_label, is_missing, label_name, name_labels, sort_labels
+from mybert.finetuning.labels import (
+    are_fractions,
+    check_label,
+    is_missing,
+    label_name,
+    name_labels,
+    number,
+    sort_labels,
+)
 from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -75,20 +82,23 @@ class TextClassification(Task):
     def _problem(self, rows: Dataset) -> str:
         if self.settings.problem is not None:
             return _PROBLEMS[self.settings.problem]
-        label = next((label for label in rows["label"] if not is_missing(label)), None)
-        return MULTI if isinstance(label, list) else REGRESSION if isinstance(label, float) else SINGLE
+        labels = [label for label in rows["label"] if not is_missing(label)]
+        if labels and isinstance(labels[0], list):
+            return MULTI
+        return REGRESSION if are_fractions(labels) else SINGLE
 
     def balance(self, rows: Dataset) -> Counter:
         """Regression: how many numbers lie in each of five equal parts of the training rows' range, or beyond it."""
-        labels = rows["label"]
+        labels = self.references(rows)
         if self.config.problem_type == MULTI:
-            return Counter(label_name(label) for labels_of_row in labels for label in labels_of_row)
+            return Counter(label for labels_of_row in labels for label in labels_of_row)
         if self.config.problem_type == SINGLE:
-            return Counter(map(label_name, labels))
+            return Counter(labels)
         edges = self._edges
         counts = np.histogram(np.clip(labels, edges[0], edges[-1]), edges)[0].tolist()
-        parts = zip(edges[:-1], edges[1:], counts, strict=True)
-        return Counter({f"{low:.3g} to {high:.3g}": count for low, high, count in parts})
+        spelt = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(3, 18))
+        names = next(names for names in spelt if len(set(names)) == len(edges))  # 2000.8 and 2001.6 are both 2e+03
+        return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         for batch in rows.iter(1000):
@@ -100,7 +110,7 @@ class TextClassification(Task):
         self.config.problem_type = self._problem(rows)
         if self.config.problem_type == REGRESSION:
             self.config.num_labels = 1
-            self._edges = np.histogram_bin_edges(rows["label"], bins=5)
+            self._edges = np.histogram_bin_edges(self.references(rows), bins=5)
             return
         labels = rows["label"]
         labels = [label for several in labels for label in several] if self.config.problem_type == MULTI else labels
@@ -235,8 +245,7 @@ def _text_problem(text: Any) -> str:
 
 def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
     if problem == REGRESSION:
-        good = isinstance(label, (int, float)) and not isinstance(label, bool) and math.isfinite(label)
-        return None if good else f"the label {label!r} is not a number"
+        return f"the label {label!r} is not a number" if number(label) is None else None
     if problem == MULTI:
         if not isinstance(label, list):
             return f"the labels {label!r} are not a list"

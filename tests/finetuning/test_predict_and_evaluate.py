@@ -53,7 +53,7 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     output = tmp_path / "said.jsonl"
     assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
     texts = [{"text": text} for text in TEXTS]
-    numbered = [{"n": i, "sentence": text} for i, text in enumerate(TEXTS)]
+    numbered = [{"n": str(i), "sentence": text} for i, text in enumerate(TEXTS)]
     assert check(output.read_text(), expected * 3) == [*texts, *texts, *numbered]
 
 
