@@ -1,6 +1,6 @@
 """A checkpoint as fine-tuning needs it: encoder to start from, or model with the head of a task and what it remembers.
 
-`config.finetuned` of a fine-tuned checkpoint holds the task's name and its `TaskSettings`.
+`config.finetuned` of a fine-tuned checkpoint holds the task's name, its `TaskSettings` and the names of its `inputs`.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.loading import explain_unreadable, refuse_other_shapes
-from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
+from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.task import Task
 from mybert.finetuning.tasks import task_class
 from tokenization import MyBertTokenizer
@@ -68,8 +68,14 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         remembered = {}
     task = kind(settings.with_defaults(remembered, _defaults(kind, config)), config)
     _check_length(task, settings.model)
+    if isinstance(remembered.get("inputs"), list):
+        needed = {*task.inputs} - task.optional
+        task.trained_inputs = [name for name in task.inputs if name in needed or name in remembered["inputs"]]
+    asked = PROBLEMS.get(settings.problem)
     if config.problem_type is None:
-        config.problem_type = "regression" if config.num_labels == 1 else "single_label_classification"
+        config.problem_type = asked or ("regression" if config.num_labels == 1 else "single_label_classification")
+    elif asked not in (None, config.problem_type):
+        raise UserError(f"--problem {settings.problem}: {settings.model} was made for {config.problem_type}")
     model = _load_model(task, settings.model, head_is_new=False)
     task.config = model.config
     return Finetuned(model.eval().to(choose_device(settings.device)), tokenizer, task)

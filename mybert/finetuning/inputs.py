@@ -37,13 +37,17 @@ def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer
     Raises:
         UserError: a file cannot be read, or rows of it cannot be used.
     """
-    names = {"train": settings.train, "validation": settings.validation, "test": settings.test}
+    train = read_rows(settings.train, task, limit=settings.train_limit)
+    task.trained_inputs = [name for name in task.inputs if name in train.column_names]
+    task.config.finetuned["inputs"] = task.trained_inputs
+    others = {"validation": settings.validation, "test": settings.test}
     splits = {
-        split: Split(
-            name, read_rows(name, task, split=split, limit=settings.train_limit if split == "train" else None)
-        )
-        for split, name in names.items()
-        if name is not None
+        "train": Split(settings.train, train),
+        **{
+            split: Split(name, read_rows(name, task, split=split))
+            for split, name in others.items()
+            if name is not None
+        },
     }
     duplicates = duplicate_rows(splits, task)
     splits["train"] = usable_rows(splits["train"], task, tokenizer, training=True, errors=settings.errors)

@@ -1,7 +1,7 @@
 """What `mybert finetune`, `evaluate` and `predict` can be told, with the defaults of the BERT paper."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,11 @@ from mybert.common.errors import UserError
 from mybert.common.settings import setting
 
 TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
-PROBLEMS = ("single-label", "multi-label", "regression")
+PROBLEMS = {  # and what `config.problem_type` calls them
+    "single-label": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
 LONG_TEXTS = ("truncate", "window")
 LABEL_PIECES = ("first", "all")
 ERRORS = ("strict", "skip")
@@ -20,7 +24,7 @@ SWEEPS = ("paper",)
 FREEZES = ("encoder",)
 
 
-def check_choice(settings: Any, name: str, choices: tuple[str, ...]) -> None:
+def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:
     value = getattr(settings, name)
     if value is not None and value not in choices:
         raise UserError(f"--{name.replace('_', '-')}: expected {' or '.join(choices)}, found {value!r}")

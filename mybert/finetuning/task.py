@@ -60,7 +60,7 @@ class Task(ABC):
         name: as `--task` has it.
         head: the model's class.
         inputs, targets: canonical name of each column and the names under which it is looked for, best first.
-        optional: columns that rows may lack.
+        optional: columns that training rows may lack; what they have, all other rows need.
         uses: names of `TaskSettings` that mean something to this task, beside `columns` and `max_length`.
         defaults: what the task takes for settings that were not given.
     """
@@ -75,6 +75,7 @@ class Task(ABC):
 
     def __init__(self, settings: TaskSettings, config: MyBertConfig):
         self.settings, self.config = settings, config
+        self.trained_inputs: list[str] | None = None  # not known before training, and of others' checkpoints
 
     # Rows
 
@@ -93,6 +94,7 @@ class Task(ABC):
             UserError: the task needs more than a text.
         """
         required = [column for column in self.inputs if column not in self.optional]
+        required = required if self.trained_inputs is None else self.trained_inputs
         if len(required) > 1:
             raise UserError(f"{source} holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
         return {self.settings.given_columns().get(required[0], required[0]): line}
@@ -114,8 +116,10 @@ class Task(ABC):
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """Canonical name → column: as given by `--columns`, else by the names in `inputs` and `targets`."""
-        wanted = {**self.inputs, **(self.targets if labelled else {})}
-        given = self.settings.given_columns()
+        given, trained = self.settings.given_columns(), self.trained_inputs
+        inputs = {role: names for role, names in self.inputs.items() if trained is None or role in (*trained, *given)}
+        optional = self.optional if trained is None else frozenset()
+        wanted = {**inputs, **(self.targets if labelled else {})}
         for role, column in given.items():
             if role not in {**self.inputs, **self.targets}:
                 known = ", ".join([*self.inputs, *self.targets])
@@ -127,7 +131,7 @@ class Task(ABC):
             free = [name for name in candidates if name in names and name not in found.values()]
             if role not in found and free:
                 found[role] = free[0]
-            elif role not in found and role not in self.optional:
+            elif role not in found and role not in optional:
                 raise UserError(
                     f"{source} has no column for {role!r} (looked for {', '.join(candidates)}; there are "
                     f"{short_list(names)}); name it by --columns {role}=COLUMN"

@@ -21,10 +21,10 @@ from mybert.finetuning.labels import (
     number,
     sort_labels,
 )
+from mybert.finetuning.settings import PROBLEMS
 from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
 
-SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
-_PROBLEMS = {"single-label": SINGLE, "multi-label": MULTI, "regression": REGRESSION}
+SINGLE, MULTI, REGRESSION = PROBLEMS.values()
 _PAIRS = (
     ("text", "text_pair"),
     ("sentence1", "sentence2"),
@@ -58,7 +58,13 @@ class TextClassification(Task):
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         found, given = super().find_columns(names, source, labelled), self.settings.given_columns()
-        if "text_pair" in found and "text_pair" not in given and (found["text"], found["text_pair"]) not in _PAIRS:
+        pair = (found["text"], found.get("text_pair"))
+        if "text_pair" in found and "text_pair" not in given and pair not in _PAIRS:
+            if self.trained_inputs is not None:
+                raise UserError(
+                    f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; name both by --columns text=COLUMN "
+                    "text_pair=COLUMN"
+                )
             del found["text_pair"]  # two columns of texts that do not belong together
         return found
 
@@ -81,7 +87,7 @@ class TextClassification(Task):
 
     def _problem(self, rows: Dataset) -> str:
         if self.settings.problem is not None:
-            return _PROBLEMS[self.settings.problem]
+            return PROBLEMS[self.settings.problem]
         labels = [label for label in rows["label"] if not is_missing(label)]
         if labels and isinstance(labels[0], list):
             return MULTI

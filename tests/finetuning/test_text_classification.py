@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
+from mybert import cli
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.predict import predict_rows
@@ -121,6 +122,50 @@ def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
     named = TaskSettings(columns=["text_pair=sentence2"])
     found = TextClassification(named, MyBertConfig()).find_columns(["text", "sentence2"], "file", False)
     assert found == {"text": "text", "text_pair": "sentence2"}
+
+
+def test_the_second_text_that_training_had_is_never_left_out_in_silence(finetune, write_rows, tmp_path, capsys):
+    rows = [{"premise": f"the {a}", "hypothesis": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
+    train = write_rows("train.jsonl", rows)
+    misspelt = write_rows("dev.jsonl", [{"hypotesis" if k == "hypothesis" else k: v for k, v in rows[0].items()}])
+    other = write_rows("other.jsonl", [{"premise": "a", "sentence2": "b", "label": 1}])
+    words = ("--train", train, "--num-train-epochs", 1)
+    assert finetune("text-classification", *words, "--validation", misspelt) == 2
+    assert "dev.jsonl has no column for 'text_pair'" in capsys.readouterr().err
+    assert finetune("text-classification", *words) == 0
+    for data, message in (
+        (misspelt, "dev.jsonl has no column for 'text_pair'"),
+        (other, "'premise' and 'sentence2' are no usual pair; name both by --columns"),
+    ):
+        words = ("--model", tmp_path / "out", "--data", data, "--output", tmp_path / "scores")
+        assert cli.main(["evaluate", *map(str, words)]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "lines.txt").write_text("one line\n")
+    assert cli.main(["predict", str(tmp_path / "out"), str(tmp_path / "lines.txt")]) == 2
+    assert "reads JSON lines with text, text_pair" in capsys.readouterr().err
+
+
+def test_a_model_of_single_texts_reads_no_second_one(finetune, write_rows, opinions, tmp_path, capsys):
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions)) == 0
+    pairs = write_rows("pairs.jsonl", [{"text": "a good film", "text_pair": "a dull book"}])
+    assert cli.main(["predict", str(tmp_path / "out"), str(pairs)]) == 0
+    both = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert both["scores"] == pytest.approx(predictions(tmp_path / "out", ["a good film"])[0]["scores"])
+
+
+def test_the_problem_of_a_checkpoint_that_does_not_say_can_be_named(tiny_checkpoint, write_rows, tmp_path, capsys):
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3)
+    model.save_pretrained(tmp_path / "theirs")
+    MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "theirs")
+    rows = write_rows("rows.jsonl", [{"text": "a good film"}])
+    predict = ["predict", str(tmp_path / "theirs"), str(rows), "--problem"]
+    assert cli.main([*predict, "multi-label"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said["labels"] == [name for name, score in said["scores"].items() if score > 0.5]
+    model.config.problem_type = "single_label_classification"
+    model.save_pretrained(tmp_path / "theirs")
+    assert cli.main([*predict, "multi-label"]) == 2
+    assert "--problem multi-label: " in (err := capsys.readouterr().err) and "single_label_classification" in err
 
 
 def test_labels_of_any_characters_and_kinds_come_back_as_they_were(finetune, write_rows, tmp_path):
