@@ -65,4 +65,4 @@ def print_overview(found: Mapping[str, dict], task: Task) -> None:
 
 
 def _share(count: int, balance: dict) -> str:
-    return f"{count:,} ({count / sum(balance.values()):.1%})"
+    return f"{count:,} ({count / max(sum(balance.values()), 1):.1%})"  # 0 where all rows have []
