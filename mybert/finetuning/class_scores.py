@@ -31,9 +31,9 @@ def confusion(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndar
 
 def single_label(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> dict[str, list[float]]:
     """Accuracy, F1 (of class 1 if there are two; mean over classes that occur), Matthews' correlation (Gorodkin)."""
-    counts = confusion(said, true, classes, samples).astype(float)
-    hits, trues, saids = counts.diagonal(axis1=1, axis2=2), counts.sum(2), counts.sum(1)
-    total = counts.sum((1, 2))
+    hits = _counts(np.where(said == true, true, classes), classes + 1, samples)[:, :classes]  # what is wrong is apart
+    trues, saids = _counts(true, classes, samples), _counts(said, classes, samples)
+    total = trues.sum(1)
     f1 = _ratio(2 * hits, trues + saids)
     occurs = (trues + saids) > 0
     scores = {"accuracy": hits.sum(1) / total, "f1_macro": f1.sum(1) / occurs.sum(1)}
@@ -43,6 +43,11 @@ def single_label(said: np.ndarray, true: np.ndarray, classes: int, samples: np.n
     spread = (total**2 - (trues**2).sum(1)) * (total**2 - (saids**2).sum(1))
     scores["matthews_correlation"] = _ratio(covariance, np.sqrt(spread))
     return _listed(scores)
+
+
+def _counts(ids: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
+    """(N,) → (R, C): how often each class occurs in each sample."""
+    return np.stack([np.bincount(ids[sample], minlength=classes) for sample in samples]).astype(float)
 
 
 def multi_label(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
@@ -69,7 +74,9 @@ def regression(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[
     return _listed(scores)
 
 
-def _correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray | float:
+    if not np.ptp(one) or not np.ptp(other):
+        return 0.0  # the mean of constants is another number by rounding
     one, other = one - one.mean(), other - other.mean()
     return _ratio(one @ other, np.sqrt((one @ one) * (other @ other)))
 

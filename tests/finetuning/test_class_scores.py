@@ -1,5 +1,7 @@
 """Scores on many samples at once, against scikit-learn and scipy on each."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -35,6 +37,35 @@ def test_a_constant_answer_scores_zero_where_scores_are_not_defined():
     assert class_scores.single_label(ones, ones, 2, all_rows)["matthews_correlation"] == [0]
     assert class_scores.single_label(zeros, ones, 2, all_rows)["f1"] == [0]
     assert class_scores.regression(np.ones(4), np.arange(4.0), all_rows)["pearson"] == [0]
+    constants = np.full(6, 0.1), np.full(6, 0.7)  # none is its own mean, by rounding
+    assert class_scores.regression(*constants, np.arange(6)[None])["pearson"] == [0]
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+def test_scores_follow_from_the_confusion_matrix_to_the_last_digit(samples, classes):
+    said, true = np.random.default_rng(classes).integers(classes, size=(2, ROWS))
+    counts = class_scores.confusion(said, true, classes, samples).astype(float)
+    assert [matrix.tolist() for matrix in counts] == [
+        metrics.confusion_matrix(true[sample], said[sample], labels=range(classes)).tolist() for sample in samples
+    ]
+    hits, trues, saids, total = counts.diagonal(0, 1, 2), counts.sum(2), counts.sum(1), float(ROWS)
+    f1 = np.divide(2 * hits, trues + saids, out=np.zeros_like(hits), where=trues + saids > 0)
+    spread = (total**2 - (trues**2).sum(1)) * (total**2 - (saids**2).sum(1))
+    found = class_scores.single_label(said, true, classes, samples)
+    assert found["accuracy"] == (hits.sum(1) / total).tolist()
+    assert found["f1_macro"] == (f1.sum(1) / (trues + saids > 0).sum(1)).tolist()
+    assert found["matthews_correlation"] == ((hits.sum(1) * total - (trues * saids).sum(1)) / np.sqrt(spread)).tolist()
+
+
+def test_many_classes_and_samples_take_the_memory_of_their_product():
+    classes, rows, drawn = 400, 500, 200
+    said, true = np.random.default_rng(0).integers(classes, size=(2, rows))
+    numbers = np.random.default_rng(1).integers(rows, size=(drawn, rows))
+    tracemalloc.start()
+    class_scores.single_label(said, true, classes, numbers)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * drawn * classes * 8 < drawn * classes**2  # bytes: sixteen tables of floats, far from one matrix
 
 
 def test_several_labels_score_as_in_scikit_learn(samples):
