@@ -31,11 +31,13 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         no_answer_threshold: an empty answer is given where "no answer" scores more than the best span by more than
             this. None means the `no_answer_threshold` of the model's configuration, and if it has none, there is
             always an answer.
-        max_answer_len: tokens of an answer at most.
+        max_answer_len: tokens of an answer at most; default 30.
         max_seq_len: tokens of a window at most, question and special tokens included; default 384, or the positions
             of the model if they are fewer.
-        doc_stride: tokens of context that a window shares with the next; at least `max_answer_len - 1` are shared, so
-            that no answer falls between two windows, and less than a window.
+        doc_stride: tokens of context that a window shares with the next; default a third of a window. At least
+            `max_answer_len - 1` are shared, so that no answer falls between two windows, and less than a window.
+            These three are first looked for in what `config.finetuned` remembers, as `max_answer_length`,
+            `max_length` and `overlap`: the threshold was tuned with them.
         batch_size: windows that go through the model at once.
 
     Example:
@@ -105,10 +107,18 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             inputs = (example for example in inputs)  # else transformers takes a table of `datasets` for one example
         return super().__call__(inputs, **kwargs)
 
-    def preprocess(self, example, max_answer_len: int = 30, max_seq_len: int | None = None, doc_stride: int = 128):
+    def preprocess(
+        self,
+        example,
+        max_answer_len: int | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+    ):
         """Yields the windows of one example as inputs of the model, with what `postprocess` must know of them."""
         question, context = _checked(example)
         length = self._window_length(max_seq_len)
+        longest = max_answer_len or self._remembered("max_answer_length", 30)
+        stride = self._remembered("overlap", length // 3) if doc_stride is None else doc_stride
         tokens = len(self.tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"])
         room = length - tokens - self.tokenizer.num_special_tokens_to_add(pair=True)
         if room < 1:
@@ -116,7 +126,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
                 f"the question has {tokens} tokens and leaves no room for context in windows of {length}; shorten it"
                 f" or raise max_seq_len: {question[:60]!r}"
             )
-        shared = min(max(doc_stride, max_answer_len - 1), room - 1)
+        shared = min(max(stride, longest - 1), room - 1)
         encoding = self.tokenizer(
             question,
             context,
@@ -150,7 +160,12 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         most = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
         if max_seq_len is not None and max_seq_len > most:
             raise ValueError(f"max_seq_len {max_seq_len} is more than the {most} positions of the model")
-        return min(384, most) if max_seq_len is None else max_seq_len
+        return min(self._remembered("max_length", 384), most) if max_seq_len is None else max_seq_len
+
+    def _remembered(self, name: str, default: int) -> int:
+        finetuned = getattr(self.model.config, "finetuned", None)
+        value = finetuned.get(name) if isinstance(finetuned, dict) else None
+        return value if isinstance(value, int) and value > 0 else default
 
     def _forward(self, model_inputs):
         kept = {name: model_inputs.pop(name) for name in ("window", "is_last")}
@@ -165,11 +180,17 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             **kept,
         }
 
-    def postprocess(self, windows, top_k: int = 1, max_answer_len: int = 30, no_answer_threshold: float | None = None):
+    def postprocess(
+        self,
+        windows,
+        top_k: int = 1,
+        max_answer_len: int | None = None,
+        no_answer_threshold: float | None = None,
+    ):
         """The answers in the windows of one example; see `__call__`."""
         if no_answer_threshold is None:
             no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
-        scores, offsets, no_answer = score_spans(windows, max_answer_len)
+        scores, offsets, no_answer = score_spans(windows, max_answer_len or self._remembered("max_answer_length", 30))
         best_first = scores.flatten().sort(descending=True, stable=True).indices
         no_answer_score = float(no_answer - scores.max())
         total = scores.logsumexp((0, 1))

@@ -7,7 +7,7 @@ from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import parse_json
-from mybert.finetuning.reading import open_file
+from mybert.finetuning.reading import open_file, unwritable
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 _ROWS = Features(
@@ -43,6 +43,8 @@ def read_nested(path: Path) -> Dataset | None:
                 rows.append(_row(item, context, f"{place}, question {q}"))
     if not rows:
         raise UserError(f"{path} holds no questions")
+    if problem := unwritable(content):
+        raise UserError(f"{path}: {problem}")
     return Dataset.from_list(rows, features=_ROWS)
 
 
@@ -58,6 +60,7 @@ def _row(item: Any, context: str, place: str) -> dict:
 
 
 def _field(record: Any, name: str, kind: type, place: str) -> Any:
-    if not isinstance(record, dict) or not isinstance(record.get(name), kind):
+    value = record.get(name) if isinstance(record, dict) else None
+    if not isinstance(value, kind) or (kind is int and not -1 <= value < 2**31):
         raise UserError(f"{place}: expected an object with {name!r}, {_KINDS[kind]}, found {str(record)[:80]!r}")
-    return record[name]
+    return value

@@ -80,12 +80,18 @@ def test_the_nested_file_becomes_rows(tmp_path):
         ({"question": "who", "answers": "film"}, "question 1: expected an object with 'answers', a list"),
         ({"question": "who", "answers": [{"text": "film"}]}, "expected an object with 'answer_start', a whole number"),
         ({"question": "who", "answers": [{"text": "film", "answer_start": "9"}]}, "'answer_start', a whole number"),
+        ({"question": "who", "answers": [{"text": "film", "answer_start": 10**20}]}, "'answer_start', a whole number"),
     ],
 )
 def test_a_broken_question_of_the_nested_file_is_named_by_its_place(tmp_path, item, message):
     path = tmp_path / "train.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [item]}]}]}))
     with pytest.raises(UserError, match=f"train.json, article 1, paragraph 1, .*{message}"):
+        task().read(path)
+    path.write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": "a \ud83d film", "qas": [{"question": "who"}]}]}]})
+    )
+    with pytest.raises(UserError, match="half a surrogate pair"):
         task().read(path)
     path.write_text(json.dumps({"data": []}))
     with pytest.raises(UserError, match=r"train.json holds no questions"):
@@ -196,7 +202,9 @@ def test_answers_and_their_absence_are_learned_and_the_pipeline_reads_the_thresh
     assert metrics["f1"] > 0.9 and metrics["exact_match"] > 0.9
     config = MyBertConfig.from_pretrained(tmp_path / "out")
     assert config.no_answer_threshold != 0
-    unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "answers"} for row in rows[:4]])
+    long = "the very bad film no " * 20 + "the very good film yes"  # several windows, of the length trained with
+    asked = [*rows[:4], {"question": "the yes", "context": long, "answers": None}]
+    unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "answers"} for row in asked])
     words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
     assert cli.main(["predict", *map(str, words)]) == 0
     said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
@@ -206,7 +214,7 @@ def test_answers_and_their_absence_are_learned_and_the_pipeline_reads_the_thresh
         "question-answering", model=str(tmp_path / "out"), tokenizer=tokenizer, device="cpu", trust_remote_code=True
     )
     assert model.config.no_answer_threshold == config.no_answer_threshold
-    for row, one in zip(rows[:4], said, strict=True):
+    for row, one in zip(asked, said, strict=True):
         other = travelling(question=row["question"], context=row["context"])
         assert (one["answer"], one["start"], one["end"]) == (other["answer"], other["start"], other["end"])
         assert one["no_answer_score"] == pytest.approx(other["no_answer_score"], abs=1e-4)
