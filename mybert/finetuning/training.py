@@ -49,10 +49,12 @@ def train_run(
         trainer.save_model(str(folder / MODEL))
         if trainer.is_world_process_zero():
             (folder / MODEL / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
-            for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-                shutil.rmtree(checkpoint)
             write_json(folder / RESULTS, _results(run, trainer, metrics))
-        PartialState().wait_for_everyone()
+    processes = PartialState()
+    if processes.is_main_process:
+        for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):  # those left by a kill right here, too
+            shutil.rmtree(checkpoint)
+    processes.wait_for_everyone()
     return json.loads((folder / RESULTS).read_text(encoding="utf-8"))
 
 
@@ -87,12 +89,22 @@ def _trainer(
 def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> None:
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-        if state.global_step >= state.max_steps:  # nothing is left to train, but Trainer would make one step more
-            best = task.head.from_pretrained(state.best_model_checkpoint or checkpoint)
-            trainer.model.load_state_dict(best.state_dict())
+        if _has_ended(state):
+            best = Path(checkpoint)
+            if trainer.args.load_best_model_at_end and state.best_model_checkpoint:
+                best = best.with_name(Path(state.best_model_checkpoint).name)  # wherever the folder was then
+            trainer.model.load_state_dict(task.head.from_pretrained(best).state_dict())
             trainer.state = state
             return
     trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def _has_ended(state: TrainerState) -> bool:
+    """Whether nothing is left to train: Trainer would go on by a step, or by an epoch if patience was spent."""
+    stopping = state.stateful_callbacks.get(EarlyStoppingCallback.__name__)
+    waited = stopping["attributes"]["early_stopping_patience_counter"] if stopping else 0
+    spent = stopping is not None and waited >= stopping["args"]["early_stopping_patience"]
+    return spent or state.global_step >= state.max_steps
 
 
 def _last_checkpoint(folder: Path) -> str | None:
@@ -108,7 +120,7 @@ def _last_checkpoint(folder: Path) -> str | None:
 def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
     state = trainer.state
     runtime = next((log["train_runtime"] for log in reversed(state.log_history) if "train_runtime" in log), None)
-    measures = ("_runtime", "_per_second", "epoch", "num_input_tokens_seen")
+    measures = ("_time", "_runtime", "_per_second", "epoch", "num_input_tokens_seen")
     return {
         **run.recipe._asdict(),
         "seed": run.seed,

@@ -1,10 +1,43 @@
-"""One run and what it says before: labels that do not occur, and resuming wherever it was killed."""
+"""One run and what is said before it: labels that do not occur; and going on wherever it was killed."""
 
 import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mybert.finetuning import training
+from mybert.finetuning.trainer import FinetuningTrainer
 
 
 def results(folder) -> dict:
     return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture
+def words(write_rows, opinions) -> tuple:
+    """Five steps an epoch, none of which makes the scores better than the first."""
+    train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
+    return ("text-classification", "--train", train, "--validation", validation, "--learning-rate", "1e-7")
+
+
+@pytest.fixture
+def no_more_steps(monkeypatch):
+    """A function after which training is an error."""
+
+    def forbid():
+        def step(*_, **__):
+            raise AssertionError("nothing was left to train")
+
+        monkeypatch.setattr(FinetuningTrainer, "training_step", step)
+
+    return forbid
+
+
+def killed(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
@@ -12,3 +45,52 @@ def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
     test = write_rows("test.jsonl", [{"text": "the film", "labels": []}] * 2)
     assert finetune("text-classification", "--train", train, "--test", test, "--num-train-epochs", 1) == 0
     assert results(tmp_path / "out")["data"]["test"]["balance"] == {}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--num-train-epochs", 2),
+        ("--num-train-epochs", 2, "--load-best-model-at-end", "false"),
+        ("--num-train-epochs", 9, "--patience", 1),
+    ],
+)
+def test_a_run_killed_after_its_last_step_ends_like_any_other_even_if_moved(
+    finetune, words, tmp_path, monkeypatch, no_more_steps, more
+):
+    more = (*more, "--save-total-limit", 2)  # else the last checkpoint is gone when training ends, and is made again
+    assert finetune(*words, *more, output="whole") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_results", killed)
+        assert finetune(*words, *more) == 130
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    first, last = (load_file(path) for path in sorted(moved.glob("runs/*/checkpoint-*/model.safetensors"))[::-1])
+    assert any(not torch.equal(first[name], last[name]) for name in first)
+    no_more_steps()
+    assert finetune(*words, *more, "--resume", output="moved") == 0
+    whole, resumed = results(tmp_path / "whole")["runs"][0], results(moved)["runs"][0]
+    assert (resumed["steps"], resumed["best_step"]) == (whole["steps"], whole["best_step"]) == (10, 5)
+    assert resumed["metrics"] == whole["metrics"]
+    expected, found = (load_file(path / "model.safetensors") for path in (tmp_path / "whole", moved))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_run_killed_while_it_tidies_up_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
+    remove = shutil.rmtree
+
+    def kill_at_the_last(path, *args, **kwargs):
+        path = Path(path)
+        if not (path.parent / "model").exists():
+            return remove(path, *args, **kwargs)
+        (path / "trainer_state.json").unlink()
+        if not list(path.parent.glob("checkpoint-*/trainer_state.json")):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", kill_at_the_last)
+        assert finetune(*words, "--num-train-epochs", 2) == 130
+    assert list(tmp_path.glob("out/runs/*/checkpoint-*"))
+    no_more_steps()
+    assert finetune(*words, "--num-train-epochs", 2, "--resume") == 0
+    assert results(tmp_path / "out")["runs"][0]["steps"] == 10
+    assert not list(tmp_path.glob("out/runs/*/checkpoint-*"))
