@@ -27,7 +27,7 @@ class MultipleChoice(Task):
     name = "multiple-choice"
     head = MyBertForMultipleChoice
     inputs = {  # noqa: RUF012 - a constant
-        "context": ("context", "sent1", "article", "passage", "premise", "ctx", "text", "question"),
+        "context": ("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "text", "question"),
         "start": ("start", "sent2", "question", "ctx_b"),
         "choices": ("choices", "endings", "options"),
     }
@@ -43,6 +43,12 @@ class MultipleChoice(Task):
             columns = [dataset[name] for _, name in numbered]
             dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
         return super().canonical(dataset, source, labelled)
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        found, given = super().find_columns(names, source, labelled), self.settings.given_columns()
+        if found.get("start") == "ctx_b" and found["context"] != "ctx_a" and "start" not in given:
+            del found["start"]  # HellaSwag's `ctx` is `ctx_a` and `ctx_b` together
+        return found
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems, count = [], None

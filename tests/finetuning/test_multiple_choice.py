@@ -47,6 +47,20 @@ def test_choices_may_be_a_list_and_labels_letters(label):
 
 
 @pytest.mark.parametrize(
+    ("names", "columns", "expected"),
+    [
+        (("ctx_a", "ctx_b", "ctx"), [], {"context": "ctx_a", "start": "ctx_b"}),
+        (("ctx_b", "ctx"), [], {"context": "ctx"}),
+        (("ctx_a", "ctx_b", "ctx"), ["context=ctx"], {"context": "ctx"}),
+        (("ctx_a", "ctx_b", "ctx"), ["context=ctx", "start=ctx_b"], {"context": "ctx", "start": "ctx_b"}),
+    ],
+)
+def test_no_words_of_hellaswag_are_read_twice(names, columns, expected):
+    found = task(columns=columns).find_columns([*names, "endings", "label"], "rows", labelled=True)
+    assert found == {**expected, "choices": "endings", "label": "label"}
+
+
+@pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"label": "C"}, "the label 'C' is none of the choices"),
