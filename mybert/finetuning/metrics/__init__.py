@@ -6,8 +6,9 @@
     f1 = metrics.load("f1")                          # or evaluate.load(metrics.path("f1"))
     f1.compute(predictions=[0, 1], references=[1, 1])
 
-Each takes and gives what the metric of the same name on the Hub does, and computes it by the functions that score
-fine-tuning; so a training script that asks for the Hub's can be given the path of ours.
+What they take and give is named as in the Hub's metrics; the numbers are those that fine-tuning is scored by. Not all
+options are here: no weights of rows, no `labels`, for `f1` no `average="weighted"` or `None`. Scores that are not
+defined are 0. `seqeval` is always strict, the Hub's only if told so, and gives no numbers for single types.
 """
 
 from pathlib import Path
