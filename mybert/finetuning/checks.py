@@ -15,10 +15,11 @@ _SHOWN = 5
 
 
 class Split(NamedTuple):
-    """Rows and the file they are from."""
+    """Rows and the file they are from; `first` is the number of rows there before them."""
 
     source: str
     rows: Dataset
+    first: int = 0
 
 
 def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool, errors: str) -> Split:
@@ -31,29 +32,46 @@ def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, tr
     Raises:
         UserError: there are problems and `errors` is strict, or nothing is left; the first of them are named.
     """
-    problems = _problems(split.rows, task, tokenizer, training)
+    problems = find_problems(split, task, tokenizer, training, errors)
     if not problems:
         return split
     bad = {problem.row for problem in problems}
-    report = f"{split.source}: {len(bad)} of {len(split.rows)} rows cannot be used: {_listed(problems)}"
-    if errors == "strict":
-        raise UserError(f"{report}; correct them, or leave them out by --errors skip")
+    report = _report(split, problems)
     if len(bad) == len(split.rows):
         raise UserError(report)
     print(f"{report}; left out")
     return Split(split.source, split.rows.select([row for row in range(len(split.rows)) if row not in bad]))
 
 
-def _problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
+def find_problems(
+    split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool, errors: str
+) -> list[Problem]:
+    """Why some rows cannot be used.
+
+    Args:
+        training, errors: see `usable_rows`.
+
+    Raises:
+        UserError: there are such rows and `errors` is strict.
+    """
+    rows = split.rows
     problems = task.check_rows(rows, training)
     bad = {problem.row for problem in problems}
     good = [row for row in range(len(rows)) if row not in bad]
     too_long = task.check_lengths(rows.select(good), tokenizer) if good else []
-    return [*problems, *(Problem(good[row], message) for row, message in too_long)]
+    problems = [*problems, *(Problem(good[row], message) for row, message in too_long)]
+    if problems and errors == "strict":
+        raise UserError(f"{_report(split, problems)}; correct them, or leave them out by --errors skip")
+    return problems
 
 
-def _listed(problems: Sequence[Problem]) -> str:
-    lines = [f"row {problem.row + 1}: {problem.message}" for problem in problems[:_SHOWN]]
+def _report(split: Split, problems: Sequence[Problem]) -> str:
+    bad = {problem.row for problem in problems}
+    return f"{split.source}: {len(bad)} of {len(split.rows)} rows cannot be used: {_listed(problems, split.first)}"
+
+
+def _listed(problems: Sequence[Problem], first: int) -> str:
+    lines = [f"row {first + problem.row + 1}: {problem.message}" for problem in problems[:_SHOWN]]
     return "; ".join([*lines, "…"] if len(problems) > _SHOWN else lines)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 import datasets
 from datasets import Dataset
@@ -18,7 +18,7 @@ from mybert.common.foreign import parse_json
 from mybert.common.manifest import explain_full_disk
 from mybert.common.settings import parse_settings
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
-from mybert.finetuning.checks import Split, usable_rows
+from mybert.finetuning.checks import Split, find_problems
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.reading import file_format, open_file, read_table, unwritable
 from mybert.finetuning.settings import PredictSettings
@@ -30,19 +30,24 @@ _ROWS_AT_ONCE = 8192  # sorted by length together; a multiple of many batches, a
 def predict(settings: PredictSettings) -> int:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
+    With `errors="skip"`, the line of a row that cannot be used has an `error` in place of a prediction.
+
     Returns:
         The number of rows.
 
     Raises:
-        UserError: checkpoint or output cannot be used, or a row; a file is left as it was then.
+        UserError: checkpoint or output cannot be used, or a row and `errors` is strict; a file is left as it was then.
     """
     finetuned = load_finetuned(settings)
     rows = 0
-    with _writer(settings.output) as write, _one_bar() as bar:
-        for table, part in _parts(settings.inputs, finetuned):
-            predictions = predict_rows(finetuned, part, settings.batch_tokens, bar.update)
-            for row, prediction in zip(table, predictions, strict=True):
-                write(json.dumps({**prediction, "input": row}, ensure_ascii=False, default=str) + "\n")
+    with _writer(settings.output) as file, _one_bar() as bar:
+        for table, part, problems in _parts(settings, finetuned):
+            good = part.select([row for row in range(len(part)) if row not in problems])
+            predictions = iter(predict_rows(finetuned, good, settings.batch_tokens, bar.update) if len(good) else ())
+            for number, row in enumerate(table):
+                said = {"error": problems[number]} if number in problems else next(predictions)
+                file.write(json.dumps({**said, "input": row}, ensure_ascii=False, default=str) + "\n")
+            file.flush()
             rows += len(part)
     return rows
 
@@ -71,16 +76,18 @@ def main(argv: list[str], prog: str) -> None:
     print(f"{rows:,} predictions are {place}", file=sys.stderr)
 
 
-def _parts(inputs: list[str], finetuned: Finetuned) -> Iterator[tuple[Iterable[dict], Dataset]]:
-    """Rows of all inputs in order: as they are there, and as the task reads them, checked."""
+def _parts(
+    settings: PredictSettings, finetuned: Finetuned
+) -> Iterator[tuple[Iterable[dict], Dataset, dict[int, str]]]:
+    """Rows of all inputs in order: as they are there, as the task reads them, and why some of them cannot be used."""
     _, tokenizer, task = finetuned
-    for name in inputs:
-        first = 0
+    for name in settings.inputs:
+        first, names = 0, {}
         for table in _lines(name, task) if name == "-" or file_format(Path(name)) == ".txt" else _slices(name, task):
-            source = f"{name}, after row {first}" if first else name
-            rows = table if isinstance(table, Dataset) else _dataset(table)
-            split = Split(source, task.canonical(rows, name, labelled=False))
-            yield table, usable_rows(split, task, tokenizer, training=False, errors="strict").rows
+            rows = table if isinstance(table, Dataset) else _dataset(table, names)
+            split = Split(name, task.canonical(rows, name, labelled=False), first)
+            problems = find_problems(split, task, tokenizer, training=False, errors=settings.errors)
+            yield table, split.rows, {problem.row: problem.message for problem in reversed(problems)}
             first += len(table)
 
 
@@ -94,8 +101,9 @@ def _lines(name: str, task: Task) -> Iterator[list[dict]]:
     """JSON lines, or texts one a line; the first line shows which. Blank lines are no rows."""
     with contextlib.nullcontext(sys.stdin.buffer) if name == "-" else _bytes(Path(name)) as file:
         lines = (line for line in map(_decoded, itertools.count(1), file, itertools.repeat(name)) if line[1].strip())
-        is_json = None
-        while chunk := list(itertools.islice(lines, _ROWS_AT_ONCE)):
+        is_json, size = None, 1 if name == "-" else _ROWS_AT_ONCE  # who types or listens sees the first answers soon
+        while chunk := list(itertools.islice(lines, size)):
+            size = min(2 * size, _ROWS_AT_ONCE)
             if is_json is None:
                 is_json = chunk[0][1].lstrip().startswith("{")
             if is_json:
@@ -104,10 +112,18 @@ def _lines(name: str, task: Task) -> Iterator[list[dict]]:
                 yield [task.plain_row(text.rstrip("\r\n"), name) for _, text in chunk]
 
 
-def _dataset(records: list[dict]) -> Dataset:
-    names = dict.fromkeys(itertools.chain.from_iterable(records))  # a record may lack what others have
+def _dataset(records: list[dict], names: dict[str, None]) -> Dataset:
+    """With all the columns of these records and of those before them, `names`: a record may lack what others have."""
+    names |= dict.fromkeys(itertools.chain.from_iterable(records))
     columns = {name: [record.get(name) for record in records] for name in names}
-    return Dataset.from_dict(columns, on_mixed_types="use_json")
+    try:
+        return Dataset.from_dict(columns, on_mixed_types="use_json")
+    except OverflowError:  # whole numbers of Arrow have 64 bits; larger ones are no text that a task could read
+        return _dataset([json.loads(json.dumps(record), parse_int=_small) for record in records], names)
+
+
+def _small(digits: str) -> int | str:
+    return int(digits) if len(digits) < 19 else digits
 
 
 def _bytes(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -149,11 +165,10 @@ def _one_bar() -> Iterator[tqdm]:
 
 
 @contextlib.contextmanager
-def _writer(output: str):
-    """Yields a function that writes text: to standard output, or aside and renamed when complete."""
+def _writer(output: str) -> Iterator[TextIO]:
+    """Yields what text is written to: standard output, or a file aside that is renamed when complete."""
     if output == "-":
-        yield sys.stdout.write
-        sys.stdout.flush()
+        yield sys.stdout
         return
     path = Path(output)
     aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
@@ -165,7 +180,7 @@ def _writer(output: str):
             raise UserError(f"output {path} cannot be made: {error.strerror} ({error.filename})") from error
         try:
             with file:
-                yield file.write
+                yield file
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)

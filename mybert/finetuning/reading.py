@@ -94,11 +94,13 @@ def file_format(path: Path) -> str:
 
 def _read_file(path: Path) -> Dataset:
     suffix = file_format(path)
-    if suffix not in _READERS:
-        raise UserError(f"{path}: expected {', '.join(_READERS)} (also .gz and .zst), found {suffix or 'no suffix'}")
+    packed = path.suffix in COMPRESSIONS
+    if suffix not in _READERS or (packed and suffix == ".parquet"):
+        found = suffix + path.suffix * packed or "no suffix"
+        raise UserError(f"{path}: expected {', '.join(_READERS)} (all but .parquet also .gz and .zst), found {found}")
     if not path.stat().st_size:
         raise UserError(f"{path} is empty")
-    if path.suffix in COMPRESSIONS:
+    if packed:
         with open_file(path) as file:
             while file.read(1 << 20):  # `datasets` does not notice that the end is missing
                 pass

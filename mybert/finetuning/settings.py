@@ -194,6 +194,9 @@ class PredictSettings(TaskSettings):
         "file to write: a JSON line for each row in order, with the row itself under `input`; `-` for standard output",
     )
     task: str | None = setting(None, f"one of {', '.join(TASKS)} (default: that of the checkpoint)")
+    errors: str = setting(
+        "strict", "stop when a row cannot be used (strict), or write its `error` in place of a prediction (skip)"
+    )
     batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
     overwrite: bool = setting(False, "replace OUTPUT")
@@ -201,6 +204,7 @@ class PredictSettings(TaskSettings):
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "task", TASKS)
+        check_choice(self, "errors", ERRORS)
         check_least(self, "batch_tokens", 1)
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
         if not self.model or not self.inputs:

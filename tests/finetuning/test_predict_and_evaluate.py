@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -74,7 +76,7 @@ def send(monkeypatch, *records) -> None:
 
 
 def test_records_may_differ_in_what_the_task_does_not_read(classifier, expected, monkeypatch, capsys):
-    others = [{"label": "good"}, {"id": 1}, {"id": "x", "score": [1]}, {"id": {"a": None}}, {}]
+    others = [{"label": "good"}, {"id": 2**64 - 1}, {"id": "x", "score": [10**30]}, {"id": {"a": None}}, {}]
     records = [{**other, "text": text} for other, text in zip(others, TEXTS, strict=True)]
     send(monkeypatch, *records)
     assert predict(classifier, "-") == 0
@@ -95,7 +97,32 @@ def test_a_broken_record_of_standard_input_is_named(classifier, monkeypatch, cap
     assert predict(classifier, "-") == 2
     captured = capsys.readouterr()
     assert message in captured.err.splitlines()[-1]
-    assert not captured.out
+    assert len(captured.out.splitlines()) == 1  # what was read before is answered
+
+
+def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_rows, tmp_path, capsys):
+    rows = [{"text": " "}, *({"text": text} for text in TEXTS), {"text": None}]
+    output = tmp_path / "said.jsonl"
+    words = ("--output", output, "--errors", "skip")
+    assert predict(classifier, write_rows("rows.jsonl", rows), write_rows("bad.jsonl", [{"text": ""}]), *words) == 0
+    first, *said, last, alone = output.read_text().splitlines()
+    assert check("\n".join(said), expected) == rows[1:-1]
+    assert json.loads(first) == {"error": "the text is empty", "input": rows[0]}
+    assert json.loads(last) == {"error": "the text is missing", "input": rows[-1]}
+    assert json.loads(alone) == {"error": "the text is empty", "input": {"text": ""}}
+    assert "8 predictions" in capsys.readouterr().err
+
+
+def test_answers_to_standard_input_do_not_wait_for_its_end(classifier):
+    command = [sys.executable, "-m", "mybert.cli", "predict", str(classifier), "-", "--device", "cpu"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        process.stdin.write(b"a good film\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["input"] == {"text": "a good film"}
+        process.stdin.close()
+        assert process.wait() == 0
 
 
 def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_path, capsys):

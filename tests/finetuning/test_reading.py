@@ -31,6 +31,7 @@ def read(path, kind=TextClassification) -> list[dict]:
         ("cut.json", b'[{"text": "a", "lab', ", row 1: not JSON"),
         ("ragged.csv", b"text,label\na,b\nc,d,e\n", ": .*line 3, saw 3"),
         ("rows.parquet", b"PAR1", ": .*[Pp]arquet"),
+        ("rows.parquet.gz", b"", ": expected .*all but .parquet also .gz .*found .parquet.gz"),
         ("rows.xlsx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet .*found .xlsx"),
         ("plain.jsonl.gz", LINES, " is damaged"),
         ("cut.jsonl.gz", gzip.compress(LINES)[:-30], " is damaged"),
