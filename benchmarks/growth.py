@@ -7,7 +7,9 @@ forward pass keeps for the backward pass, added up over the tensors that autogra
 """
 
 import argparse
+import multiprocessing
 import statistics
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from matplotlib.figure import Figure
@@ -38,15 +40,24 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
-    found = {
-        title: [measure(*point, arguments.repeats) for point in track(points, description=title)]
-        for title, points in CURVES.items()
-    }
+    # each point in a process of its own: the allocator keeps what it was given, and all points together are too much
+    with ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), prepare, (arguments.threads,), max_tasks_per_child=1
+    ) as pool:
+        found = {
+            title: [
+                pool.submit(measure, *point, arguments.repeats).result() for point in track(points, description=title)
+            ]
+            for title, points in CURVES.items()
+        }
     for title, rows in found.items():
         print_table(title, rows, ("", "transformers s", "MyBERT s", "transformers MB", "MyBERT MB"))
     draw(found, arguments.output)
+
+
+def prepare(threads: int) -> None:
+    torch.set_num_threads(threads)
+    keep_freed_memory()
 
 
 def measure(x: int, lengths: list[int], vocabulary: int, repeats: int) -> tuple:
