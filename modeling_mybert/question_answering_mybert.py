@@ -118,7 +118,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         question, context = _checked(example)
         length = self._window_length(max_seq_len)
         longest = max_answer_len or self._remembered("max_answer_length", 30)
-        stride = self._remembered("overlap", length // 3) if doc_stride is None else doc_stride
+        stride = self._remembered("overlap", length // 3, least=0) if doc_stride is None else doc_stride
         tokens = len(self.tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"])
         room = length - tokens - self.tokenizer.num_special_tokens_to_add(pair=True)
         if room < 1:
@@ -162,10 +162,10 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             raise ValueError(f"max_seq_len {max_seq_len} is more than the {most} positions of the model")
         return min(self._remembered("max_length", 384), most) if max_seq_len is None else max_seq_len
 
-    def _remembered(self, name: str, default: int) -> int:
+    def _remembered(self, name: str, default: int, least: int = 1) -> int:
         finetuned = getattr(self.model.config, "finetuned", None)
         value = finetuned.get(name) if isinstance(finetuned, dict) else None
-        return value if isinstance(value, int) and value > 0 else default
+        return value if isinstance(value, int) and value >= least else default
 
     def _forward(self, model_inputs):
         kept = {name: model_inputs.pop(name) for name in ("window", "is_last")}

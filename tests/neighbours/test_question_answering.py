@@ -252,3 +252,12 @@ def test_a_saved_folder_answers_in_a_process_without_this_project_and_so_does_wh
 def test_a_checkpoint_without_the_head_promises_no_answers(answer, tmp_path):
     MyBertForMaskedLM(answer.model.config).save_pretrained(tmp_path)
     assert "custom_pipelines" not in json.loads((tmp_path / "config.json").read_text())
+
+
+@pytest.mark.parametrize("overlap", [0, 16])
+def test_windows_are_those_that_the_checkpoint_remembers(answer, monkeypatch, overlap):
+    said = {"max_length": 48, "overlap": overlap, "max_answer_length": 4}
+    named = answer(question=QUESTION, context=CONTEXT, max_seq_len=48, doc_stride=overlap, max_answer_len=4)
+    assert answer(question=QUESTION, context=CONTEXT) != named
+    monkeypatch.setattr(answer.model.config, "finetuned", said, raising=False)
+    assert answer(question=QUESTION, context=CONTEXT) == named
