@@ -38,7 +38,9 @@ RUNS = "runs"
 _FREE = {"resume", "overwrite", "output", "bootstrap"}
 _FIXED_ARGUMENTS = (
     *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("warmup_steps", "weight_decay", "adam_epsilon", "lr_scheduler_type", "seed", "data_seed"),
+    *("warmup_steps", "weight_decay", "lr_scheduler_type", "lr_scheduler_kwargs", "seed", "data_seed"),
+    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
+    *("label_smoothing_factor", "neftune_noise_alpha", "bf16", "fp16", "train_sampling_strategy"),
 )
 
 
@@ -116,7 +118,8 @@ def _leave_to_sweep(arguments: TrainingArguments) -> None:
 def _choices(settings: FinetuneSettings, arguments: TrainingArguments) -> dict:
     """What may not change when a run is resumed: else its steps would not be those of one run."""
     fixed = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _FREE}
-    return {**fixed, **{name: getattr(arguments, name) for name in _FIXED_ARGUMENTS}}
+    given = arguments.to_dict()  # choices of transformers' by their plain names
+    return {**fixed, **{name: given[name] for name in _FIXED_ARGUMENTS}}
 
 
 def _inputs(settings: FinetuneSettings) -> dict[str, str]:

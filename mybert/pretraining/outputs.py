@@ -15,7 +15,7 @@ from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
 
 STAGE = "pretrain"
-_OF_THE_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+_OPTIMIZER = ("optim", "optim_args", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Identity:
         if settings.max_tokens_per_batch is not None:
             choices["train_sampling_strategy"] = arguments.train_sampling_strategy
         # a checkpoint's optimizer brings its own: another value would have no effect
-        choices |= {name: getattr(arguments, name) for name in _OF_THE_OPTIMIZER}
+        given = arguments.to_dict()  # choices of transformers' by their plain names
+        choices |= {name: given[name] for name in _OPTIMIZER}
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
         if settings.init_from is not None:
             inputs["init_from"] = identity(settings.init_from)

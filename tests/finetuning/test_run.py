@@ -77,8 +77,13 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, tmp_path, mo
         patch.setattr(FinetuningTrainer, "training_step", stop_at_8)
         assert finetune(*words) == 130
     assert not (tmp_path / "out/results.json").exists()
-    assert finetune(*words, "--resume", "--weight-decay", 0.5) == 2
-    assert "weight_decay is 0.5, the run was started with 0.01" in capsys.readouterr().err
+    for word, value, message in (
+        ("--weight-decay", 0.5, "weight_decay is 0.5, the run was started with 0.01"),
+        ("--label-smoothing-factor", 0.1, "label_smoothing_factor is 0.1, the run was started with 0.0"),
+        ("--optim", "adafactor", "optim is 'adafactor', the run was started with 'adamw_torch"),
+    ):
+        assert finetune(*words, "--resume", word, value) == 2
+        assert message in capsys.readouterr().err
     assert finetune(*words, "--resume") == 0
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert whole.keys() == resumed.keys()

@@ -175,6 +175,7 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
         ("size is 'mini'", {"size": "mini"}),
         ("seed is 7", {"seed": 7}),
         ("learning_rate is 0.5", {"learning_rate": 0.5}),
+        ("optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
         ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
         ("corpus is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
     ]:
