@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import refuse_existing
 from mybert.common.settings import parse_settings, setting
+from mybert.common.staging import refuse_existing
 from mybert.common.table import print_table
 
 # What a stranger runs: nothing of this project can be imported, all comes from the folder of the finished model.

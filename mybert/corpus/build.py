@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, refuse_existing, write_manifest
+from mybert.common.manifest import fingerprint, write_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import refuse_existing
 from mybert.corpus.disk_budget import expect_room, require_room
 from mybert.corpus.documents import StoredDocuments, held_out, open_stored, read_stored, store_documents
 from mybert.corpus.engines import run_tasks

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, refuse_existing, staged_folder, write_manifest
+from mybert.common.manifest import fingerprint, write_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import refuse_existing, staged_folder
 from mybert.common.table import print_table
 from mybert.corpus.sources import find_sources, read_documents
 from mybert.corpus.tokenizer_settings import TokenizerSettings

@@ -13,7 +13,8 @@ import filelock
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import parse_json
-from mybert.common.manifest import staged_folder, versions, write_json
+from mybert.common.manifest import versions, write_json
+from mybert.common.staging import staged_folder
 from mybert.corpus.documents import open_stored
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.sources import Source

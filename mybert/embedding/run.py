@@ -12,7 +12,8 @@ import pyarrow as pa
 from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import MANIFEST, explain_full_disk, fingerprint, write_manifest
+from mybert.common.full_disk import explain_full_disk
+from mybert.common.manifest import MANIFEST, fingerprint, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.table import print_table
 from mybert.embedding.outputs import VECTOR, WRITERS, vector_column

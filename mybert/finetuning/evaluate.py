@@ -10,8 +10,9 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.manifest import identity, staged_folder, versions, write_json, write_manifest
+from mybert.common.manifest import identity, versions, write_json, write_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.checks import Split, usable_rows

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import parse_json
-from mybert.common.manifest import explain_full_disk
+from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, find_problems

@@ -11,17 +11,10 @@ from transformers.trainer_utils import IntervalStrategy
 from modeling_mybert import MyBertConfig
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
-from mybert.common.manifest import (
-    empty_folder,
-    explain_full_disk,
-    identity,
-    read_manifest,
-    refuse_existing,
-    versions,
-    write_json,
-    write_manifest,
-)
+from mybert.common.full_disk import explain_full_disk
+from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import empty_folder, refuse_existing
 from mybert.finetuning.checkpoint import new_model, new_task
 from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data

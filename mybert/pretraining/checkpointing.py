@@ -8,7 +8,8 @@ from transformers import Trainer, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
-from mybert.common.manifest import explain_full_disk, replace_folder
+from mybert.common.full_disk import explain_full_disk
+from mybert.common.staging import replace_folder
 from mybert.pretraining.checkpoints import PARTIAL, seal
 from mybert.pretraining.costs import COPIES_IN_A_CHECKPOINT
 

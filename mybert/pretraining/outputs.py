@@ -9,7 +9,8 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import empty_folder, identity, read_manifest, refuse_existing, write_manifest
+from mybert.common.manifest import identity, read_manifest, write_manifest
+from mybert.common.staging import empty_folder, refuse_existing
 from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings

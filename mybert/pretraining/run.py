@@ -11,7 +11,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
-from mybert.common.manifest import explain_full_disk
+from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
 from mybert.pretraining.batching import PretrainingCollator
 from mybert.pretraining.guard import Preempted

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, staged_folder, write_manifest
+from mybert.common.manifest import identity, write_manifest
 from mybert.common.settings import parse_settings, setting
+from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
 from mybert.release.checkpoint import load_checkpoint, said_of, save_companions
 from mybert.release.comparison import refuse_above

@@ -18,8 +18,9 @@ from mutations import mutated_bytes, mutated_json
 from watch import Target
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest, refuse_existing
+from mybert.common.manifest import read_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import refuse_existing
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.shards import finished
 from mybert.corpus.sources import read_documents

@@ -1,0 +1,126 @@
+"""What a stage leaves on disk: made aside, and renamed when it is complete."""
+
+import contextlib
+import glob
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.common.foreign import is_there
+from mybert.common.full_disk import explain_full_disk
+from mybert.common.manifest import read_manifest
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def staged_folder(
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    stage: str | None = None,
+    inputs: Iterable[str | Path] = (),
+    left: Path | None = None,
+    keep: Callable[[Path], bool] = lambda folder: False,
+) -> Iterator[Path]:
+    """Yields a new folder beside `path` that takes its name when the block ends well, and vanishes when it does not.
+
+    Args:
+        overwrite, stage, inputs: see `refuse_existing`.
+        left: what an earlier run has left, used in place of a new folder.
+        keep: whether the folder stays when the block does not end well.
+
+    Raises:
+        UserError: `refuse_existing` refuses `path`, or the disk is full.
+    """
+    refuse_existing(path, overwrite=overwrite, stage=stage, inputs=inputs)
+    path = Path(path).resolve()  # a link stays, and what it leads to is replaced
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = left
+    if folder is None:
+        _name_leftovers(path)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+        folder.chmod(0o755)
+    try:
+        with explain_full_disk(path):
+            yield folder
+        replace_folder(folder, path)
+    finally:
+        if not keep(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _name_leftovers(path: Path) -> None:
+    """Warns of folders that a killed run has left beside `path`; they stay, since that run may not have ended yet."""
+    for kind in ("partial", "old"):
+        for folder in sorted(path.parent.glob(f".{glob.escape(path.name)}.{kind}-*")):
+            logger.warning(
+                "%s was left by a run that was killed; remove it, unless that run is still going on", folder
+            )
+
+
+def refuse_existing(
+    path: str | Path, *, overwrite: bool, stage: str | None = None, inputs: Iterable[str | Path] = ()
+) -> None:
+    """Says whether a stage may write to `path`: a slip of the keyboard must not cost anybody's files.
+
+    Args:
+        overwrite: whether a folder that the stage itself has made before may be replaced.
+        stage: which that is; None: any of ours.
+        inputs: what the stage reads; names that are no paths are passed over.
+
+    Raises:
+        UserError: `path` cannot be made; it is a file, or a folder with something in it that may not be replaced; or
+            replacing it would remove an input.
+    """
+    path = Path(path)
+    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
+    if not above.is_dir():
+        raise UserError(f"output {path} cannot be made: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"output {path} cannot be made: no permission to write in {above}; name another folder")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"output {path} is a file; name a folder")
+    if os.path.ismount(path):
+        raise UserError(f"output {path} is where a disk is mounted; name a folder in it")
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    inside = [name for name in map(Path, inputs) if is_there(name) and name.resolve().is_relative_to(path.resolve())]
+    if inside:
+        raise UserError(f"output {path} holds the input {inside[0]}; name another folder")
+    manifest = read_manifest(path)
+    if not overwrite and manifest.get("complete") is False:
+        raise UserError(
+            f"output {path} holds an unfinished run: add --resume to go on with it, --overwrite to replace it"
+        )
+    if not overwrite:
+        raise UserError(f"output {path} exists; add --overwrite to replace it or name another folder")
+    if "stage" not in manifest or stage not in (None, manifest["stage"]):
+        maker = f"`mybert {stage}`" if stage else "mybert"
+        raise UserError(f"--overwrite: {path} was not made by {maker}; remove it yourself or name another folder")
+
+
+def empty_folder(path: str | Path) -> None:
+    """Makes the folder `path`, or removes what is in it; a link to a folder stays."""
+    path = Path(path).resolve()
+    path.mkdir(parents=True, exist_ok=True)
+    for item in path.iterdir():
+        if item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item)
+        else:
+            item.unlink()
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Gives the folder `new` the name `path`; an old folder of that name is gone only after the new one stands."""
+    if path.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+        path.rename(old / path.name)
+        new.rename(path)
+        shutil.rmtree(old)
+    else:
+        new.rename(path)

@@ -1,0 +1,150 @@
+"""What a stage leaves is complete or absent."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import write_manifest
+from mybert.common.staging import empty_folder, refuse_existing, staged_folder
+
+
+def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
+    with pytest.raises(RuntimeError), staged_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("half")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+    with staged_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("whole")
+        assert not (tmp_path / "out").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_existing_folder_is_replaced_only_on_request_and_only_by_a_complete_one(tmp_path):
+    out = tmp_path / "out"
+    with staged_folder(out) as folder:
+        (folder / "a").write_text("old")
+        write_manifest(folder, "corpus", settings={}, inputs={}, counts={})
+    with pytest.raises(UserError, match="--overwrite"), staged_folder(out):
+        pass
+    with pytest.raises(RuntimeError), staged_folder(out, overwrite=True):
+        raise RuntimeError
+    assert (out / "a").read_text() == "old"
+    with staged_folder(out, overwrite=True) as folder:
+        (folder / "b").write_text("new")
+    assert [p.name for p in out.iterdir()] == ["b"]
+
+
+def test_a_folder_that_no_stage_made_is_never_replaced(tmp_path):
+    mine = tmp_path / "holidays"
+    mine.mkdir()
+    (mine / "photo").write_text("irreplaceable")
+    with pytest.raises(UserError, match="was not made by mybert"), staged_folder(mine, overwrite=True):
+        pass
+    assert (mine / "photo").read_text() == "irreplaceable"
+
+
+def test_a_folder_of_another_stage_or_with_an_input_in_it_is_never_replaced(tmp_path):
+    out = tmp_path / "classifier"
+    with staged_folder(out) as folder:
+        (folder / "train.jsonl").write_text("{}")
+        write_manifest(folder, "finetune", settings={}, inputs={}, counts={})
+    (tmp_path / "link").symlink_to(out)
+    for path in (out, tmp_path / "link"):
+        with pytest.raises(UserError, match="was not made by `mybert evaluate`"):
+            refuse_existing(path, overwrite=True, stage="evaluate")
+        for name in (out, out / "train.jsonl", tmp_path / "link" / "train.jsonl"):
+            with pytest.raises(UserError, match="holds the input"):
+                refuse_existing(path, overwrite=True, stage="finetune", inputs=["ann/bert", "x" * 5000, name])
+        refuse_existing(path, overwrite=True, stage="finetune", inputs=["ann/bert", tmp_path / "elsewhere.jsonl"])
+
+
+def test_an_unfinished_run_is_not_thrown_away_for_want_of_a_hint(tmp_path):
+    with staged_folder(tmp_path / "out") as folder:
+        write_manifest(folder, "finetune", settings={}, inputs={}, counts={}, complete=False)
+    with pytest.raises(UserError, match="unfinished run: add --resume"):
+        refuse_existing(tmp_path / "out", overwrite=False, stage="finetune")
+
+
+def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path):
+    disk = tmp_path / "disk" / "out"
+    with staged_folder(disk) as folder:
+        write_manifest(folder, "corpus", settings={}, inputs={}, counts={})
+    (tmp_path / "link").symlink_to(disk)
+    with staged_folder(tmp_path / "link", overwrite=True, stage="corpus") as folder:
+        (folder / "new").write_text("")
+    assert (tmp_path / "link").is_symlink() and [p.name for p in disk.iterdir()] == ["new"]
+    (disk / "deep").mkdir()
+    (disk / "deep" / "out").symlink_to(tmp_path)
+    empty_folder(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and not any(disk.iterdir()) and tmp_path.exists()
+
+
+def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file is a file"):
+        refuse_existing(tmp_path / "file" / "deep" / "out", overwrite=False)
+    with pytest.raises(UserError, match="a disk is mounted"):
+        refuse_existing("/proc", overwrite=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(UserError, match="no permission to write"):
+        refuse_existing(tmp_path / "new" / "out", overwrite=False)
+
+
+def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_next_run_names(tmp_path, caplog):
+    script = (
+        "import sys, time\nfrom mybert.common.staging import staged_folder\n"
+        "with staged_folder(sys.argv[1]) as folder:\n"
+        "    (folder / 'a').write_text('half')\n    print('ready', flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "out"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "out").exists()
+    (left,) = tmp_path.iterdir()
+    with staged_folder(tmp_path / "out"):
+        assert str(left) in caplog.text
+    with staged_folder(tmp_path / "other"):
+        assert len(caplog.records) == 1
+
+
+WRITERS = {
+    "Python": "(folder / 'a').write_bytes(bytes(100_000))",
+    "tokenizers": "from tokenizers import Tokenizer, models\n"
+    "        Tokenizer(models.WordPiece({str(i): i for i in range(9999)})).save(str(folder / 'a'))",
+    "safetensors": "import torch; from safetensors.torch import save_file\n"
+    "        save_file({'a': torch.zeros(99_999)}, folder / 'a')",
+    "torch": "import torch\n        torch.save(torch.zeros(99_999), folder / 'a')",
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_full_disk_is_one_clear_message_whoever_writes(writer, tmp_path):
+    """The limit on file size stands for the disk: the operating system refuses to write on."""
+    script = (
+        "import sys\nfrom mybert.common.errors import UserError\nfrom mybert.common.staging import staged_folder\n"
+        f"try:\n    with staged_folder(sys.argv[1]) as folder:\n        {WRITERS[writer]}\n"
+        "except UserError as error:\n    print(error)\n"
+    )
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    run = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "out"], preexec_fn=limit, capture_output=True, text=True
+    )
+    assert "no room to write" in run.stdout, run.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_failures_are_not_taken_for_a_full_disk(tmp_path):
+    for error in (OSError(5, "Input/output error"), ValueError("os error 2"), RuntimeError("shapes differ")):
+        with pytest.raises(type(error)) as caught, staged_folder(tmp_path / "out"):
+            raise error
+        assert caught.value is error
