@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from mybert.common.errors import UserError
+from mybert.common.windows import cut_windows
 from mybert.embedding.checkpoint import load_checkpoint
 from mybert.embedding.settings import EncodingSettings
-from mybert.embedding.windows import cut_windows
 
 _NOWHERE = -1
 

@@ -1,5 +1,6 @@
 """token-classification: a tag for each word: parts of speech, or entities."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +13,11 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from modeling_mybert import MyBertForTokenClassification
 from mybert.common.errors import UserError
+from mybert.common.windows import cut_windows
+from mybert.corpus.files import file_format
 from mybert.finetuning import class_scores, entities
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import check_label, label_name, name_labels, sort_labels
-from mybert.finetuning.reading import file_format
 from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
 
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
@@ -41,7 +43,7 @@ class TokenClassification(Task):
 
     def read(self, path: Path) -> Dataset | None:
         """A file in columns; JSON and Parquet are left to `datasets`."""
-        return None if file_format(path) in _NOT_COLUMNS else read_columns(path)
+        return None if file_format(path).kind in _NOT_COLUMNS else read_columns(path)
 
     def plain_row(self, line: str, source: str) -> dict:
         """Words are what stands between spaces."""
@@ -184,31 +186,18 @@ def window_words(
 
     Args:
         owners: the word of each piece, not decreasing.
-        size: pieces of a window at most.
-        overlap: pieces that a window shares with the next, less than `size`; the last is moved back so that it is
-            full too.
+        size, overlap: see `cut_windows`; a word is read in the window that keeps its first piece.
         every_piece: whether a word is read from all of its pieces that the window shows, or from the first.
 
     Yields:
         First piece, the piece after the last, and for each piece between them the word that it is read for, or -1.
     """
-    length = len(owners)
-    last = max(length - size, 0)
-    bounds = [(start, min(start + size, length)) for start in [*range(0, last, size - overlap), last]]
-
-    def context(piece: int, window: int) -> float:
-        """Pieces beside one on its poorer side; an end of the sentence lacks none. -1: the window does not show it."""
-        start, end = bounds[window]
-        if not start <= piece < end:
-            return -1
-        return min(piece - start if start else length, end - 1 - piece if end < length else length)
-
-    firsts = [piece for piece in range(length) if not piece or owners[piece] != owners[piece - 1]]
-    best = {owners[piece]: max(range(len(bounds)), key=lambda w, p=piece: context(p, w)) for piece in firsts}
-    readable = set(range(length) if every_piece else firsts)
-    for window, (start, end) in enumerate(bounds):
-        pieces = range(start, end)
-        yield start, end, [owners[p] if p in readable and best[owners[p]] == window else -1 for p in pieces]
+    is_first = [owner != before for owner, before in zip(owners, [None, *owners], strict=False)]
+    for start, end, kept_start, kept_end in cut_windows(len(owners), size, overlap):
+        kept = slice(kept_start, kept_end)
+        read = set(itertools.compress(owners[kept], is_first[kept]))
+        pieces = zip(owners[start:end], is_first[start:end], strict=True)
+        yield start, end, [owner if owner in read and (first or every_piece) else -1 for owner, first in pieces]
 
 
 def _pieces(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import seqeval.metrics
 from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
 from seqeval import scheme as schemes
 
 from modeling_mybert import MyBertConfig
@@ -139,12 +141,10 @@ def test_scores_are_those_of_seqeval(scheme):
     assert 0 < found["f1"][0] < 1
 
 
-@pytest.mark.parametrize("every_piece", [False, True])
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 30])
-def test_each_word_is_read_where_its_first_piece_has_most_context(length, every_piece):
-    draw = random.Random(length)
-    owners = np.cumsum([0, *(draw.random() < 0.6 for _ in range(length - 1))])[:length].tolist()
-    size, overlap = 8, 5
+@given(st.lists(st.integers(0, 1), max_size=80), st.integers(1, 20), st.booleans(), st.data())
+def test_each_word_is_read_where_its_first_piece_has_most_context(steps, size, every_piece, data):
+    owners, length = np.cumsum(steps, dtype=int).tolist(), len(steps)
+    overlap = data.draw(st.integers(0, size - 1))
     windows = list(window_words(owners, size, overlap, every_piece))
     assert all(end - start == min(size, length) == len(words) for start, end, words in windows)
     for word in set(owners):
