@@ -13,7 +13,7 @@ import zstandard
 
 from mybert.common.errors import UserError
 from mybert.corpus.documents import StoredDocuments, read_stored
-from mybert.corpus.files import COMPRESSIONS, decompressed, open_text
+from mybert.corpus.files import decompressed, file_format, open_text
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.sources import Document, Source, read_documents
 from mybert.corpus.wordpiece import PlainTokenizer
@@ -40,7 +40,7 @@ def expect_room(sources: Sequence[Source], tokenizer: PlainTokenizer, settings: 
     of_kind: dict[tuple, list[Source]] = {}
     for source in sources:
         if Path(source.name).exists() and source.kind not in _SPECIAL:
-            of_kind.setdefault((source.kind, Path(source.name).suffix), []).append(source)
+            of_kind.setdefault((source.kind, file_format(source.name).compression), []).append(source)
     size, texts = 0, []
     for first, *others in of_kind.values():
         sample = _sample(first, settings)
@@ -100,11 +100,11 @@ def _column_bytes(path: Path, column: str) -> int:
 
 def _expansion(path: Path) -> float:
     """How many bytes a byte of a compressed file becomes, from its beginning; 1 for others."""
-    if path.suffix.lower() not in COMPRESSIONS:
+    if not file_format(path).compression:
         return 1.0
     with path.open("rb") as file:
         try:
-            return len(decompressed(file, path.name).read(_SAMPLE_BYTES)) / max(1, file.tell())
+            return len(decompressed(file, path).read(_SAMPLE_BYTES)) / max(1, file.tell())
         except (EOFError, OSError, zlib.error, zstandard.ZstdError):
             return 1.0  # reading will say what is wrong
 

@@ -1,4 +1,4 @@
-"""Bytes of a file, compressed or not, as lines of text with their numbers."""
+"""Files as their names say: the format, how they are compressed, and the bytes or text in them."""
 
 import contextlib
 import gzip
@@ -7,7 +7,8 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import zstandard
 
@@ -17,6 +18,20 @@ COMPRESSIONS = (".gz", ".zst")
 STDIN = "-"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CHUNK = 1 << 20
+
+
+class FileFormat(NamedTuple):
+    """The suffixes of a file's name that say how to read it, in lower case, each "" where there is none."""
+
+    kind: str
+    compression: str
+
+
+def file_format(name: str | Path) -> FileFormat:
+    """`.csv` and `.gz` of `Train.CSV.gz`."""
+    path = Path(name)
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    return FileFormat((path.with_suffix("") if compression else path).suffix.lower(), compression)
 
 
 def is_unicode(text: str) -> bool:
@@ -58,16 +73,33 @@ class _ZstdStream(io.RawIOBase):
         return count
 
 
-def decompressed(file: BinaryIO, name: str) -> BinaryIO:
+def decompressed(file: BinaryIO, name: str | Path) -> BinaryIO:
     """The bytes that `file`, whose name says how it is compressed, stands for."""
-    if name.endswith(".gz"):
+    compression = file_format(name).compression
+    if compression == ".gz":
         return gzip.GzipFile(fileobj=file)
-    return io.BufferedReader(_ZstdStream(file), _CHUNK) if name.endswith(".zst") else file
+    return io.BufferedReader(_ZstdStream(file), _CHUNK) if compression == ".zst" else file
+
+
+@contextlib.contextmanager
+def open_file(name: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file, or standard input for `-`, as the bytes that were compressed, if they were.
+
+    Raises:
+        UserError: the file cannot be opened, or its compressed bytes are damaged.
+    """
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
+            yield decompressed(file, name)
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise UserError(f"{name} is damaged ({error}); compress it again or leave it out") from error
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise UserError(f"{name}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
-    """Opens a file, or standard input for `-`, as UTF-8 text.
+    """`open_file` as UTF-8 text.
 
     A byte order mark is left out; LF, CRLF and CR end a line. A byte that is not UTF-8 becomes a lone surrogate, for
     the reader to find with `is_unicode` and to report with its line.
@@ -76,18 +108,11 @@ def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
         newline: as for `open`; None turns every line end into LF.
 
     Raises:
-        UserError: the file cannot be opened, or its compressed bytes are damaged.
+        UserError: see `open_file`.
     """
-    try:
-        with contextlib.ExitStack() as stack:
-            file = sys.stdin.buffer if name == STDIN else stack.enter_context(open(name, "rb"))
-            file = decompressed(file, name)
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
-            try:
-                yield text
-            finally:
-                text.detach()
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise UserError(f"{name} is damaged ({error}); compress it again or leave it out") from error
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise UserError(f"{name}: {error.strerror}") from error
+    with open_file(name) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+        try:
+            yield text
+        finally:
+            text.detach()

@@ -3,17 +3,21 @@
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
-import datasets
 import pyarrow.parquet
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, load_saved_dataset, parse_json, short
+from mybert.common.foreign import cause, parse_json, short
+from mybert.corpus.data_sets import open_hub, open_saved
 from mybert.corpus.files import is_unicode, open_text
 
 TextAndLine = tuple[str, int]
+TABLES = {  # what the suffix of a table means, in words that csv and pandas share
+    ".csv": {"delimiter": ","},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
 _NOT_UTF8 = "not UTF-8"
 
 
@@ -84,12 +88,18 @@ def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextA
         yield from _text_of_record(record, text_column, name, number, "item", problems)
 
 
-def read_csv(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
-    """Comma- or tab-separated values under a row of names."""
+def read_csv(name: str, text_column: str, problems: Problems, table: dict) -> Iterator[TextAndLine]:
+    """Values separated by commas or tabs, under a row of names.
+
+    A field of .csv may be in quotes. In .tsv, as GLUE and other data sets have it, quotes are characters like others,
+    and no field holds a tab or a line break: a text that begins with a quote would swallow all up to the next one.
+
+    Args:
+        table: of TABLES.
+    """
     csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
-    delimiter = "\t" if ".tsv" in Path(name).suffixes else ","
     with open_text(name, newline="") as file:
-        rows = csv.reader(file, delimiter=delimiter)
+        rows = csv.reader(file, **table)
         try:
             header = next(rows, None)
             if header is None:
@@ -135,33 +145,13 @@ def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[Te
 
 def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
     """A data set of the Hub, streamed, or a folder written by `save_to_disk`."""
-    data = _open_hub_dataset(name) if from_hub else _open_saved_dataset(name)
+    data = open_hub(name, streaming=True) if from_hub else open_saved(name)
     if data.column_names is not None:
         if text_column not in data.column_names:
             raise _missing_column(name, text_column, data.column_names)
         data = data.select_columns([text_column])
     for number, record in enumerate(data, 1):
         yield from _text_of_record(record, text_column, name, number, "row", problems)
-
-
-def _open_saved_dataset(name: str) -> datasets.Dataset:
-    try:
-        data = load_saved_dataset(name)
-    except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
-        raise UserError(f"{name} cannot be read as a saved data set ({cause(error)})") from error
-    if isinstance(data, datasets.DatasetDict):
-        if len(data) != 1:
-            raise UserError(f"{name} holds the splits {', '.join(data)}; name the folder of one, such as {name}/train")
-        data = next(iter(data.values()))
-    return data
-
-
-def _open_hub_dataset(name: str) -> datasets.IterableDataset:
-    path, config, split, *_ = [*name.split(":"), None, None]
-    try:
-        return datasets.load_dataset(path, config, split=split or "train", streaming=True)
-    except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart
-        raise UserError(f"{name} is neither here nor a data set that the Hub gives ({error})") from error
 
 
 def _text_of_record(record: Any, text_column: str, name: str, number: int, unit: str, problems: Problems):
@@ -208,7 +198,6 @@ FORMATS = {
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".json": read_json,
-    ".csv": read_csv,
-    ".tsv": read_csv,
+    **{kind: partial(read_csv, table=table) for kind, table in TABLES.items()},
     ".parquet": read_parquet,
 }

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.corpus.embedded import PYTHON_DOCS, python_documents
-from mybert.corpus.files import COMPRESSIONS, STDIN
+from mybert.corpus.files import COMPRESSIONS, STDIN, file_format
 from mybert.corpus.formats import FORMATS, Problems, read_dataset
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _find(name: str) -> list[Source]:
     if path.is_dir():
         return _find_in_folder(path)
     if path.exists():
-        kind = file_format(path)
+        kind = _known_kind(path)
         if kind is None:
             raise UserError(f"{name}: unknown kind of file; expected one of {_known()}")
         return [Source(name, kind)]
@@ -111,7 +111,7 @@ def _find(name: str) -> list[Source]:
         if not matches:
             raise UserError(f"no file matches {name!r}")
         return _keep_readable([Path(match) for match in matches if Path(match).is_file()], name)
-    if file_format(path) is None and _HUB_NAME.fullmatch(name):
+    if _known_kind(path) is None and _HUB_NAME.fullmatch(name):
         return [Source(name, "hub")]
     raise UserError(f"input {name} does not exist (expected a file, a folder, a pattern, or a data set of the Hub)")
 
@@ -129,11 +129,11 @@ def _keep_readable(paths: Sequence[Path], name: str) -> list[Source]:
     if ours:
         logger.warning("%s: made by mybert and left out: %s", name, ", ".join(map(str, ours)))
         paths = [path for path in paths if not set(ours) & set(path.parents)]
-    readable = [Source(str(path), kind) for path in paths if (kind := file_format(path))]
+    readable = [Source(str(path), kind) for path in paths if (kind := _known_kind(path))]
     if not readable:
         raise UserError(f"{name} holds no file of a known kind ({_known()})")
     if len(readable) < len(paths):
-        others = sorted({path.suffix or path.name for path in paths if not file_format(path)})
+        others = sorted({path.suffix or path.name for path in paths if not _known_kind(path)})
         logger.warning(
             "%s: %d files of other kinds left out (%s)", name, len(paths) - len(readable), ", ".join(others)
         )
@@ -147,12 +147,10 @@ def _is_made_by_a_stage(folder: Path) -> bool:
     return False
 
 
-def file_format(path: Path) -> str | None:
+def _known_kind(path: Path) -> str | None:
     """The key of FORMATS for a file name, with or without `.gz` or `.zst`; None if there is none."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compressed = bool(suffixes) and suffixes[-1] in COMPRESSIONS
-    kind = suffixes[-1 - compressed] if len(suffixes) > compressed else None
-    return kind if kind in FORMATS and not (compressed and kind == ".parquet") else None
+    kind, compression = file_format(path)
+    return kind if kind in FORMATS and not (compression and kind == ".parquet") else None
 
 
 def _known() -> str:

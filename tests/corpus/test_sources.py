@@ -1,5 +1,6 @@
 """Inputs of every kind, good and bad."""
 
+import csv
 import gzip
 import io
 import json
@@ -8,6 +9,7 @@ import types
 from collections import Counter
 
 import datasets
+import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -36,7 +38,6 @@ def write_all_formats(folder):
     (folder / "b.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
     (folder / "c.json").write_text(jsonl(records), encoding="utf-8")
     (folder / "d.csv").write_text("id,text\n" + "".join(f'0,"{t}"\n' for t in quoted), encoding="utf-8")
-    (folder / "e.tsv").write_text("id\ttext\n" + "".join(f'0\t"{t}"\n' for t in quoted), encoding="utf-8")
     (folder / "g.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
     for name in ("a.jsonl", "b.json", "d.csv", "g.txt"):
         content = (folder / name).read_bytes()
@@ -50,9 +51,28 @@ def write_all_formats(folder):
 def test_every_format_gives_the_same_documents(tmp_path):
     write_all_formats(tmp_path)
     paths = sorted(tmp_path.iterdir())
-    assert len(paths) == 15
+    assert len(paths) == 14
     for path in paths:
         assert [text.strip() for text in texts(path)] == TEXTS, path.name
+
+
+def test_quotes_in_tsv_are_characters_and_swallow_no_row(tmp_path):
+    rows = ['"bad start', "fine", 'end" here', '"all of it"', 'a ""b"" c']
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{row}\t1\n" for row in rows))
+    assert texts(path) == rows
+    assert rows == list(pandas.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)["text"])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
+def test_the_last_suffix_says_the_format_in_capitals_or_not(tmp_path, kind, pack):
+    text = 'a, b "c"'
+    content = {"csv": 'text,id\n"a, b ""c""",1\n', "tsv": f"text\tid\n{text}\t1\n", "jsonl": jsonl([{"text": text}])}
+    packed = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[pack]
+    for name in (f"A.{kind.upper()}{packed.upper()}", f"b.tsv.csv.gz.{kind}{packed}"):
+        (tmp_path / name).write_bytes(pack(content.get(kind, text).encode()))
+        assert texts(tmp_path / name) == [text], name
 
 
 def test_a_folder_and_a_pattern_are_read_in_sorted_order_and_a_file_named_twice_once(tmp_path):
