@@ -6,7 +6,7 @@ from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import short
-from mybert.finetuning.reading import open_file
+from mybert.corpus.files import open_file
 
 _DOCUMENT = "-DOCSTART-"
 

@@ -17,10 +17,11 @@ from mybert.common.errors import UserError
 from mybert.common.foreign import parse_json
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
+from mybert.corpus.files import file_format, open_file
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, find_problems
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import file_format, open_file, read_table, unwritable
+from mybert.finetuning.reading import read_table, unwritable
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Task
 
@@ -83,7 +84,7 @@ def _parts(
     _, tokenizer, task = finetuned
     for name in settings.inputs:
         first, names = 0, {}
-        for table in _lines(name, task) if name == "-" or file_format(Path(name)) == ".txt" else _slices(name, task):
+        for table in _lines(name, task) if name == "-" or file_format(name).kind == ".txt" else _slices(name, task):
             rows = table if isinstance(table, Dataset) else _dataset(table, names)
             split = Split(name, task.canonical(rows, name, labelled=False), first)
             problems = find_problems(split, task, tokenizer, training=False, errors=settings.errors)

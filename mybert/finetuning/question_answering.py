@@ -12,8 +12,8 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
 from modeling_mybert.question_answering_mybert import score_spans
+from mybert.corpus.files import file_format
 from mybert.finetuning import squad
-from mybert.finetuning.reading import file_format
 from mybert.finetuning.squad_file import read_nested
 from mybert.finetuning.task import ROW, Problem, Task, map_rows
 
@@ -39,7 +39,7 @@ class QuestionAnswering(Task):
     # Rows
 
     def read(self, path: Path) -> Dataset | None:
-        return read_nested(path) if file_format(path) == ".json" else None
+        return read_nested(path) if file_format(path).kind == ".json" else None
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []

@@ -1,31 +1,26 @@
 """Rows of a file, folder or Hub data set, under the names that a task knows."""
 
-import contextlib
-import csv
-import gzip
 import json
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import datasets
 import pandas as pd
-import zstandard
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import ClassLabel, Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, load_saved_dataset, parse_json
-from mybert.corpus.files import COMPRESSIONS, decompressed
+from mybert.common.foreign import parse_json
+from mybert.corpus.data_sets import open_hub, open_saved, root_cause
+from mybert.corpus.files import file_format, open_file
+from mybert.corpus.formats import TABLES
 from mybert.finetuning.task import Task
 
-_CSV = {"keep_default_na": False}  # a text may be "None", "NA" or "null"
 _READERS = {
     ".jsonl": ("json", {}),
     ".json": ("json", {}),
-    ".csv": ("csv", _CSV),
-    ".tsv": ("csv", {"sep": "\t", "quoting": csv.QUOTE_NONE, **_CSV}),
+    # a text may be "None", "NA" or "null"
+    **{kind: ("csv", {**table, "keep_default_na": False}) for kind, table in TABLES.items()},
     ".parquet": ("parquet", {}),
 }
 
@@ -48,8 +43,8 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
 def read_table(name: str, task: Task, split: str) -> Dataset:
     """Rows with all their columns, as they are called there; classes by name.
 
-    Whatever stands in .csv and .tsv is text, as it is spelt: 007, True and 3.50 stay so. A field of .csv may be in
-    quotes; in .tsv, as GLUE has it, quotes are characters like others, and no field holds a tab or a line break.
+    Whatever stands in .csv and .tsv is text, as it is spelt: 007, True and 3.50 stay so. Quotes mean what they do to
+    `mybert.corpus.formats.read_csv`.
 
     Args:
         name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
@@ -63,49 +58,27 @@ def read_table(name: str, task: Task, split: str) -> Dataset:
         rows = task.read(path)
         rows = _read_file(path) if rows is None else rows
     elif path.is_dir():
-        rows = _read_folder(path, split)
+        rows = open_saved(name, split)
     else:
-        rows = _read_hub(name, split)
+        rows = open_hub(name, split)
     if not len(rows):
         raise UserError(f"{name} holds no rows")
     return _named_labels(rows)
 
 
-@contextlib.contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file, plain or compressed.
-
-    Raises:
-        UserError: the file cannot be opened, or its compressed bytes are damaged.
-    """
-    try:
-        with path.open("rb") as file:
-            yield decompressed(file, path.name)
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise UserError(f"{path} is damaged ({error}); compress it again") from error
-    except PermissionError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-
-
-def file_format(path: Path) -> str:
-    """The suffix that says the format: `.jsonl` of `rows.jsonl.gz`."""
-    return next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
-
-
 def _read_file(path: Path) -> Dataset:
-    suffix = file_format(path)
-    packed = path.suffix in COMPRESSIONS
-    if suffix not in _READERS or (packed and suffix == ".parquet"):
-        found = suffix + path.suffix * packed or "no suffix"
+    kind, compression = file_format(path)
+    if kind not in _READERS or (compression and kind == ".parquet"):
+        found = f"{kind}{compression}" or "no suffix"
         raise UserError(f"{path}: expected {', '.join(_READERS)} (all but .parquet also .gz and .zst), found {found}")
     if not path.stat().st_size:
         raise UserError(f"{path} is empty")
-    if packed:
+    if compression:
         with open_file(path) as file:
             while file.read(1 << 20):  # `datasets` does not notice that the end is missing
                 pass
-    builder, options = _READERS[suffix]
-    if builder == "json" and (reason := _undecodable_line(path) or _broken_line(path)):
+    builder, options = _READERS[kind]
+    if builder == "json" and (reason := _undecodable_line(path) or _broken_line(path, kind)):
         raise UserError(f"{path}{reason}")  # Arrow's reader ends the process on a row that is `null`, or nested deeply
     try:
         if builder == "csv":
@@ -115,7 +88,7 @@ def _read_file(path: Path) -> Dataset:
         return rows
     except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
-        raise UserError(f"{path}{reason or f': {_cause(error)}'}") from error
+        raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
 
 
 def _texts(path: Path, options: dict) -> Features:
@@ -131,13 +104,6 @@ def _texts(path: Path, options: dict) -> Features:
     return Features({name: Value("string") for name in head.columns})
 
 
-def _cause(error: BaseException) -> str:
-    """What lies at the bottom of `datasets`' exceptions, as one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return cause(error)
-
-
 def _undecodable_line(path: Path) -> str | None:
     with open_file(path) as file:
         for number, line in enumerate(file, 1):
@@ -148,12 +114,12 @@ def _undecodable_line(path: Path) -> str | None:
     return None
 
 
-def _broken_line(path: Path) -> str | None:
+def _broken_line(path: Path, kind: str) -> str | None:
     """Where a file of JSON goes wrong, which `datasets` does not say."""
     number, records = 0, 0
     try:
         with open_file(path) as file:
-            for number, record in enumerate(file if file_format(path) == ".jsonl" else _items(file.read()), 1):
+            for number, record in enumerate(file if kind == ".jsonl" else _items(file.read()), 1):
                 if isinstance(record, bytes) and not record.strip():
                     continue
                 record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
@@ -184,30 +150,6 @@ def _items(content: bytes) -> list:
     except ValueError:
         return content.splitlines()  # JSON lines under another suffix
     return parsed if isinstance(parsed, list) else [parsed]
-
-
-def _read_folder(path: Path, split: str) -> Dataset:
-    try:
-        found = load_saved_dataset(str(path))
-    except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
-        raise UserError(f"{path} is not a saved data set ({_cause(error)}); name a file in it") from error
-    if isinstance(found, DatasetDict):
-        if split not in found:
-            raise UserError(
-                f"{path} holds the splits {', '.join(found)}; name the folder of one, such as {path}/train"
-            )
-        found = found[split]
-    return found
-
-
-def _read_hub(name: str, split: str) -> Dataset:
-    path, config, named, *_ = [*name.split(":"), None, None]
-    try:
-        return datasets.load_dataset(path, config or None, split=named or split)
-    except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart
-        raise UserError(
-            f"{name} is neither a file here nor a data set that the Hub gives ({_cause(error)})"
-        ) from error
 
 
 def _named_labels(rows: Dataset) -> Dataset:

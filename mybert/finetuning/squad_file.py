@@ -7,7 +7,8 @@ from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import parse_json
-from mybert.finetuning.reading import open_file, unwritable
+from mybert.corpus.files import open_file
+from mybert.finetuning.reading import unwritable
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 _ROWS = Features(

@@ -3,8 +3,10 @@
 import gzip
 import json
 
+import datasets
 import pytest
 import zstandard
+from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
@@ -58,3 +60,49 @@ def test_a_whole_file_is_read_however_it_is_compressed(tmp_path, compress):
     path = tmp_path / f"rows.jsonl{suffix}"
     path.write_bytes(compress(LINES))
     assert read(path) == [json.loads(line) for line in LINES.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("Train.CSV", b'text,label\n"a, ""b""",x\n'),
+        ("train.jsonl.CSV.GZ", gzip.compress(b'text,label\n"a, ""b""",x\n')),
+        ("train.csv.Tsv", b'text\tlabel\na, "b"\tx\n'),
+        ("TRAIN.JSONL.ZST", zstandard.compress(b'{"text": "a, \\"b\\"", "label": "x"}')),
+    ],
+)
+def test_the_last_suffix_says_the_format_in_capitals_or_not(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert read(tmp_path / name) == [{"text": 'a, "b"', "label": "x"}]
+
+
+def test_a_saved_data_set_of_several_splits_gives_the_one_asked_for(tmp_path):
+    train, test = ([{"text": text, "label": "x"}] for text in ("one", "two"))
+    splits = {"train": Dataset.from_list(train), "test": Dataset.from_list(test)}
+    DatasetDict(splits).save_to_disk(tmp_path / "both")
+    task = TextClassification(TaskSettings(), MyBertConfig())
+    assert read_rows(str(tmp_path / "both"), task, split="test").to_list() == test
+    with pytest.raises(
+        UserError, match=r"both holds the splits train, test; name the folder of one, such as .*/train"
+    ):
+        read_rows(str(tmp_path / "both"), task, split="validation")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("owner/name", ("owner/name", None, "test")),
+        ("owner/name:config", ("owner/name", "config", "test")),
+        ("owner/name:config:dev", ("owner/name", "config", "dev")),
+        ("owner/name::dev", ("owner/name", None, "dev")),
+    ],
+)
+def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, asked):
+    rows = [{"text": "one", "label": "x"}]
+
+    def load_dataset(path, config, split):
+        assert (path, config, split) == asked
+        return Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert read_rows(name, TextClassification(TaskSettings(), MyBertConfig()), split="test").to_list() == rows
