@@ -18,7 +18,7 @@ class EncodingSettings:
     """Settings of `Embedder`: which hidden states become vectors, and how texts go through the model.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: a value is out of its range, or has no effect with the others.
     """
 
     checkpoint: str = setting("", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True)
@@ -53,6 +53,8 @@ class EncodingSettings:
         self._check(self.overlap is None or self.overlap >= 0, "overlap", "0 or more")
         self._check(self.batch_tokens is None or self.batch_tokens >= 1, "batch_tokens", "1 or more")
         self._check(self.dtype in DTYPES, "dtype", " or ".join(DTYPES))
+        if self.overlap is not None and self.long_texts != "window":
+            raise UserError("--overlap has no effect without --long-texts window; add that, or leave it out")
 
     def _check(self, good: bool, name: str, expected: str) -> None:
         if not good:

@@ -35,8 +35,8 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     config, tokenizer = _load(settings.model)
     config.problem_type = None
     kind = task_class(settings.task)
-    _refuse_unused(settings, kind)
     task = kind(settings.with_defaults(_defaults(kind, config)), config)
+    _refuse_unused(settings, task)
     _check_length(task, settings.model)
     config.finetuned = {"task": settings.task, **dataclasses.asdict(task.settings)}
     return task, tokenizer
@@ -63,10 +63,10 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
     remembered = remembered if isinstance(remembered, dict) else {}
     name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
     kind = task_class(name)
-    _refuse_unused(settings, kind)
     if remembered.get("task") != name:
         remembered = {}
     task = kind(settings.with_defaults(remembered, _defaults(kind, config)), config)
+    _refuse_unused(settings, task)
     _check_length(task, settings.model)
     if isinstance(remembered.get("inputs"), list):
         needed = {*task.inputs} - task.optional
@@ -113,11 +113,14 @@ def _defaults(kind: type[Task], config: MyBertConfig) -> dict:
     return {**kind.defaults, "max_length": min(kind.defaults["max_length"], config.max_position_embeddings)}
 
 
-def _refuse_unused(settings: TaskSettings, kind: type[Task]) -> None:
+def _refuse_unused(settings: TaskSettings, task: Task) -> None:
+    """Of what the user gave, which the task's own settings complete."""
     for field in dataclasses.fields(TaskSettings):
         of_all = field.name in ("columns", "max_length")
-        if not of_all and field.name not in kind.uses and getattr(settings, field.name) is not None:
-            raise UserError(f"--{field.name.replace('_', '-')} means nothing to {kind.name}; leave it out")
+        if not of_all and field.name not in task.uses and getattr(settings, field.name) is not None:
+            raise UserError(f"--{field.name.replace('_', '-')} means nothing to {task.name}; leave it out")
+    if settings.overlap is not None and task.settings.long_texts == "truncate":
+        raise UserError("--overlap has no effect without --long-texts window; add that, or leave it out")
 
 
 def _check_length(task: Task, name: str) -> None:

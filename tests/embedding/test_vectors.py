@@ -155,7 +155,11 @@ def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
     [
         ({"layers": [7]}, r"--layers: expected -7 to 6, found 7"),
         ({"max_length": 513}, r"--max-length 513: the model has 512 positions"),
-        ({"max_length": 10, "overlap": 8}, r"--overlap 8: expected less than the 8 tokens"),
+        (
+            {"max_length": 10, "overlap": 8, "long_texts": "window"},
+            r"--overlap 8: expected less than the 8 tokens of a window's text",
+        ),
+        ({"overlap": 8}, r"--overlap has no effect without --long-texts window; add that, or leave it out"),
         ({"device": "cuda:99"}, r"--device cuda:99 cannot be used"),
         ({"device": "meta"}, r"--device meta cannot be used"),
         ({"dtype": "float8"}, r"--dtype: expected float32 or bfloat16, found 'float8'"),

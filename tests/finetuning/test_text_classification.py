@@ -1,6 +1,7 @@
 """text-classification in all its kinds, against transformers' BERT and formulas written out."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from transformers import (
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert import cli
+from mybert.common.errors import UserError
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.predict import predict_rows
@@ -235,6 +237,23 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     with torch.no_grad():
         logits = torch.cat([model(torch.tensor([window])).logits for window in windows]).mean(0).numpy()
     assert np.allclose(list(found[1]["scores"].values()), softmax(logits), atol=1e-6)
+
+
+def test_an_overlap_that_has_no_effect_is_refused_and_one_that_is_remembered_is_not(
+    finetune, write_rows, opinions, classifier, tmp_path, capsys
+):
+    message = "--overlap has no effect without --long-texts window; add that, or leave it out"
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions), "--overlap", 4) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"mybert finetune: error: {message}"
+    with pytest.raises(UserError, match=message):
+        load_finetuned(PredictSettings(model=str(classifier), inputs=["-"], overlap=4))
+    windowed = shutil.copytree(classifier, tmp_path / "windowed")
+    config = json.loads((windowed / "config.json").read_text())
+    config["finetuned"] |= {"long_texts": "window", "overlap": 3}
+    (windowed / "config.json").write_text(json.dumps(config))
+    for given, expected in (({"overlap": 4}, ("window", 4)), ({"long_texts": "truncate"}, ("truncate", 3))):
+        found = load_finetuned(PredictSettings(model=str(windowed), inputs=["-"], **given)).task.settings
+        assert (found.long_texts, found.overlap) == expected
 
 
 @pytest.mark.parametrize(
