@@ -11,10 +11,14 @@ CHECKOUT = Path(__file__).parents[2]
 _CPUINFO = Path("/proc/cpuinfo")
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on: a scheduler or container may leave it a part of the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def hardware() -> str:
-    """Number and model of the GPUs of all processes, if this one has used one, and of the cores of this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parts = [f"{cores} x {_processor()}"]
+    """Number and model of the GPUs of all processes, if this one has used one, and of the cores that it may use."""
+    parts = [f"{usable_cores()} x {_processor()}"]
     torch = sys.modules.get("torch")  # a stage that has not loaded it did not compute with it
     if torch is not None and torch.cuda.is_initialized():
         parts.insert(0, f"{os.environ.get('WORLD_SIZE', 1)} x {torch.cuda.get_device_name()}")

@@ -19,6 +19,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
+from mybert.common.machine import usable_cores
 from mybert.corpus.settings import CorpusSettings
 
 
@@ -35,7 +36,7 @@ def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusS
     if settings.engine == "ray":
         done = _on_ray(function, tasks)
     else:
-        done = _in_processes(function, tasks, min(settings.num_proc or os.cpu_count() or 1, len(tasks)))
+        done = _in_processes(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
     results = [None] * len(tasks)
     with contextlib.closing(done), one_thread_a_process():
         for number, result in tqdm(done, desc=name, total=len(tasks), disable=not tasks):

@@ -1,11 +1,11 @@
 """`mybert tokenizer`: documents → a tokenizer folder, with a report on how well it suits them."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from mybert.common.errors import UserError
+from mybert.common.machine import usable_cores
 from mybert.common.manifest import fingerprint, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import refuse_existing, staged_folder
@@ -40,7 +40,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
     word_counts = count_words(
         _texts(settings, seen, skipped),
         [tokenizer.backend_tokenizer for tokenizer in tokenizers],
-        num_proc=settings.num_proc or os.cpu_count() or 1,
+        num_proc=settings.num_proc or usable_cores(),
         show_progress=True,
     )
     if not word_counts[0]:

@@ -1,10 +1,13 @@
 """What made a result, in words that others can read and that say nothing of whose machine it was."""
 
+import os
 import platform
 import re
 import subprocess
 
-from mybert.common.machine import commit, hardware
+import pytest
+
+from mybert.common.machine import commit, hardware, usable_cores
 from mybert.common.manifest import read_manifest, write_manifest
 
 
@@ -32,6 +35,17 @@ def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
     git(tmp_path, "init", "--quiet")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit.__wrapped__(tmp_path) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+def test_cores_that_the_process_may_not_use_are_not_counted():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1 and hardware().split(", ")[-1].startswith("1 x ")
+    finally:
+        os.sched_setaffinity(0, before)
+    assert usable_cores() == len(before)
 
 
 def test_the_hardware_is_one_line_without_the_name_of_the_machine():
