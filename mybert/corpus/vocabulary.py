@@ -12,6 +12,7 @@ from mybert.common.staging import refuse_existing, staged_folder
 from mybert.common.table import print_table
 from mybert.corpus.sources import find_sources, read_documents
 from mybert.corpus.tokenizer_settings import TokenizerSettings
+from mybert.corpus.wordpiece import load_wordpiece
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
 
 
@@ -35,7 +36,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
     options = {"do_lower_case": settings.uncased, "model_max_length": 512}
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
-        tokenizers.append(_load(settings.compare))
+        tokenizers.append(load_wordpiece(settings.compare, "--compare"))
     seen, skipped = Counter(), Counter()
     word_counts = count_words(
         _texts(settings, seen, skipped),
@@ -75,13 +76,6 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
     if learned < settings.vocab_size:
         print(f"the text gives {learned:,} pieces and no more; {unused:,} rows [unusedN] fill the rest")
     return Path(settings.output)
-
-
-def _load(name: str) -> MyBertTokenizer:
-    try:
-        return MyBertTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UserError(f"compare: {name} is not a WordPiece tokenizer that can be loaded ({error})") from error
 
 
 def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import cause
 from tokenization import MyBertTokenizer
 
 
@@ -23,8 +24,11 @@ class PlainTokenizer(NamedTuple):
     unk_id: int
 
 
-def load_wordpiece(name: str) -> MyBertTokenizer:
+def load_wordpiece(name: str, flag: str = "--tokenizer") -> MyBertTokenizer:
     """The tokenizer of a folder or Hub name, ours or a stock BERT's; no code of the folder is run.
+
+    Args:
+        flag: what it was named by.
 
     Raises:
         UserError: it cannot be loaded, is not BERT's WordPiece, or lacks a special token that BERT needs.
@@ -32,10 +36,10 @@ def load_wordpiece(name: str) -> MyBertTokenizer:
     try:
         return MyBertTokenizer.from_pretrained(name)
     except Exception as error:  # OSError, ValueError, KeyError, JSON errors and the Hub's own kinds, by cause
-        reason = " ".join(str(error).split())[:300]
+        reason = cause(error)
         if not Path(name).is_dir():
             reason = f"there is no such folder, and as a Hub name: {reason}"
-        raise UserError(f"--tokenizer {name} cannot be used ({reason}); make one by `mybert tokenizer`") from error
+        raise UserError(f"{flag} {name} cannot be used ({reason}); make one by `mybert tokenizer`") from error
 
 
 def plain_tokenizer(tokenizer: MyBertTokenizer) -> PlainTokenizer:

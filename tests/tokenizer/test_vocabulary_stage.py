@@ -8,7 +8,7 @@ from mybert.cli import main
 from mybert.common.errors import UserError
 from mybert.corpus.tokenizer_settings import TokenizerSettings
 from mybert.corpus.vocabulary import build_tokenizer
-from tokenization import MyBertTokenizer
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_existing_folder_is_kept_unless_told_otherwise(corpus, tmp_path, caps
         (["--vocab-size", "100"], "expected 141 or more"),
         (["--cased", "--vocab-size", "150"], "expected 193 or more"),
         (["--min-frequency", "0"], "min_frequency is 0"),
-        (["--compare", "no/such/folder"], "compare: no/such/folder"),
+        (["--compare", "no/such/folder"], "--compare no/such/folder cannot be used (there is no such folder"),
         (["--text-column", "txt"], "txt"),
     ],
 )
@@ -85,6 +85,17 @@ def test_a_mistake_is_one_line_and_leaves_nothing(corpus, tmp_path, capsys, opti
     assert run(corpus, output, *options) == 2
     assert message in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl"}
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"model": {"type": "WordPiece"}}'])
+def test_a_damaged_tokenizer_to_compare_with_is_one_line_and_leaves_nothing(corpus, tmp_path, capsys, content):
+    other = tmp_path / "other"
+    MyBertTokenizer(SPECIAL_TOKENS).save_pretrained(other)
+    (other / "tokenizer.json").write_text(content)
+    assert run(corpus, tmp_path / "tokenizer", "--compare", str(other)) == 2
+    said = capsys.readouterr().err
+    assert f"--compare {other} cannot be used (" in said and said.count("\n") == 1
+    assert not (tmp_path / "tokenizer").exists()
 
 
 def test_documents_without_words_are_refused(tmp_path):
