@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, write_manifest
+from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import refuse_existing
 from mybert.corpus.disk_budget import expect_room, require_room
@@ -21,7 +21,7 @@ from mybert.corpus.report import print_report, summarize
 from mybert.corpus.selection import select_documents
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.shards import Shard, make_shard, plain, plan_shards, save_shards
-from mybert.corpus.sources import Source, find_sources, read_documents
+from mybert.corpus.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.wordpiece import load_wordpiece, plain_tokenizer
 from mybert.corpus.work_folder import describe_job, work_folder
 
@@ -64,19 +64,24 @@ def build_corpus(settings: CorpusSettings) -> Path:
                 f"no example can be made of these {len(chosen.documents)} documents: they hold no tokens or, for "
                 "--negatives same-document, no second sentence"
             )
-        identity = _identity(settings, stored, folder / "tokenizer")
+        key = _key(settings, stored, folder / "tokenizer")
         held = sum(shard.documents for shard in shards if shard.part == "validation")
         for part in parts:
             target = folder if part == "training" else folder / part
             paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
-            save_shards(paths, target, f"{identity} {part}")
+            save_shards(paths, target, f"{key} {part}")
         facts = summarize(parts, stored.counts | chosen.counts | {"documents_held_out": held}, stored.skipped)
         shutil.rmtree(scratch)
         write_manifest(
             folder,
             "corpus",
             settings=settings,
-            inputs=_inputs(sources, stored, settings, folder),
+            inputs={
+                **describe_sources(sources),
+                "documents": {"sha256": stored.sha256},  # this alone tells of what is not on this disk
+                # of the folder that was named, for its manifest to be found; the copy has other bytes
+                "tokenizer": {"sha256": fingerprint(folder / "tokenizer"), **identity(settings.tokenizer)},
+            },
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
@@ -137,27 +142,9 @@ def _check_fit(folder: Path, documents: np.ndarray, tokenizer: Path, name: str) 
         )
 
 
-def _identity(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
+def _key(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
     """Everything that the examples are a function of."""
     without = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
     chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name not in without}
     chosen = {name: value for name, value in chosen.items() if value not in (None, [])}  # as before the option existed
     return json.dumps([chosen, stored.sha256, fingerprint(tokenizer)], sort_keys=True)
-
-
-def _inputs(sources: list[Source], stored: StoredDocuments, settings: CorpusSettings, folder: Path) -> dict:
-    """Path and fingerprint of every file, of the tokenizer and of all documents.
-
-    The last alone tells of standard input and data sets of the Hub.
-    """
-    inputs = {f"input-{number}": {"path": source.name} for number, source in enumerate(sources)}
-    for entry in inputs.values():
-        path = Path(entry["path"])
-        if path.exists():
-            files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-            entry |= {"sha256": fingerprint(path), "bytes": sum(file.stat().st_size for file in files)}
-    return {
-        **inputs,
-        "documents": {"sha256": stored.sha256},
-        "tokenizer": {"path": settings.tokenizer, "sha256": fingerprint(folder / "tokenizer")},
-    }

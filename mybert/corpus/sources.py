@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
+from mybert.common.manifest import identity, read_manifest
 from mybert.corpus.embedded import PYTHON_DOCS, python_documents
 from mybert.corpus.files import COMPRESSIONS, STDIN, file_format
 from mybert.corpus.formats import FORMATS, Problems, read_dataset
@@ -39,6 +39,11 @@ class Source(NamedTuple):
 
     name: str
     kind: str
+
+    def files(self) -> list[Path]:
+        """Those of it that are on this disk, sorted."""
+        path = Path(self.name)
+        return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def read_documents(
@@ -82,6 +87,15 @@ def find_sources(inputs: Sequence[str]) -> list[Source]:
     """
     found = [source for name in inputs for source in _find(name)]
     return list(dict.fromkeys(found))
+
+
+def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:
+    """What a manifest says of `sources`: as `input-0` and so on their `identity`, and bytes of those on this disk."""
+    inputs = {f"input-{number}": identity(source.name) for number, source in enumerate(sources)}
+    for entry, source in zip(inputs.values(), sources, strict=True):
+        if files := source.files():
+            entry["bytes"] = sum(file.stat().st_size for file in files)
+    return inputs
 
 
 def _read(source: Source, text_column: str, document_per_file: bool, problems: Problems):

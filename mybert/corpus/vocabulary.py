@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.machine import usable_cores
-from mybert.common.manifest import fingerprint, write_manifest
+from mybert.common.manifest import write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import refuse_existing, staged_folder
 from mybert.common.table import print_table
-from mybert.corpus.sources import find_sources, read_documents
+from mybert.corpus.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.tokenizer_settings import TokenizerSettings
 from mybert.corpus.wordpiece import load_wordpiece
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
@@ -66,7 +66,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
             folder,
             "tokenizer",
             settings=settings,
-            inputs=_fingerprints(settings),
+            inputs=describe_sources(find_sources(settings.inputs)),
             counts={**seen, "skipped": dict(skipped)},
             report=reports[0],
         )
@@ -86,14 +86,6 @@ def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iter
         seen["documents"] += 1
         seen["characters"] += len(document.text)
         yield document.text
-
-
-def _fingerprints(settings: TokenizerSettings) -> dict[str, dict[str, str]]:
-    """Path and hash of each input that is on this disk; of the others the name alone."""
-    return {
-        source.name: {"path": source.name, "sha256": fingerprint(source.name)} if Path(source.name).exists() else {}
-        for source in find_sources(settings.inputs)
-    }
 
 
 def _print_report(settings: TokenizerSettings, seen: Counter, skipped: Counter, reports: list[dict]) -> None:

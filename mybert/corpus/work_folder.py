@@ -54,11 +54,9 @@ def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Pat
 def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
     """Everything that the result depends on; files by name, size and time, so that nothing large is read for it."""
     free = {"output", "overwrite", "num_proc", "engine", "resume", "inputs", "tokenizer"}
-    inputs = {}
-    for source in sources:
-        path = Path(source.name)
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-        inputs[source.name] = [[file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    inputs = {
+        source.name: [[file.stat().st_size, file.stat().st_mtime_ns] for file in source.files()] for source in sources
+    }
     return {
         "settings": {name: value for name, value in dataclasses.asdict(settings).items() if name not in free},
         "inputs": inputs,

@@ -34,7 +34,8 @@ def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path
     manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["stage"] == "tokenizer"
     assert manifest["counts"]["documents"] == 3
-    assert len(manifest["inputs"][str(corpus)]["sha256"]) == 64
+    (source,) = manifest["inputs"].values()
+    assert source["path"] == str(corpus) and len(source["sha256"]) == 64
     printed = capsys.readouterr().out
     assert "pieces per word" in printed
     assert "30,522" in printed
