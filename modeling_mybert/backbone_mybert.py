@@ -184,7 +184,7 @@ class MyBertModel(MyBertPreTrainedModel):
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:
-    """Cross-entropy summed over labels other than -100, divided by `count`, else by their number or 1 if none.
+    """Cross-entropy summed over labels other than -100, divided by `count`, else by their number; 0 where none is.
 
     Args:
         logits: (…, C).
@@ -194,7 +194,12 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | Non
     """
     labels = labels.flatten()
     total = nn.functional.cross_entropy(at_least_float32(logits.flatten(0, -2)), labels, reduction="sum")
-    return total / ((labels != -100).sum().clamp(min=1) if count is None else count)
+    return total / at_least_one((labels != -100).sum() if count is None else count)
+
+
+def at_least_one(count: Tensor | int) -> Tensor | int:
+    """What to divide a sum over `count` labels by: with nothing labelled a loss is 0, not NaN."""
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -150,19 +150,22 @@ class MyBertConfig(PreTrainedConfig):
             values["model_type"] = cls.model_type
         return values, kwargs
 
-    def save_pretrained(self, save_directory, **kwargs):
+    def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """As in transformers, with the whole `auto_map` and the code it names beside the configuration.
 
         transformers alone would list the saved class only, and every other Auto class would fail on the folder.
         """
-        code = {path.stem: path for path in Path(__file__).parent.glob("*_mybert.py")}
+        folder = Path(save_directory).resolve()
+        code = {path.stem: path for path in Path(__file__).resolve().parent.glob("*_mybert.py")}
         here = {auto: name for auto, name in AUTO_MAP.items() if name.split(".")[0] in code}
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **here}
         self._name_pipelines()
-        super().save_pretrained(save_directory, **kwargs)
+        super().save_pretrained(save_directory, **({} if push_to_hub else kwargs))
         for path in code.values():
-            if path.parent != Path(save_directory).absolute():
-                shutil.copyfile(path, Path(save_directory) / path.name)
+            if path.parent != folder:
+                shutil.copyfile(path, folder / path.name)
+        if push_to_hub:  # only now: transformers would push before the code is there
+            self.push_to_hub(**{"repo_id": folder.name, **kwargs})
 
     def _name_pipelines(self):
         """Tells `pipeline` of question answering where there is a head for it, and only there."""

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import MaskedLMOutput, NextSentencePredictorO
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_one, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
 from .input_checks_mybert import check_labels
 
@@ -176,7 +176,7 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
             check_labels("next_sentence_label", next_sentence_label, 2, "next or random", pairs, self.training)
             nsp_loss = mean_cross_entropy(seq_relationship_logits, next_sentence_label, num_pairs_in_batch)
             if num_pairs_in_batch is None and num_items_in_batch is not None and labels is not None:
-                nsp_loss = nsp_loss * ((labels != -100).sum() / num_items_in_batch)
+                nsp_loss = nsp_loss * ((labels != -100).sum() / at_least_one(num_items_in_batch))
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         return MyBertForPreTrainingOutput(
             loss=sum(losses) if losses else None,

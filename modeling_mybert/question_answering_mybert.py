@@ -191,25 +191,15 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         if no_answer_threshold is None:
             no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
         scores, offsets, no_answer = score_spans(windows, max_answer_len or self._remembered("max_answer_length", 30))
-        best_first = scores.flatten().sort(descending=True, stable=True).indices
         no_answer_score = float(no_answer - scores.max())
         total = scores.logsumexp((0, 1))
         if no_answer_threshold is not None:
             no_answer = no_answer - no_answer_threshold
             total = torch.logaddexp(total, no_answer)
-        answers, seen = [], set()
-        for index in best_first.tolist():
-            first, more = divmod(index, scores.shape[1])
-            if len(answers) == top_k or scores[first, more] == -torch.inf:
-                break
-            start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
-            if (start, end) not in seen:  # one character may be several tokens
-                seen.add((start, end))
-                answer = windows[0]["window"]["context"][start:end]
-                score = float((scores[first, more] - total).exp())
-                answers.append({"score": score, "start": start, "end": end, "answer": answer})
+        spans = best_spans(scores, offsets, windows[0]["window"]["context"], top_k)
+        answers = [{**span, "score": float((span["score"] - total).exp())} for span in spans]
         if no_answer_threshold is not None:
-            answers.append({"score": float((no_answer - total).exp()), "start": 0, "end": 0, "answer": ""})
+            answers.append({"answer": "", "start": 0, "end": 0, "score": float((no_answer - total).exp())})
         answers.sort(key=lambda answer: -answer["score"])
         answers = [{**answer, "no_answer_score": no_answer_score} for answer in answers[:top_k]]
         return answers[0] if top_k == 1 else answers
@@ -247,6 +237,28 @@ def score_spans(windows: list[dict], max_answer_len: int) -> tuple[Tensor, Tenso
         context[here] = torch.where(better, seen, context[here])
         scores[here] = torch.where(better, start[:, None] + end[last.clamp(max=count - 1)], scores[here])
     return scores, offsets, no_answer
+
+
+def best_spans(scores: Tensor, offsets: Tensor, context: str, count: int) -> list[dict]:
+    """
+    Args:
+        scores, offsets: see `score_spans`.
+
+    Returns:
+        `answer`, `start`, `end` and `score` of at most `count` spans, the best first.
+    """
+    spans, seen = [], set()
+    for index in scores.flatten().sort(descending=True, stable=True).indices.tolist():
+        first, more = divmod(index, scores.shape[1])
+        if len(spans) == count or scores[first, more] == -torch.inf:
+            break
+        start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
+        if (start, end) not in seen:  # one character may be several tokens
+            seen.add((start, end))
+            spans.append(
+                {"answer": context[start:end], "start": start, "end": end, "score": float(scores[first, more])}
+            )
+    return spans
 
 
 def _given(parameters: dict) -> dict:

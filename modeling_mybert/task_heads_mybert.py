@@ -1,7 +1,8 @@
 """Heads for fine-tuning: sequences, tokens, answer spans and choices; padded or packed in, as the encoder takes them.
 
 Modules are named as in transformers' BERT, arguments and outputs too. Every loss is a sum over labels divided by
-`num_items_in_batch`, which Trainer gives, else their mean: accumulated batches then equal one big batch.
+`num_items_in_batch`, else their mean: accumulated batches then equal one big batch. Trainer gives it where labels are
+called `labels`; `mybert finetune` gives it for answer spans too.
 """
 
 from typing import Unpack
@@ -17,7 +18,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_float32, mean_cross_entropy
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_float32, at_least_one, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import MyBertDropout
 from .input_checks_mybert import check_labels, may_read
@@ -93,7 +94,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             distance = nn.functional.binary_cross_entropy_with_logits
         logits = at_least_float32(logits)
         total = distance(logits, labels.reshape(logits.shape).to(logits.dtype), reduction="sum")
-        return total / (labels.numel() if count is None else count)
+        return total / at_least_one(labels.numel() if count is None else count)
 
 
 class MyBertForTokenClassification(MyBertPreTrainedModel):

@@ -101,21 +101,17 @@ def evaluate_rows(
     samples: int = 1000,
     seed: int = 42,
     batch_tokens: int | None = None,
-    tune: bool = False,
 ) -> Evaluation:
     """
     Args:
         rows: under the canonical names of the task.
         samples: how often rows are drawn with replacement for the intervals.
-        tune: also fit what the task finds on validation rows (a threshold) to these rows.
     """
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
     model.eval()
     with tqdm(total=len(features), desc="evaluating", unit=" features", leave=False) as bar:
         logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
-    if tune:
-        task.tune(logits, features, rows)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began
     return Evaluation(

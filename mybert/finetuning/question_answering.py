@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
-from modeling_mybert.question_answering_mybert import score_spans
+from modeling_mybert.question_answering_mybert import best_spans, score_spans
 from mybert.corpus.files import file_format
 from mybert.finetuning import squad
 from mybert.finetuning.squad_file import read_nested
@@ -165,7 +165,8 @@ class QuestionAnswering(Task):
                 }
             )
         for items, context in zip(windows, rows["context"], strict=True):
-            yield _best_spans(items, context, self.settings.max_answer_length, self.settings.n_best)
+            scores, offsets, no_answer = score_spans(items, self.settings.max_answer_length)
+            yield best_spans(scores, offsets, context, self.settings.n_best), float(no_answer)
 
     def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
         """Sets the threshold of no answer to that with the best F1, where some rows have no answer."""
@@ -200,21 +201,6 @@ class QuestionAnswering(Task):
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """1 - F1."""
         return [1 - squad.f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
-
-
-def _best_spans(windows: list[dict], context: str, longest: int, count: int) -> tuple[list[dict], float]:
-    scores, offsets, no_answer = score_spans(windows, longest)
-    spans, seen = [], set()
-    for index in scores.flatten().sort(descending=True, stable=True).indices.tolist():
-        first, more = divmod(index, scores.shape[1])
-        if len(spans) == count or scores[first, more] == -torch.inf:
-            break
-        start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
-        if (start, end) not in seen:  # one character may be several tokens
-            seen.add((start, end))
-            score = float(scores[first, more])
-            spans.append({"answer": context[start:end], "start": start, "end": end, "score": score})
-    return spans, float(no_answer)
 
 
 def _span(answers: dict, offsets: list[list[int]]) -> tuple[int, int] | None:

@@ -1,9 +1,11 @@
 """`mybert finetune`: checkpoint + labelled rows → a model with one head."""
 
+import copy
 import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy as np
 from accelerate import PartialState
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
@@ -13,6 +15,7 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
+from mybert.common.resuming import check_unchanged, choices_of
 from mybert.common.settings import parse_settings
 from mybert.common.staging import empty_folder, refuse_existing
 from mybert.finetuning.checkpoint import new_model, new_task
@@ -27,13 +30,10 @@ from tokenization import MyBertTokenizer
 STAGE = "finetune"
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 RUNS = "runs"
-# settings and arguments that may differ when a run is resumed
-_FREE = {"resume", "overwrite", "output", "bootstrap"}
-_FIXED_ARGUMENTS = (
-    *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("warmup_steps", "weight_decay", "lr_scheduler_type", "lr_scheduler_kwargs", "seed", "data_seed"),
-    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
-    *("label_smoothing_factor", "neftune_noise_alpha", "bf16", "fp16", "train_sampling_strategy"),
+_FREE = {"resume", "overwrite", "output", "bootstrap"}  # settings that may differ when a run is resumed
+_FIXED = (  # arguments that may not, beside those of a step
+    *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("label_smoothing_factor", "neftune_noise_alpha", "train_sampling_strategy"),
 )
 
 
@@ -52,14 +52,15 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     Raises:
         UserError: checkpoint, rows, settings and output do not fit together; nothing was trained then.
     """
-    arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else arguments
+    arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
     output = Path(settings.output)
     if not settings.resume:
         refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
-    metric = _metric(settings, task, tokenizer, data)
+    metric = _metric(settings, task, data)
+    _check_smoothing(settings, arguments, data)
     with explain_full_disk(output):
         _start_output(settings, arguments)
         results, scores = {}, {}
@@ -110,9 +111,9 @@ def _leave_to_sweep(arguments: TrainingArguments) -> None:
 
 def _choices(settings: FinetuneSettings, arguments: TrainingArguments) -> dict:
     """What may not change when a run is resumed: else its steps would not be those of one run."""
-    fixed = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _FREE}
-    given = arguments.to_dict()  # choices of transformers' by their plain names
-    return {**fixed, **{name: given[name] for name in _FIXED_ARGUMENTS}}
+    free = _FREE | _inputs(settings).keys()  # inputs are compared by what they hold
+    fixed = {name: value for name, value in dataclasses.asdict(settings).items() if name not in free}
+    return {**fixed, **choices_of(arguments, *_FIXED)}
 
 
 def _inputs(settings: FinetuneSettings) -> dict[str, str]:
@@ -133,14 +134,7 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
         before = read_manifest(output)
         if before.get("stage") != STAGE:
             raise UserError(f"--resume: {output} has no run of `mybert finetune` to go on with")
-        for name, value in choices.items():
-            if before["choices"].get(name) != value:
-                raise UserError(
-                    f"--resume: {name} is {value!r}, the run was started with {before['choices'].get(name)!r}"
-                )
-        for name, value in inputs.items():
-            if before["inputs"].get(name) != value:
-                raise UserError(f"--resume: {name} {value['path']} is not the one that the run was started with")
+        check_unchanged(before, choices, inputs)
     processes.wait_for_everyone()  # all have seen the folder as it was
     if processes.is_main_process and not settings.resume:
         empty_folder(output)
@@ -148,19 +142,30 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
     processes.wait_for_everyone()
 
 
-def _metric(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, data: RunData) -> str:
-    """What chooses the best checkpoint; a name that was given is looked for among the scores of a few rows.
+def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:
+    """What chooses the best checkpoint.
 
     Raises:
         UserError: the task has no such metric.
     """
     if settings.metric is None:
         return task.best_metric
-    rows = data.splits["validation"].rows
-    few = evaluate_rows(new_model(task, settings.model), task, tokenizer, rows.select(range(min(8, len(rows)))), 0)
-    if settings.metric not in few.metrics:
-        raise UserError(f"--metric {settings.metric}: expected one of {', '.join(few.metrics)}")
+    references = task.references(data.splits["validation"].rows)
+    known = task.score(task.constant(references), references)
+    if settings.metric not in known:
+        raise UserError(f"--metric {settings.metric}: expected one of {', '.join(known)}")
     return settings.metric
+
+
+def _check_smoothing(settings: FinetuneSettings, arguments: TrainingArguments, data: RunData) -> None:
+    """
+    Raises:
+        UserError: transformers would smooth nothing, and not say so, or fail.
+    """
+    labels = np.asarray(data.train_features[0].get("labels", 0.0))
+    if arguments.label_smoothing_factor and (labels.dtype.kind != "i" or settings.class_weights):
+        other = "with --class-weights" if settings.class_weights else "for these rows, whose targets are no classes"
+        raise UserError(f"--label-smoothing-factor has no effect {other}; leave it out")
 
 
 def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:

@@ -18,7 +18,7 @@ from mybert.finetuning.class_scores import every_row
 from mybert.finetuning.settings import TaskSettings
 
 ROW = "row"  # the column of features that says which row, from 0, each of them is of
-LOWER_IS_BETTER = frozenset({"loss", "mse", "mae"})  # of every other metric, more is better
+LOWER_IS_BETTER = frozenset({"mse"})  # of every other metric, more is better
 
 
 class Problem(NamedTuple):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import EvalPrediction, Trainer
 
+from modeling_mybert.backbone_mybert import at_least_one
 from mybert.finetuning.task import Task
 
 
@@ -31,6 +32,10 @@ class FinetuningTrainer(Trainer):
             part.eval()  # Trainer puts the whole model into training mode before every batch
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | int | None:
+        spans = [{"labels": batch["start_positions"]} for batch in batch_samples if "start_positions" in batch]
+        return super()._get_num_items_in_batch(spans or batch_samples, device)  # which counts `labels` alone
+
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # also where training groups by length: predictions are matched to rows
 
@@ -51,7 +56,7 @@ class WeightedLoss:
         logits = outputs["logits"].flatten(0, -2).float()
         weights = self.weights.to(logits.device)
         total = nn.functional.cross_entropy(logits, labels.flatten(), weight=weights, reduction="sum")
-        return total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+        return total / at_least_one((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
 def metrics_function(task: Task, features: Dataset, rows: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:

@@ -10,6 +10,7 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from mybert.common.manifest import write_json
+from mybert.common.resuming import check_optimizer
 from mybert.finetuning.checkpoint import new_model
 from mybert.finetuning.inputs import RunData
 from mybert.finetuning.recipes import Run
@@ -96,6 +97,7 @@ def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> No
             trainer.model.load_state_dict(task.head.from_pretrained(best).state_dict())
             trainer.state = state
             return
+        check_optimizer(Path(checkpoint))
     trainer.train(resume_from_checkpoint=checkpoint)
 
 
@@ -109,12 +111,13 @@ def _has_ended(state: TrainerState) -> bool:
 
 def _last_checkpoint(folder: Path) -> str | None:
     """The last one that is complete."""
-    if folder.is_dir():
+    processes = PartialState()
+    if processes.is_main_process:
         for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
             if not (checkpoint / TRAINER_STATE_NAME).is_file():  # written last
                 shutil.rmtree(checkpoint)
-        return get_last_checkpoint(str(folder))
-    return None
+    processes.wait_for_everyone()
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
 
 
 def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:

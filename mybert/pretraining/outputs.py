@@ -10,13 +10,13 @@ from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest, write_manifest
+from mybert.common.resuming import check_optimizer, check_unchanged, choices_of
 from mybert.common.staging import empty_folder, refuse_existing
 from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
 
 STAGE = "pretrain"
-_OPTIMIZER = ("optim", "optim_args", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,12 @@ class Identity:
             name: getattr(settings, name)
             for name in (*names, "dropout", "initializer_range", "masking_seed", "phase2_share")
         }
-        choices |= {"seed": arguments.seed, "data_seed": arguments.data_seed}
+        choices |= choices_of(arguments)
         choices["sequences_per_step"] = (
             arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
         )
         if settings.max_tokens_per_batch is not None:
             choices["train_sampling_strategy"] = arguments.train_sampling_strategy
-        # a checkpoint's optimizer brings its own: another value would have no effect
-        given = arguments.to_dict()  # choices of transformers' by their plain names
-        choices |= {name: given[name] for name in _OPTIMIZER}
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
         if settings.init_from is not None:
             inputs["init_from"] = identity(settings.init_from)
@@ -63,14 +60,7 @@ class Identity:
         Raises:
             UserError: the run in the folder `output` was started with something else.
         """
-        manifest = read_manifest(output)
-        before, inputs = manifest.get("choices", {}), manifest.get("inputs", {})
-        for name, value in self.choices.items():
-            if before.get(name) != value:
-                raise UserError(f"--resume: {name} is {value!r}, the run was started with {before.get(name)!r}")
-        for name in inputs.keys() | self.inputs.keys():
-            if inputs.get(name, {}).get("sha256") != self.inputs.get(name, {}).get("sha256"):
-                raise UserError(f"--resume: {name} is not the one that the run was started with")
+        check_unchanged(read_manifest(output), self.choices, self.inputs)
 
 
 def check_output(settings: PretrainSettings) -> str | None:
@@ -90,8 +80,7 @@ def check_output(settings: PretrainSettings) -> str | None:
             raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
         if checkpoint is None:
             raise UserError(f"--resume: {_list(damaged)}; none is left: start the run anew with --overwrite")
-        if not any(checkpoint.glob("optimizer*")):  # Trainer would go on with a new optimizer
-            raise UserError(f"--resume: {checkpoint} has no optimizer state; was it saved with save_only_model?")
+        check_optimizer(checkpoint)
         return str(checkpoint)
     inputs = [name for name in (settings.corpus, settings.phase2_corpus, settings.init_from) if name is not None]
     refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=inputs)

@@ -1,5 +1,6 @@
 """`mybert pretrain`: examples → pretrained checkpoint."""
 
+import copy
 import tempfile
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
             it had saved before is whole.
         Preempted: SIGTERM came; a checkpoint was saved.
     """
-    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else arguments
+    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
     checkpoint = check_output(settings)
     corpora = [Corpus.load(folder) for folder in (settings.corpus, settings.phase2_corpus) if folder is not None]
@@ -149,6 +150,7 @@ def _trainer(
     settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], model: MyBertForPreTraining
 ) -> MyBertTrainer:
     first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
+    first.tokenizer.model_max_length = model.config.max_position_embeddings  # where it truncates, once published
     if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
         if arguments.process_index == 0:
             print(f"{first.folder} has no held-out documents: the run is not evaluated")

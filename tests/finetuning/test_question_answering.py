@@ -14,7 +14,8 @@ from mybert.common.errors import UserError
 from mybert.finetuning import squad
 from mybert.finetuning.checks import Split, usable_rows
 from mybert.finetuning.question_answering import QuestionAnswering
-from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.settings import FinetuningArguments, TaskSettings
+from mybert.finetuning.trainer import FinetuningTrainer
 from tokenization import MyBertTokenizer
 
 ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good film"], "answer_start": [4]}}
@@ -54,6 +55,36 @@ def test_the_threshold_is_the_best_of_all_possible_ones():
 
         found = squad.best_threshold(margins, answered, unanswered)
         assert total(found) == max(total(threshold / 2) for threshold in range(-9, 10))
+
+
+def test_a_step_is_divided_by_its_answers_however_it_is_cut_into_batches(tmp_path):
+    """Trainer counts `labels` alone: three answers in batches of two would weigh 1/4, 1/4 and 1/2."""
+    config = MyBertConfig.from_size("tiny", vocab_size=50, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    weights = MyBertForQuestionAnswering(config).state_dict()
+    ids = [2, *range(5, 9), 3]
+    rows = [{"input_ids": ids, "start_positions": start, "end_positions": start + 1} for start in (1, 2, 3)]
+    found = []
+    for size in (2, 3):
+        model = MyBertForQuestionAnswering(config)
+        model.load_state_dict(weights)
+        arguments = FinetuningArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=2 if size == 2 else 1,
+            num_train_epochs=1,
+            logging_steps=1,
+            max_grad_norm=1e9,
+            eval_strategy="no",
+            save_strategy="no",
+            load_best_model_at_end=False,
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        trainer = FinetuningTrainer(model, arguments, train_dataset=rows)
+        trainer.train()
+        found.append(trainer.state.log_history[0])
+    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-6)
+    assert found[0]["grad_norm"] == pytest.approx(found[1]["grad_norm"], rel=1e-5)
 
 
 def test_the_nested_file_becomes_rows(tmp_path):

@@ -14,7 +14,8 @@ from mybert.finetuning import recipes
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.predict import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, leaders, summarise
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.run import finetune as finetune_function
+from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments, PredictSettings
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 
 
@@ -43,14 +44,6 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
     assert not list((tmp_path / "out/runs").glob("*/checkpoint-*"))
     assert not list((tmp_path / "out/runs").glob("*/model/*"))
     assert "Runs, the best first" in capsys.readouterr().out
-
-
-def test_the_paper_grid_is_that_of_the_paper():
-    assert recipes.PAPER_GRID == {
-        "learning_rate": (5e-5, 4e-5, 3e-5, 2e-5),
-        "batch_size": (16, 32),
-        "epochs": (2, 3, 4),
-    }
 
 
 def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept():
@@ -84,12 +77,39 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, tmp_path, mo
     ):
         assert finetune(*words, "--resume", word, value) == 2
         assert message in capsys.readouterr().err
-    assert finetune(*words, "--resume") == 0
+    monkeypatch.chdir(tmp_path)  # the same files under other names
+    assert finetune(words[0], *(str(word).removeprefix(f"{tmp_path}/") for word in words[1:]), "--resume") == 0
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     one, other = results(tmp_path / "whole")["runs"], results(tmp_path / "out")["runs"]
     assert [run["metrics"] for run in one] == [run["metrics"] for run in other]
+
+
+def test_a_checkpoint_without_its_optimizer_is_not_gone_on_from(finetune, data, monkeypatch, capsys):
+    words = ("text-classification", *data, "--num-train-epochs", 2, "--save-only-model", "true")
+    step = FinetuningTrainer.training_step
+
+    def stop_at_8(self, *args, **kwargs):
+        if self.state.global_step == 8:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuningTrainer, "training_step", stop_at_8)
+        assert finetune(*words) == 130
+    assert finetune(*words, "--resume") == 2
+    assert "has no optimizer state" in capsys.readouterr().err
+
+
+def test_what_the_caller_has_chosen_stays_as_it_is(tiny_checkpoint, opinions, write_rows, tmp_path):
+    train = str(write_rows("train.jsonl", opinions[:8]))
+    arguments = FinetuningArguments(output_dir=str(tmp_path / "out"), max_steps=1, use_cpu=True)
+    before = arguments.to_dict()
+    model, output = str(tiny_checkpoint), str(tmp_path / "out")
+    settings = FinetuneSettings(task="text-classification", model=model, train=train, output=output)
+    finetune_function(settings, arguments)
+    assert arguments.to_dict() == before
 
 
 def test_a_frozen_encoder_stays_as_it_was(finetune, data, minilm_folder, tmp_path):
@@ -202,6 +222,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
             "--patience counts evaluations; leave it or --eval-strategy no out",
         ),
         (("--n-best", 3), "--n-best means nothing to text-classification; leave it out"),
+        (("--label-smoothing-factor", 0.1, "--class-weights"), "has no effect with --class-weights; leave it out"),
         (("--resume",), "has no run of `mybert finetune` to go on with"),
         (("--learing-rate", 1), "did you mean '--learning-rate'"),
     ],

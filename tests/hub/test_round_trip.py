@@ -82,11 +82,12 @@ def test_push_to_hub_of_model_tokenizer_and_trainer_takes_map_and_code_along(hub
     )
     head = MyBertForTokenClassification.from_pretrained(trained)
     Trainer(head, arguments, processing_class=tokenizer).push_to_hub()
-    for name in ("alice/model", "alice/trainer"):
+    model.config.save_pretrained(str(tmp_path / "config"), push_to_hub=True, repo_id="alice/config")
+    for name in ("alice/model", "alice/trainer", "alice/config"):
         files = hub.repos[name].files()
         assert json.loads(files["config.json"])["auto_map"] == AUTO_MAP
         assert {f"{module.split('.')[0]}.py" for module in AUTO_MAP.values()} <= files.keys()
-        assert {"model.safetensors", "tokenizer.json"} <= files.keys()
+        assert name == "alice/config" or {"model.safetensors", "tokenizer.json"} <= files.keys()
         code = {path.name: path.read_bytes() for path in (ROOT / "modeling_mybert").glob("*_mybert.py")}
         assert {path: files[path] for path in code} == code
 

@@ -122,12 +122,15 @@ def test_each_kind_of_label_gives_its_loss_alone_and_both_their_sum(tiny_config)
     assert model(ids).loss is None
 
 
-def test_a_batch_with_nothing_masked_has_a_finite_loss_and_gradient(tiny_config):
+@pytest.mark.parametrize("count", [None, 0, torch.tensor(0)])
+def test_a_batch_with_nothing_labelled_has_a_finite_loss_and_gradient(tiny_config, count):
+    """Trainer counts the labels of a whole step, which may be none, as in evaluation of one batch."""
     model = MyBertForPreTraining(tiny_config).train()
     ids = sequences(tiny_config.vocab_size)[0][None]
-    result = model(ids, labels=torch.full_like(ids, -100))
+    pair = torch.tensor([1])
+    result = model(ids, labels=torch.full_like(ids, -100), next_sentence_label=pair, num_items_in_batch=count)
     result.loss.backward()
-    assert result.loss == 0
+    assert result.mlm_loss == 0 and result.loss == (0 if count is not None else result.nsp_loss)
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 

@@ -54,6 +54,7 @@ def tensors(folder):
 
 def test_a_run_learns_and_leaves_a_complete_model_with_its_results(run, tokenizer):
     output = run(num_train_epochs=10, learning_rate=2e-3, warmup_steps=0.1, save_strategy="no")
+    assert AutoTokenizer.from_pretrained(output, trust_remote_code=True).model_max_length == 512
     results = json.loads((output / "results.json").read_text())
     assert results["metrics"]["mlm_accuracy"] > 1.3 * results["constant_baselines"]["mlm_accuracy"]
     assert results["nsp_accuracy_interval_95"][0] > results["constant_baselines"]["nsp_accuracy"]
@@ -98,8 +99,12 @@ def test_resuming_a_finished_run_trains_no_further(run, tmp_path):
     assert json.loads((output / "results.json").read_text())["steps"] == 4
 
 
-def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(run, tmp_path, capsys):
-    output = run(dry_run=True, max_steps=1000)
+def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder, tmp_path, capsys):
+    settings = PretrainSettings(corpus=str(corpus_folder), output=str(tmp_path / "out"), size="tiny", dry_run=True)
+    arguments = PretrainingArguments(output_dir=settings.output, max_steps=1000, **QUICK)
+    before = arguments.to_dict()
+    output = pretrain(settings, arguments)
+    assert arguments.to_dict() == before
     printed = capsys.readouterr().out
     for word in ("parameters", "real tokens a step", "operations a step", "memory", "measured 10 steps", "to go"):
         assert word in printed
@@ -177,7 +182,7 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
         ("learning_rate is 0.5", {"learning_rate": 0.5}),
         ("optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
         ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
-        ("corpus is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
+        ("corpus .* is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
     ]:
         with pytest.raises(UserError, match=message):
             run(max_steps=2, resume=True, **values)
