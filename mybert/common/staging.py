@@ -12,7 +12,7 @@ from pathlib import Path
 from mybert.common.errors import UserError
 from mybert.common.foreign import is_there
 from mybert.common.full_disk import explain_full_disk
-from mybert.common.manifest import read_manifest
+from mybert.common.manifest import MANIFEST, read_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,40 @@ def staged_folder(
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def staged_file(path: str | Path) -> Iterator[Path]:
+    """Yields the path of a file to write, which takes the name `path` when the block ends well.
+
+    It lies in a new folder that has room for others and is gone then. A manifest written there stays, as
+    `PATH.manifest.json`; that of an older file goes with it.
+
+    Raises:
+        UserError: `path` cannot be made, or the disk is full.
+    """
+    path = Path(path)
+    _refuse_unreachable(path)
+    if path.exists() and not path.is_file():
+        raise UserError(f"output {path} is no file; name a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _name_leftovers(path)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    try:
+        with explain_full_disk(path):
+            yield folder / path.name
+        manifest = manifest_beside(path)
+        manifest.unlink(missing_ok=True)  # it never stands beside a file that it is not about
+        (folder / path.name).replace(path)
+        if (folder / MANIFEST).exists():
+            (folder / MANIFEST).replace(manifest)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def manifest_beside(path: Path) -> Path:
+    """The manifest of an output that is one file."""
+    return path.with_name(f"{path.name}.{MANIFEST}")
+
+
 def _name_leftovers(path: Path) -> None:
     """Warns of folders that a killed run has left beside `path`; they stay, since that run may not have ended yet."""
     for kind in ("partial", "old"):
@@ -78,11 +112,7 @@ def refuse_existing(
             replacing it would remove an input.
     """
     path = Path(path)
-    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
-    if not above.is_dir():
-        raise UserError(f"output {path} cannot be made: {above} is a file")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise UserError(f"output {path} cannot be made: no permission to write in {above}; name another folder")
+    _refuse_unreachable(path)
     if path.exists() and not path.is_dir():
         raise UserError(f"output {path} is a file; name a folder")
     if os.path.ismount(path):
@@ -102,6 +132,14 @@ def refuse_existing(
     if "stage" not in manifest or stage not in (None, manifest["stage"]):
         maker = f"`mybert {stage}`" if stage else "mybert"
         raise UserError(f"--overwrite: {path} was not made by {maker}; remove it yourself or name another folder")
+
+
+def _refuse_unreachable(path: Path) -> None:
+    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
+    if not above.is_dir():
+        raise UserError(f"output {path} cannot be made: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"output {path} cannot be made: no permission to write in {above}; name another folder")
 
 
 def empty_folder(path: str | Path) -> None:

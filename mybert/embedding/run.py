@@ -1,10 +1,8 @@
 """`mybert embed`: texts → a file of vectors."""
 
 import contextlib
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,9 @@ import pyarrow as pa
 from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
-from mybert.common.full_disk import explain_full_disk
-from mybert.common.manifest import MANIFEST, fingerprint, write_manifest
+from mybert.common.manifest import fingerprint, write_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import manifest_beside, staged_file
 from mybert.common.table import print_table
 from mybert.embedding.outputs import VECTOR, WRITERS, vector_column
 from mybert.embedding.settings import EmbedSettings
@@ -36,38 +34,33 @@ def embed(settings: EmbedSettings) -> Path:
         `vector`; `.npy` has the vectors alone, a row for each text. `OUTPUT.manifest.json` says how it was made.
 
     Raises:
-        UserError: the output exists, an input, its text or the checkpoint cannot be used, or the disk is full; nothing
-            was written then.
+        UserError: the output exists or cannot be made, an input, its text or the checkpoint cannot be used, or the
+            disk is full; nothing was written then.
     """
     began = time.monotonic()
     output = Path(settings.output)
-    manifest = output.with_name(f"{output.name}.{MANIFEST}")
-    _refuse_existing(output, manifest, settings.overwrite)
-    with _scratch(output) as scratch:
-        texts = store_texts(settings, scratch / "texts.arrow")
+    _refuse_existing(output, settings.overwrite)
+    with staged_file(output) as path:
+        texts = store_texts(settings, path.with_name("texts.arrow"))
         embedder = Embedder(settings)
-        path = scratch / output.name
         rows = _write(settings, embedder, texts, path)
         write_manifest(
-            scratch,
+            path.parent,
             "embed",
             settings=settings,
             inputs=_inputs(settings, texts),
             counts={"texts": texts.count, "vectors": rows, "tokens": embedder.tokens, "left_out": texts.skipped},
         )
-        manifest.unlink(missing_ok=True)  # it never stands beside vectors that it is not about
-        path.replace(output)
-        (scratch / MANIFEST).replace(manifest)
     _summary(settings, embedder, texts, rows, time.monotonic() - began)
     return output
 
 
-def _refuse_existing(output: Path, manifest: Path, overwrite: bool) -> None:
+def _refuse_existing(output: Path, overwrite: bool) -> None:
     if not output.exists():
         return
     if not overwrite:
         raise UserError(f"output {output} exists; add --overwrite to replace it or name another file")
-    if not manifest.is_file():
+    if not manifest_beside(output).is_file():
         raise UserError(f"--overwrite: {output} was not made by mybert; remove it yourself or name another file")
 
 
@@ -76,18 +69,6 @@ def _inputs(settings: EmbedSettings, texts: StoredTexts) -> dict:
     if Path(settings.checkpoint).is_dir():
         checkpoint["sha256"] = fingerprint(settings.checkpoint)
     return {"checkpoint": checkpoint, "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}}
-
-
-@contextlib.contextmanager
-def _scratch(output: Path) -> Iterator[Path]:
-    """A folder beside the output, gone when the block ends."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.partial-", dir=output.parent))
-    try:
-        with explain_full_disk(output):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, path: Path) -> int:

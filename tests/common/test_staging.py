@@ -10,7 +10,7 @@ import pytest
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
-from mybert.common.staging import empty_folder, refuse_existing, staged_folder
+from mybert.common.staging import empty_folder, refuse_existing, staged_file, staged_folder
 
 
 def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
@@ -93,6 +93,41 @@ def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monk
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(UserError, match="no permission to write"):
         refuse_existing(tmp_path / "new" / "out", overwrite=False)
+
+
+def test_a_file_appears_only_when_the_block_ends_well_and_alone(tmp_path):
+    out = tmp_path / "new" / "out.txt"
+    with pytest.raises(RuntimeError), staged_file(out) as path:
+        path.write_text("half")
+        raise RuntimeError
+    assert not list(out.parent.iterdir())
+    with staged_file(out) as path:
+        path.with_name("scratch").write_text("")
+        path.write_text("whole")
+        write_manifest(path.parent, "embed", settings={}, inputs={}, counts={})
+        assert not out.exists()
+    assert out.read_text() == "whole"
+    assert sorted(p.name for p in out.parent.iterdir()) == ["out.txt", "out.txt.manifest.json"]
+    assert out.stat().st_mode == (out.parent / "out.txt.manifest.json").stat().st_mode  # as the umask has it
+    with staged_file(out) as path:
+        path.write_text("other")
+    assert [p.name for p in out.parent.iterdir()] == ["out.txt"]  # the manifest was not about this one
+
+
+def test_a_file_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for path, message in (
+        (tmp_path / "file" / "out.txt", "cannot be made: .*file is a file"),
+        (tmp_path / "file" / "deep" / "out.txt", "cannot be made: .*file is a file"),
+        (tmp_path, "is no file; name a file"),
+        ("/dev/null", "is no file; name a file"),
+    ):
+        with pytest.raises(UserError, match=message), staged_file(path):
+            raise AssertionError("the block was entered")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(UserError, match="no permission to write"), staged_file(tmp_path / "new" / "out.txt"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_next_run_names(tmp_path, caplog):
