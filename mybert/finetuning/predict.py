@@ -3,25 +3,21 @@
 import contextlib
 import itertools
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import BinaryIO, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TextIO
 
 import datasets
 from datasets import Dataset
 from tqdm.auto import tqdm
 
-from mybert.common.errors import UserError
-from mybert.common.foreign import parse_json
-from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
-from mybert.corpus.files import file_format, open_file
+from mybert.common.staging import staged_file
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, find_problems
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import read_table, unwritable
+from mybert.finetuning.lines import has_lines, read_lines
+from mybert.finetuning.reading import read_table
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Task
 
@@ -42,14 +38,11 @@ def predict(settings: PredictSettings) -> int:
     finetuned = load_finetuned(settings)
     rows = 0
     with _writer(settings.output) as file, _one_bar() as bar:
-        for table, part, problems in _parts(settings, finetuned):
-            good = part.select([row for row in range(len(part)) if row not in problems])
-            predictions = iter(predict_rows(finetuned, good, settings.batch_tokens, bar.update) if len(good) else ())
-            for number, row in enumerate(table):
-                said = {"error": problems[number]} if number in problems else next(predictions)
-                file.write(json.dumps({**said, "input": row}, ensure_ascii=False, default=str) + "\n")
+        for given, said in _answers(settings, finetuned, bar.update):
+            for row, answer in zip(given, said, strict=True):
+                file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
             file.flush()
-            rows += len(part)
+            rows += len(said)
     return rows
 
 
@@ -77,79 +70,59 @@ def main(argv: list[str], prog: str) -> None:
     print(f"{rows:,} predictions are {place}", file=sys.stderr)
 
 
-def _parts(
-    settings: PredictSettings, finetuned: Finetuned
-) -> Iterator[tuple[Iterable[dict], Dataset, dict[int, str]]]:
-    """Rows of all inputs in order: as they are there, as the task reads them, and why some of them cannot be used."""
+class _Part(NamedTuple):
+    """Some consecutive rows of an input.
+
+    Attributes:
+        given: as they are there.
+        errors: why some of them are no rows.
+        tables: the others as the task reads them: their numbers, from 0, and the rows.
+    """
+
+    given: Iterable[dict | str]
+    errors: dict[int, str]
+    tables: list[tuple[Sequence[int], Dataset]]
+
+
+def _answers(
+    settings: PredictSettings, finetuned: Finetuned, progress: Callable
+) -> Iterator[tuple[Iterable[dict | str], list[dict]]]:
+    """Rows of all inputs in order, part by part: as they are there, and a prediction or an error for each of them."""
     _, tokenizer, task = finetuned
     for name in settings.inputs:
-        first, names = 0, {}
-        for table in _lines(name, task) if name == "-" or file_format(name).kind == ".txt" else _slices(name, task):
-            rows = table if isinstance(table, Dataset) else _dataset(table, names)
-            split = Split(name, task.canonical(rows, name, labelled=False), first)
-            problems = find_problems(split, task, tokenizer, training=False, errors=settings.errors)
-            yield table, split.rows, {problem.row: problem.message for problem in reversed(problems)}
-            first += len(table)
+        first = 0
+        for given, errors, tables in (_lines if has_lines(name) else _slices)(name, task, settings.errors):
+            said = {number: {"error": message} for number, message in errors.items()}
+            for numbers, rows in tables:
+                split = Split(name, rows, first + numbers[0])
+                problems = find_problems(split, task, tokenizer, training=False, errors=settings.errors)
+                said |= {numbers[row]: {"error": message} for row, message in reversed(problems)}
+                good = [row for row, number in enumerate(numbers) if number not in said]
+                if good:
+                    predictions = predict_rows(finetuned, rows.select(good), settings.batch_tokens, progress)
+                    said |= zip((numbers[row] for row in good), predictions, strict=True)
+            yield given, [said[number] for number in range(len(said))]
+            first += len(said)
 
 
-def _slices(name: str, task: Task) -> Iterator[Dataset]:
+def _slices(name: str, task: Task, errors: str) -> Iterator[_Part]:
     table = read_table(name, task, split="test")
+    rows = task.canonical(table, name, labelled=False)
     for first in range(0, len(table), _ROWS_AT_ONCE):
-        yield table.select(range(first, min(first + _ROWS_AT_ONCE, len(table))))
+        some = range(first, min(first + _ROWS_AT_ONCE, len(table)))
+        yield _Part(table.select(some), {}, [(range(len(some)), rows.select(some))])
 
 
-def _lines(name: str, task: Task) -> Iterator[list[dict]]:
-    """JSON lines, or texts one a line; the first line shows which. Blank lines are no rows."""
-    with contextlib.nullcontext(sys.stdin.buffer) if name == "-" else _bytes(Path(name)) as file:
-        lines = (line for line in map(_decoded, itertools.count(1), file, itertools.repeat(name)) if line[1].strip())
-        is_json, size = None, 1 if name == "-" else _ROWS_AT_ONCE  # who types or listens sees the first answers soon
-        while chunk := list(itertools.islice(lines, size)):
-            size = min(2 * size, _ROWS_AT_ONCE)
-            if is_json is None:
-                is_json = chunk[0][1].lstrip().startswith("{")
-            if is_json:
-                yield [_record(name, *line) for line in chunk]
-            else:
-                yield [task.plain_row(text.rstrip("\r\n"), name) for _, text in chunk]
-
-
-def _dataset(records: list[dict], names: dict[str, None]) -> Dataset:
-    """With all the columns of these records and of those before them, `names`: a record may lack what others have."""
-    names |= dict.fromkeys(itertools.chain.from_iterable(records))
-    columns = {name: [record.get(name) for record in records] for name in names}
-    try:
-        return Dataset.from_dict(columns, on_mixed_types="use_json")
-    except OverflowError:  # whole numbers of Arrow have 64 bits; larger ones are no text that a task could read
-        return _dataset([json.loads(json.dumps(record), parse_int=_small) for record in records], names)
-
-
-def _small(digits: str) -> int | str:
-    return int(digits) if len(digits) < 19 else digits
-
-
-def _bytes(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
-    if not path.is_file():
-        raise UserError(f"input {path} does not exist")
-    return open_file(path)
-
-
-def _decoded(number: int, line: bytes, name: str) -> tuple[int, str]:
-    try:
-        return number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
-
-
-def _record(name: str, number: int, line: str) -> dict:
-    try:
-        record = parse_json(line)
-    except ValueError as error:
-        raise UserError(f"{name}, line {number}: not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{name}, line {number}: expected a JSON object, found {type(record).__name__}")
-    if problem := unwritable(record):
-        raise UserError(f"{name}, line {number}: {problem}")
-    return record
+def _lines(name: str, task: Task, errors: str) -> Iterator[_Part]:
+    for lines in read_lines(name, task, errors, _ROWS_AT_ONCE):
+        errors_found = {number: line.error for number, line in enumerate(lines) if line.error is not None}
+        right = [(number, line.row) for number, line in enumerate(lines) if line.error is None]
+        tables = []
+        for names, pairs in itertools.groupby(right, key=lambda pair: [*pair[1]]):  # a line may have what others lack
+            numbers, rows = zip(*pairs, strict=True)
+            columns = {name: [row[name] for row in rows] for name in names}
+            tables.append((numbers, Dataset.from_dict(columns, on_mixed_types="use_json")))
+        yield _Part([line.given for line in lines], errors_found, tables)
 
 
 @contextlib.contextmanager
@@ -171,17 +144,5 @@ def _writer(output: str) -> Iterator[TextIO]:
     if output == "-":
         yield sys.stdout
         return
-    path = Path(output)
-    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    with explain_full_disk(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = aside.open("w", encoding="utf-8")
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            raise UserError(f"output {path} cannot be made: {error.strerror} ({error.filename})") from error
-        try:
-            with file:
-                yield file
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+    with staged_file(output) as path, path.open("w", encoding="utf-8") as file:
+        yield file

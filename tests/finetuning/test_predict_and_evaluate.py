@@ -86,9 +86,10 @@ def test_records_may_differ_in_what_the_task_does_not_read(classifier, expected,
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"id": 7}, "row 2: the text is missing"),
-        ({"text": 7}, "row 2: the text is 7, not a string"),
-        ({"text": 7, "id": [[[{"a": [7]}]]]}, "row 2: the text is 7, not a string"),
+        ({"id": 7}, "line 2: it has no column for 'text' (looked for text,"),
+        ({"text": None}, "row 2: the text is missing"),
+        ({"text": 7}, "line 2: expected a text or a list of texts as 'text', found 7"),
+        ({"text": ["a"]}, "row 2: the text is ['a'], not a string"),
         ({"text": "\ud800"}, "line 2: '\\ud800' is half a surrogate pair, no character"),
     ],
 )
@@ -113,6 +114,93 @@ def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_ro
     assert "8 predictions" in capsys.readouterr().err
 
 
+BROKEN = {  # lines that are no rows of texts, and what is said of them
+    b'{"id": 7}': "it has no column for 'text' (looked for text, ",
+    b"{}": "it has no column for 'text' (looked for text, ",
+    b'{"text": null}': "the text is missing",
+    b'{"text": 7}': "expected a text or a list of texts as 'text', found 7",
+    b'{"text": 1180591620717411303424}': "found 1180591620717411303424",
+    b'{"text": ["a", "b"]}': "the text is ['a', 'b'], not a string",
+    b'{"text": ' + b"[" * 60 + b"]" * 60 + b"}": "expected a text or a list of texts as 'text', found [[[",
+    b'{"text": "a"': "not JSON (",
+    b'{"text": "' + b"9" * 5000 + b'", "n": ' + b"9" * 5000 + b"}": "not JSON (",
+    b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "not JSON (nested too deeply)",
+    b"[1, 2]": "expected a JSON object, found list",
+    b"null": "expected a JSON object, found NoneType",
+    b'{"text": "\\ud800"}': "is half a surrogate pair, no character",
+    b'{"text": "b\xe4d"}': "not UTF-8 (",
+}
+
+
+def test_no_line_decides_what_becomes_of_another(classifier, expected, tmp_path, monkeypatch, capsys):
+    """Every broken line, before the good ones and after them, from a file and from standard input."""
+    good = [
+        {"text": TEXTS[0], "id": 2**70},
+        {"sentence": TEXTS[1], "id": "x"},
+        {"id": [1.5, 2**60, {"a": [[]]}], "text": TEXTS[2]},
+        {"text": TEXTS[3], "text_pair": None, "label": 1e300},
+        {"text": TEXTS[4], "sentence": 7},
+    ]
+    lines = [json.dumps(row).encode() for row in good]
+    broken = list(BROKEN)
+    for order in (
+        broken + lines,
+        lines + broken,
+        [line for pair in zip(broken, lines, strict=False) for line in pair],
+    ):
+        path = tmp_path / "rows.jsonl"
+        path.write_bytes(b"\n".join(order))
+        for name in (path, "-"):
+            content = b"\n".join(order if name == path or order[0].startswith(b"{") else [b'{"text": "a"}', *order])
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+            capsys.readouterr()
+            assert predict(classifier, name, "--errors", "skip") == 0
+            said = capsys.readouterr().out.splitlines()
+            assert len(said) == len(order)
+            assert check("\n".join(line for line in said if "error" not in json.loads(line)), expected) == good
+            for line, one in zip(order, map(json.loads, said), strict=True):
+                if line in BROKEN:
+                    assert BROKEN[line] in one["error"] and len(one["error"]) < 400
+                    assert one["input"] in (parsed(line), line.decode(errors="backslashreplace"))
+
+
+def parsed(line: bytes) -> dict | None:
+    """The line, if it is a JSON object."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_a_broken_line_of_a_file_is_named_and_stops_the_run(classifier, tmp_path, capsys, line):
+    (tmp_path / "rows.jsonl").write_bytes(b'{"text": "a"}\n\n' + line)
+    assert predict(classifier, tmp_path / "rows.jsonl") == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert BROKEN[line] in error and "--errors skip" in error
+    assert f"{tmp_path / 'rows.jsonl'}, line 3: " in error or "row 2: " in error
+
+
+def test_a_line_in_front_that_a_task_cannot_read_leaves_the_others(finetune, tmp_path, monkeypatch, capsys):
+    choice = {"ctx": "the film", "ending0": "good", "ending1": "bad"}
+    train = tmp_path / "train.jsonl"
+    train.write_text(json.dumps({**choice, "label": 0}) + "\n")
+    assert finetune("multiple-choice", "--train", train, "--num-train-epochs", 1) == 0
+    other = {"choices": ["dull", "fine"], "context": "a book", "ending0": None}
+    content = "\n".join(["plain words", json.dumps(choice), json.dumps({"ctx": "no choices"}), json.dumps(other)])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    capsys.readouterr()
+    assert predict(tmp_path / "out", "-", "--errors", "skip") == 0
+    first, second, third, fourth = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (
+        "multiple-choice reads JSON lines with context, choices" in first["error"] and first["input"] == "plain words"
+    )
+    assert second["text"] in ("good", "bad") and second["input"] == choice
+    assert "no column for 'choices'" in third["error"]
+    assert fourth["text"] in ("dull", "fine") and fourth["input"] == other
+
+
 def test_answers_to_standard_input_do_not_wait_for_its_end(classifier):
     command = [sys.executable, "-m", "mybert.cli", "predict", str(classifier), "-", "--device", "cpu"]
     with subprocess.Popen(
@@ -135,11 +223,11 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     assert predict(classifier, broken, "--output", output) == 2
     assert f"{broken}, line 2: not UTF-8" in capsys.readouterr().err
     assert predict(classifier, "nowhere.txt", "--output", output) == 2
-    assert "nowhere.txt does not exist" in capsys.readouterr().err
+    assert "nowhere.txt: No such file or directory" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
     assert f"output {tmp_path} is a folder; name a file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", rows / "said.jsonl") == 2
-    assert f"output {rows / 'said.jsonl'} cannot be made: File exists ({rows})" in capsys.readouterr().err
+    assert f"output {rows / 'said.jsonl'} cannot be made: {rows} is a file" in capsys.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob(".said*"))
 

@@ -1,0 +1,114 @@
+"""Lines of standard input, .txt and .jsonl as rows of a task, each for itself: no line decides what another is."""
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from datasets import Dataset
+
+from mybert.common.errors import UserError
+from mybert.common.foreign import parse_json, short
+from mybert.corpus.files import STDIN, file_format, open_file
+from mybert.finetuning.reading import unwritable
+from mybert.finetuning.task import Task
+
+
+class Line(NamedTuple):
+    """
+    Attributes:
+        given: the row as it is there, under its own names; of a line that is none, the line itself.
+        row: what the task reads: a text or a list of texts under each canonical name.
+        error: why the task cannot read the line; `row` is empty then.
+    """
+
+    given: dict[str, Any] | str
+    row: dict[str, Any]
+    error: str | None = None
+
+
+def has_lines(name: str) -> bool:
+    """Whether an input is read line by line."""
+    return name == STDIN or file_format(name).kind in (".txt", ".jsonl")
+
+
+def read_lines(name: str, task: Task, errors: str, at_once: int) -> Iterator[list[Line]]:
+    """The lines of an input, at most `at_once` together; blank ones are left out.
+
+    Raises:
+        UserError: the input cannot be opened; or one of its lines cannot be read, and `errors` is strict.
+    """
+    reader = _Reader(name, task, errors == "strict")
+    size = 1 if name == STDIN else at_once  # who types or listens sees the first answers soon
+    with open_file(name) as file:
+        lines = filter(None, itertools.starmap(reader.read, enumerate(file, 1)))
+        while chunk := list(itertools.islice(lines, size)):
+            yield chunk
+            size = min(2 * size, at_once)
+
+
+class _Reader:
+    """Reads JSON lines, or texts one a line; the first line that can be read shows which."""
+
+    def __init__(self, name: str, task: Task, strict: bool):
+        self.name, self.task, self.strict = name, task, strict
+        self.is_json = True if file_format(name).kind == ".jsonl" else None
+        self.places = functools.lru_cache(self._places)  # most lines have the same names
+
+    def read(self, number: int, line: bytes) -> Line | None:
+        """None for a blank line."""
+        given = None
+        try:
+            text = _decoded(number, line)
+            if not text.strip():
+                return None
+            given = self._given(text)
+            return Line(given, _row(given, self.places(tuple(given))))
+        except UserError as error:
+            if self.strict:
+                remedy = "correct it, or have its error written in place of a prediction by --errors skip"
+                raise UserError(f"{self.name}, line {number}: {error}; {remedy}") from error
+            shown = line.decode(errors="backslashreplace").rstrip("\r\n") if given is None else given
+            return Line(shown, {}, str(error))
+
+    def _given(self, text: str) -> dict:
+        if self.is_json is None and text.lstrip().startswith("{"):
+            self.is_json = True
+        if self.is_json:
+            return _record(text)
+        row = self.task.plain_row(text.rstrip("\r\n"), "it")
+        self.is_json = False
+        return row
+
+    def _places(self, names: tuple[str, ...]) -> dict[str, str | list[str]]:
+        """Canonical name → which of the names it has in such a line, or the list of those that are one together."""
+        names_as_values = Dataset.from_dict({name: [name] for name in names})
+        return self.task.canonical(names_as_values, "it", labelled=False)[0]
+
+
+def _decoded(number: int, line: bytes) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8 ({error.reason})") from error
+
+
+def _record(text: str) -> dict:
+    try:
+        record = parse_json(text)
+    except ValueError as error:
+        raise UserError(f"not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise UserError(f"expected a JSON object, found {type(record).__name__}")
+    if problem := unwritable(record):
+        raise UserError(problem)
+    return record
+
+
+def _row(given: dict, places: dict[str, str | list[str]]) -> dict:
+    """Texts and lists of texts, no other values: what else JSON can say, Arrow may not be able to hold."""
+    row = {role: given[at] if isinstance(at, str) else [given[name] for name in at] for role, at in places.items()}
+    for role, value in row.items():
+        if not all(isinstance(one, str | None) for one in (value if isinstance(value, list) else [value])):
+            raise UserError(f"expected a text or a list of texts as {role!r}, found {short(value)}")
+    return row
