@@ -17,7 +17,7 @@ from mybert.common.table import print_table
 from mybert.embedding.outputs import VECTOR, WRITERS, vector_column
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.texts import StoredTexts, store_texts
-from mybert.embedding.vectors import Embedder, TooLongError
+from mybert.embedding.vectors import Embedder
 
 
 def main(argv: list[str], prog: str) -> None:
@@ -41,8 +41,8 @@ def embed(settings: EmbedSettings) -> Path:
     output = Path(settings.output)
     _refuse_existing(output, settings.overwrite)
     with staged_file(output) as path:
-        texts = store_texts(settings, path.with_name("texts.arrow"))
         embedder = Embedder(settings)
+        texts = store_texts(settings, path.with_name("texts.arrow"), embedder)
         rows = _write(settings, embedder, texts, path)
         write_manifest(
             path.parent,
@@ -78,11 +78,7 @@ def _write(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, path
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=texts.count, desc="embedding", unit=" texts", unit_scale=True))
         for stored in texts.batches():
-            try:
-                batch = rows_of(stored, first, embedder, settings, bar.update)
-            except TooLongError as error:
-                place = f"{stored['source'][error.index]}, line {stored['line'][error.index]}"
-                raise TooLongError(error.index, error.reason, place) from error
+            batch = rows_of(stored, first, embedder, settings, bar.update)
             if writer is None:
                 writer = stack.enter_context(contextlib.closing(WRITERS[path.suffix](path, batch.schema, texts.count)))
             writer.write(batch)

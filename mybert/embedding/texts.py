@@ -12,6 +12,7 @@ from mybert.corpus.files import is_unicode, open_text
 from mybert.corpus.formats import Problems
 from mybert.corpus.sources import Document, find_sources, read_documents
 from mybert.embedding.settings import EmbedSettings
+from mybert.embedding.vectors import Embedder
 
 _SCHEMA = pa.schema({"text": pa.large_string(), "source": pa.string(), "line": pa.int64()})
 _CHARACTERS_A_BATCH = 1 << 20
@@ -37,43 +38,61 @@ class StoredTexts(NamedTuple):
                 yield reader.get_batch(number)
 
 
-def store_texts(settings: EmbedSettings, path: Path) -> StoredTexts:
+def store_texts(settings: EmbedSettings, path: Path, embedder: Embedder) -> StoredTexts:
     """Writes the texts of `settings.inputs` to `path`.
 
+    Args:
+        embedder: what will read them. That the last of many is too long is known before the first is computed; the
+            tokenizing for that takes a hundredth of the time that the model takes on a CPU.
+
     Raises:
-        UserError: an input cannot be read, or there is no text.
+        UserError: an input cannot be read, a text is too long, or there is no text.
     """
-    skipped: Counter = Counter()
-    count, texts, characters = 0, [], 0
+    problems, count = Problems(settings.errors, Counter()), 0
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-
-        def write() -> None:
-            rows = [text._asdict() for text in texts]
-            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))
-            texts.clear()
-
-        for text in _read(settings, skipped):
-            texts.append(text)
-            count += 1
-            characters += len(text.text) + 1
-            if characters >= _CHARACTERS_A_BATCH:
-                write()
-                characters = 0
-        if texts:
-            write()
+        for texts in _batches(_read(settings, problems)):
+            if settings.long_texts == "refuse":
+                texts = _short_enough(texts, embedder, problems)
+            if texts:
+                rows = [text._asdict() for text in texts]
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))
+                count += len(texts)
     if not count:
-        raise UserError("the inputs hold no text; look at them and at --text-column")
-    return StoredTexts(path, count, skipped)
+        left_out = ", ".join(f"{reason} ({number})" for reason, number in problems.skipped.items())
+        raise UserError(f"the inputs hold no text (left out: {left_out or 'none'}); look at them and at --text-column")
+    return StoredTexts(path, count, problems.skipped)
 
 
-def _read(settings: EmbedSettings, skipped: Counter) -> Iterator[Document]:
-    problems = Problems(settings.errors, skipped)
+def _batches(texts: Iterator[Document]) -> Iterator[list[Document]]:
+    batch, characters = [], 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text.text) + 1
+        if characters >= _CHARACTERS_A_BATCH:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _short_enough(texts: list[Document], embedder: Embedder, problems: Problems) -> list[Document]:
+    found = []
+    for text, length in zip(texts, embedder.lengths([text.text for text in texts]), strict=True):
+        if length <= embedder.max_length:
+            found.append(text)
+        else:
+            detail = f"{length:,}; --long-texts window reads such texts in windows"
+            problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
+    return found
+
+
+def _read(settings: EmbedSettings, problems: Problems) -> Iterator[Document]:
     for source in find_sources(settings.inputs):
         if source.kind == ".txt":
             yield from _read_lines(source.name, problems)
         else:
             yield from read_documents(
-                [source.name], text_column=settings.text_column, errors=settings.errors, skipped=skipped
+                [source.name], text_column=settings.text_column, errors=settings.errors, skipped=problems.skipped
             )
 
 

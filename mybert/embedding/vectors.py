@@ -32,14 +32,6 @@ class Words(NamedTuple):
     vectors: np.ndarray
 
 
-class TooLongError(UserError):
-    """Text number `index` has more tokens than the model reads, and windows were not asked for."""
-
-    def __init__(self, index: int, reason: str, place: str | None = None):
-        super().__init__(f"{place or f'text {index}'}: {reason}")
-        self.index, self.reason = index, reason
-
-
 class _Sequence(NamedTuple):
     """What the model reads at once: a text or a window of it.
 
@@ -90,6 +82,10 @@ class Embedder:
         self.batch_tokens = settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
         self.tokens = 0
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens included, before any is read in windows."""
+        return [len(encoding) + 2 for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
     def texts(
         self, texts: Sequence[str], pooling: str = "mean", progress: Callable[[int], object] | None = None
     ) -> np.ndarray:
@@ -105,7 +101,7 @@ class Embedder:
             (texts, H) float32, in the order of `texts`.
 
         Raises:
-            UserError: a text is too long (`TooLongError`), or the checkpoint has no pooler.
+            UserError: a text is too long, or the checkpoint has no pooler.
         """
         if pooling not in ("mean", "cls", "pooler"):
             raise UserError(f"pooling: expected mean, cls or pooler, found {pooling!r}")
@@ -132,7 +128,7 @@ class Embedder:
             The words of each text, in the order of `texts`.
 
         Raises:
-            UserError: a text is too long (`TooLongError`).
+            UserError: a text is too long.
         """
         sequences, spans, bounds = [], [], [0]
         for text, encoding in enumerate(self.backend.encode_batch(_listed(texts), add_special_tokens=False)):
@@ -152,10 +148,9 @@ class Embedder:
         """The pieces `ids` of a text, counting for `rows`, between special tokens that count for nothing yet."""
         size = self.max_length - 2
         if len(ids) > size and self.settings.long_texts == "refuse":
-            raise TooLongError(
-                text,
-                f"{len(ids) + 2} tokens, more than {self.max_length}; read long texts in windows by "
-                "--long-texts window, or split them",
+            raise UserError(
+                f"text {text}: {len(ids) + 2} tokens, more than {self.max_length}; read long texts in windows by "
+                "long_texts='window', or split them"
             )
         sequences = []
         for start, end, kept_start, kept_end in cut_windows(len(ids), size, self.overlap):

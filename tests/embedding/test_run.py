@@ -90,7 +90,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
     output = tmp_path / "out" / "v.npy"
     assert run(minilm_folder, lines, "--output", output, "--max-length", 8) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"mybert embed: error: {lines}, line 4: 9 tokens, more than 8")
+    assert error.startswith(f"mybert embed: error: {lines}, line 4: more than 8 tokens (9; --long-texts window")
     assert run(minilm_folder, lines, "--output", output, "--vectors", "words") == 2
     assert ".npy has no place for the words" in capsys.readouterr().err
     assert run(minilm_folder, lines, "--output", lines / "v.npy") == 2
@@ -102,6 +102,31 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
     assert run(minilm_folder, lines, "--output", output) == 2
     assert "no text" in capsys.readouterr().err
     assert not output.parent.exists() or not list(output.parent.iterdir())
+
+
+@pytest.mark.parametrize("vectors", ["mean", "words"])
+def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_counted(
+    minilm_folder, embedder, lines, tmp_path, monkeypatch, capsys, vectors
+):
+    monkeypatch.setattr("mybert.embedding.texts._CHARACTERS_A_BATCH", 10)  # each text is a batch
+    words = (minilm_folder, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--vectors", vectors)
+    with monkeypatch.context() as patch:
+        patch.setattr(Embedder, "_encode", lambda *arguments: pytest.fail("a batch was computed"))
+        assert run(*words) == 2
+    assert f"{lines}, line 4: more than 8 tokens (9; --long-texts window reads" in capsys.readouterr().err
+    assert run(*words, "--errors", "skip") == 0
+    rows = rows_of(tmp_path / "v.jsonl")
+    assert {row["line"] for row in rows} == {1, 2} and {row["text_number"] for row in rows} == {0, 1}
+    found = np.array([row["vector"] for row in rows])
+    kept = LINES[:2]
+    expected = embedder.texts(kept) if vectors == "mean" else np.concatenate([w.vectors for w in embedder.words(kept)])
+    assert np.abs(found - expected).max() < 1e-5
+    counts = json.loads((tmp_path / "v.jsonl.manifest.json").read_text())["counts"]
+    assert counts["texts"] == 2 and counts["left_out"] == {"blank lines": 1, "more than 8 tokens": 2}
+    assert run(*words, "--errors", "skip", "--overwrite", "--max-length", 4) == 2
+    assert "hold no text (left out: more than 4 tokens (4), blank lines (1))" in capsys.readouterr().err
+    assert run(*words, "--long-texts", "window", "--overwrite") == 0
+    assert {row["line"] for row in rows_of(tmp_path / "v.jsonl")} == {1, 2, 4, 5}
 
 
 def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_ours(minilm_folder, lines, tmp_path, capsys):

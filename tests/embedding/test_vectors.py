@@ -13,7 +13,7 @@ from transformers import BertModel, BertTokenizer
 from modeling_mybert import MyBertForMaskedLM, MyBertModel
 from mybert.common.errors import UserError
 from mybert.embedding.settings import EncodingSettings
-from mybert.embedding.vectors import Embedder, TooLongError
+from mybert.embedding.vectors import Embedder
 from tokenization import MyBertTokenizer
 
 TEXTS = [
@@ -113,8 +113,10 @@ def test_the_model_sees_real_tokens_only(minilm_folder, bert):
 
 def test_a_long_text_is_refused_by_name_unless_windows_are_asked_for(minilm_folder):
     short = EncodingSettings(str(minilm_folder), max_length=62, device="cpu")
-    with pytest.raises(TooLongError, match=r"text 1: 63 tokens, more than 62; .*--long-texts window"):
-        Embedder(short).texts(["word " * 60, "word " * 61])
+    embedder = Embedder(short)
+    assert embedder.lengths(["word " * 60, "word " * 61, ""]) == [62, 63, 2]
+    with pytest.raises(UserError, match=r"text 1: 63 tokens, more than 62; .*long_texts='window'"):
+        embedder.texts(["word " * 60, "word " * 61])
 
 
 def test_pieces_of_a_long_text_come_from_the_window_that_gives_them_most_context(minilm_folder, bert):
