@@ -82,7 +82,8 @@ class _Reader:
 
     def _places(self, names: tuple[str, ...]) -> dict[str, str | list[str]]:
         """Canonical name → which of the names it has in such a line, or the list of those that are one together."""
-        names_as_values = Dataset.from_dict({name: [name] for name in names})
+        # Arrow ends a name at a NUL and then misses it; nobody can mean such a column
+        names_as_values = Dataset.from_dict({name: [name] for name in names if "\0" not in name})
         return self.task.canonical(names_as_values, "it", labelled=False)[0]
 
 

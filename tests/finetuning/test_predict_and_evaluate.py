@@ -116,6 +116,7 @@ def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_ro
 
 BROKEN = {  # lines that are no rows of texts, and what is said of them
     b'{"id": 7}': "it has no column for 'text' (looked for text, ",
+    b'{"\\u0000": "a"}': "it has no column for 'text' (looked for text, ",
     b"{}": "it has no column for 'text' (looked for text, ",
     b'{"text": null}': "the text is missing",
     b'{"text": 7}': "expected a text or a list of texts as 'text', found 7",
@@ -139,7 +140,7 @@ def test_no_line_decides_what_becomes_of_another(classifier, expected, tmp_path,
         {"sentence": TEXTS[1], "id": "x"},
         {"id": [1.5, 2**60, {"a": [[]]}], "text": TEXTS[2]},
         {"text": TEXTS[3], "text_pair": None, "label": 1e300},
-        {"text": TEXTS[4], "sentence": 7},
+        {"text": TEXTS[4], "sentence": 7, "": 1, "\0": [], "a\0b": {}},
     ]
     lines = [json.dumps(row).encode() for row in good]
     broken = list(BROKEN)

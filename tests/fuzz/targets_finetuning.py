@@ -1,13 +1,21 @@
 """What `mybert finetune`, `evaluate` and `predict` read: rows in columns, SQuAD's JSON, and what `datasets` reads."""
 
+import gzip
+import io
 import json
 import shutil
 from pathlib import Path
+from random import Random
 
-from targets_corpus import of_bytes, of_json
+import pyarrow as pa
+import pyarrow.parquet
+from mutations import mutated_json
+from targets_corpus import compressed, of_bytes, of_json
 from watch import Target
 
 from modeling_mybert import MyBertConfig
+from mybert.common.errors import UserError
+from mybert.finetuning import predict
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import name_labels
 from mybert.finetuning.reading import read_rows
@@ -37,6 +45,8 @@ SQUAD = {
 }
 TEXTS = [{"text": "good film", "label": "good"}, {"text": "bad film", "label": "bad"}, {"text": "x", "label": "good"}]
 CHOICES = [{"context": "a", "choices": ["b", "c"], "label": 0}, {"context": "d", "choices": ["e", "f"], "label": 1}]
+ENDINGS = {"ctx": "a", "ending0": "b", "ending1": "c"}
+PAIRS = [{"text": "a", "text_pair": "b", "id": 2**70}, {"sentence": "a"}, {"text": "a", "id": 0.5}]
 CSV = b'text,label\ngood film,good\n"bad, ""very""",bad\nx,good\n'
 
 
@@ -63,6 +73,51 @@ def rows_of(name: str):
     return read
 
 
+def lines_of(name: str):
+    """Reads the lines of a file as `mybert predict` does for the task `name`; left out, no line stops it."""
+
+    def read(folder: Path) -> None:
+        (path,) = folder.iterdir()
+        try:
+            read_parts(str(path), task(name), "skip")
+        except UserError as error:
+            raise AssertionError(f"a line was not left out: {error}") from error
+        read_parts(str(path), task(name), "strict")
+
+    return read
+
+
+def read_parts(name: str, reader: Task, errors: str) -> None:
+    for given, wrong, tables in predict._lines(name, reader, errors):
+        for row in given:
+            json.dumps({"input": row}, ensure_ascii=False, default=str).encode()
+        assert sorted([*wrong, *(number for numbers, _ in tables for number in numbers)]) == [*range(len(given))]
+        for numbers, rows in tables:
+            bad = {problem.row for problem in reader.check_rows(rows, training=False)}
+            assert bad <= {*range(len(numbers))}
+            _ = rows.select([row for row in range(len(rows)) if row not in bad])[:]
+
+
+def reshaped_lines(name: str, seeds: list[dict]):
+    """A file of JSON lines, each changed on its own."""
+
+    def make(random: Random) -> dict[str, bytes]:
+        return {name: b"\n".join(mutated_json(random, seeds) for _ in range(random.choice((1, 3))))}
+
+    return make
+
+
+def parquet_files() -> list[bytes]:
+    texts, labels = ["One two.", None, "größer 数字"], ["good", None, "bad"]
+    found = []
+    for text in (pa.array(texts), pa.array(texts).dictionary_encode(), pa.array([[1], None, []])):
+        for label in (pa.array(labels), pa.array([0, 1, None]), pa.array([[0.5], [], None])):
+            file = io.BytesIO()
+            pyarrow.parquet.write_table(pa.table({"text": text, "label": label}), file)
+            found.append(file.getvalue())
+    return found
+
+
 def read_columns_of(folder: Path) -> None:
     read_columns(folder / "a.conll")
 
@@ -83,5 +138,21 @@ TARGETS = [
     Target("rows .json", of_json("a.json", TEXTS), rows_of("text-classification"), 0.4),
     Target("rows .json of choices", of_json("a.json", CHOICES), rows_of("multiple-choice"), 0.4),
     Target("rows .csv", of_bytes("a.csv", CSV), rows_of("text-classification"), 0.4),
+    Target("rows .tsv", of_bytes("a.tsv", CSV.replace(b",", b"\t")), rows_of("text-classification"), 0.4),
+    Target("rows .parquet", of_bytes("a.parquet", *parquet_files()), rows_of("text-classification"), 0.4),
+    Target("rows .gz", compressed("a.jsonl.gz", lines(TEXTS), gzip.compress), rows_of("text-classification"), 0.4),
+    Target(
+        "lines to predict, .txt",
+        of_bytes("a.txt", lines(PAIRS), b"a text\n\nb\n"),
+        lines_of("token-classification"),
+        4,
+    ),
+    Target(
+        "lines to predict, .jsonl", of_bytes("a.jsonl", lines(PAIRS), lines(TEXTS)), lines_of("text-classification"), 4
+    ),
+    Target("lines to predict, reshaped", reshaped_lines("a.jsonl", PAIRS), lines_of("text-classification"), 4),
+    Target(
+        "lines to predict, of choices", reshaped_lines("a.jsonl", [*CHOICES, ENDINGS]), lines_of("multiple-choice"), 4
+    ),
     Target("rows in columns, checked", of_bytes("a.conll", CONLL), rows_of("token-classification"), 1),
 ]
