@@ -132,7 +132,7 @@ def able_backend(backend: str, query: Tensor, layout: RaggedLayout, dropout: flo
     """`backend`, or sdpa when this batch asks for what it cannot do; the first time, a warning says why.
 
     Args:
-        query: of any shape; its dtype and device count.
+        query: (…, D); its dtype, device and D count.
         dropout: the probability with which attention probabilities are dropped.
     """
     if not works_on_tokens(backend):
@@ -141,6 +141,8 @@ def able_backend(backend: str, query: Tensor, layout: RaggedLayout, dropout: flo
         lack = "is not for the CPU"  # flex: no gradients there, and seconds of C++ compiler for each new shape
     elif backend != "flex_attention" and query.dtype not in (torch.float16, torch.bfloat16):
         lack = f"computes in float16 and bfloat16, not in {query.dtype}"
+    elif not _fits(backend, query.shape[-1]):
+        lack = f"does not compute heads of size {query.shape[-1]}"
     elif not layout.is_ragged:
         lack = "knows no mask but that of padding, and is not traced or exported"
     elif dropout and backend not in _FLASH_WITH_DROPOUT:
@@ -149,6 +151,13 @@ def able_backend(backend: str, query: Tensor, layout: RaggedLayout, dropout: flo
         return backend
     _warn_once(f"attn_implementation={backend!r} {lack}: sdpa computes this instead, to the same numbers")
     return "sdpa"
+
+
+def _fits(backend: str, head_size: int) -> bool:
+    """The kernels' limits: flex needs tiles of 16, the others whole words of eight, and 256 at most."""
+    if backend == "flex_attention":
+        return head_size >= 16
+    return head_size <= 256 and (head_size % 8 == 0 or "flash" in backend)  # flash attention pads by itself
 
 
 @torch.compiler.assume_constant_result  # a warning while compiling, in place of a break in the graph

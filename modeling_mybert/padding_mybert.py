@@ -108,8 +108,7 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
             real tokens must not depend on data.
 
     Raises:
-        ValueError: the mask has another shape, or a row of it has no real token (looked at on the CPU only, since it
-            would cost a synchronisation elsewhere, and not in a compiled graph).
+        ValueError: the mask has another shape, or a row of it has no real token (not looked at in a compiled graph).
     """
     if attention_mask is None or attention_mask.dim() == 4:
         return _dense_layout(grid, attention_mask, None, device)
@@ -122,7 +121,7 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
     if indices.numel() == real.numel():
         return _dense_layout(grid, None, None, device)
     lengths = real.sum(1)
-    if may_read(lengths, training=True) and not lengths.all():
+    if may_read(lengths, training=False) and not lengths.all():  # the device has just been waited for, by nonzero
         raise ValueError(f"attention_mask has no real token in row {int(lengths.argmin())}; leave empty rows out")
     cu_seq_lens = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
     return RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
@@ -149,6 +148,8 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLay
                 f"max_length_q={max_length}, got {cu_seq_lens.tolist()}"
             )
     grid = (cu_seq_lens.numel() - 1, max_length)
+    if grid[0] * grid[1] == total and not torch.compiler.is_compiling():  # attention without a mask has faster kernels
+        return RaggedLayout(grid, None, None, cu_seq_lens, cu_seq_lens[:-1], packed=True)
     token = torch.arange(total, device=cu_seq_lens.device)
     sequence = torch.searchsorted(cu_seq_lens, token, right=True, out_int32=True).long() - 1
     indices = sequence * max_length + token - cu_seq_lens[sequence]

@@ -187,7 +187,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             length = kwargs.get("max_length_q")
             length = int(cu_seq_lens.diff().max()) if length is None else int(length)
             layout = packed_layout(cu_seq_lens, length, logits.shape[1])
-            per_sequence, real = layout.to_grid(logits[0]), layout.mask[:, 0, 0]
+            per_sequence, real = layout.to_grid(logits[0]), None if layout.mask is None else layout.mask[:, 0, 0]
         if real is not None:
             per_sequence = per_sequence.masked_fill(~real[..., None], torch.finfo(logits.dtype).min)
         loss = None

@@ -1,9 +1,10 @@
-"""Where models compute, and how they are loaded without transformers' remarks on weights."""
+"""Where models compute, how batches come there, and how weights are loaded without transformers' remarks."""
 
 import contextlib
 from collections.abc import Iterator
 
 import torch
+from transformers import TrainingArguments
 from transformers.utils import logging
 
 from mybert.common.errors import UserError
@@ -25,6 +26,12 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
     return device
+
+
+def feed_without_waiting(arguments: TrainingArguments) -> None:
+    """Lets Trainer copy batches to a GPU from pinned memory while it still computes; for the CPU there is no such."""
+    arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
+    arguments.accelerator_config.non_blocking |= arguments.dataloader_pin_memory
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertConfig
 from mybert.common.allocator import keep_freed_memory
+from mybert.common.devices import feed_without_waiting
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
@@ -94,7 +95,7 @@ def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -
             f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
             f"{arguments.n_gpu} -m mybert.cli finetune …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
-    arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
+    feed_without_waiting(arguments)
     if settings.validation is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     if settings.patience is not None and arguments.eval_strategy == IntervalStrategy.NO:

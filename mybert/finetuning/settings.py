@@ -234,6 +234,9 @@ class FinetuningArguments(TrainingArguments):
     )
     adam_epsilon: float = field(default=1e-6, metadata={"help": "Adam's epsilon (the paper's code: 1e-6)."})
     logging_steps: float = field(default=0.05, metadata={"help": "Steps between logs, or their share if below 1."})
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation a step."}
+    )
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
     save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: as eval_strategy."})
     save_total_limit: int | None = field(

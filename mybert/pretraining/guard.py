@@ -57,7 +57,7 @@ class Guard:
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if accelerator.scaler is not None:  # float16: the scaler looks for overflow itself and tries a smaller scale
             norm = torch.zeros_like(norm)
-        asked = torch.tensor(float(self.asked), device=norm.device)
+        asked = torch.full((), float(self.asked), device=norm.device)  # filled there: a copy would wait for the device
         asked = accelerator.reduce(asked, "sum") if accelerator.num_processes > 1 else asked
         before, self._pending = self._pending, (step, _Later(torch.stack([norm, asked])))
         if before is not None:

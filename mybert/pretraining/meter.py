@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_OVERFLOWS = 20  # in float16; a smaller scale helps gradients that overflow, not losses
+
 
 class Meter:
     """Notes what each step leaves on its device, and reads it when a log is due.
@@ -30,6 +32,7 @@ class Meter:
         self._steps: list[Tensor] = []  # (3,) mlm loss, nsp loss, real tokens of this process; since the last log
         self._tokens: Tensor | int = 0  # of this process, not yet counted in the state
         self._started, self._logged_at, self._tokens_logged = time.perf_counter(), 0.0, 0
+        self._overflown = 0  # steps in a row without a finite loss
         self._spikes = SpikeMeter()
 
     # Steps
@@ -94,7 +97,8 @@ class Meter:
         losses = of_processes[..., :2].mean(0).tolist()
         finite = self._finite_steps({first + place: sum(parts) for place, parts in enumerate(losses)})
         mlm_loss, nsp_loss = (
-            math.fsum(losses[step - first][i] for step in finite) / max(len(finite), 1) for i in range(2)
+            math.fsum(losses[step - first][i] for step in finite) / len(finite) if finite else math.nan
+            for i in range(2)
         )
         means = {"loss": mlm_loss + nsp_loss, "mlm_loss": mlm_loss}
         if self.trainer.train_dataset.has_pairs:
@@ -107,7 +111,8 @@ class Meter:
         trainer = self.trainer
         finite = [step for step, loss in losses.items() if math.isfinite(loss)]
         broken = [step for step in losses if step not in finite and step not in trainer.guard.skipped]
-        if broken and trainer.accelerator.scaler is None:
+        self._overflown = 0 if finite else self._overflown + len(broken)
+        if broken and (trainer.accelerator.scaler is None or self._overflown >= _MOST_OVERFLOWS):
             trainer.guard.fail(broken[0], f"the loss is {losses[broken[0]]}")
         for place, median in self._spikes.find([losses[step] for step in finite]):
             step = finite[place]

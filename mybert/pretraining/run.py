@@ -11,6 +11,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.allocator import keep_freed_memory
+from mybert.common.devices import feed_without_waiting
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
@@ -55,6 +56,8 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     model = build_model(settings, corpora[0], max(corpus.shape.longest for corpus in corpora))
     if arguments.process_index > 0:
         set_seed(arguments.seed + arguments.process_index)  # or dropout would hit the same places in all processes
+    if arguments.ddp_find_unused_parameters is None:  # the pooler, where no pair asks for it
+        arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
     output = Path(settings.output)
     if settings.dry_run:
         with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +94,7 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
         raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would leave whole copies there, and say nothing
         raise UserError("--fsdp shards over accelerators only; on the CPU leave it out: processes hold whole copies")
-    arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
+    feed_without_waiting(arguments)
     if settings.dry_run:
         arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
         arguments.report_to = []
@@ -140,6 +143,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
             return
     with trainer.guard.listening():
         trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.guard.settle()  # a last step that was neither saved nor logged
     if trainer.guard.must_stop and trainer.state.global_step < trainer.state.max_steps:
         if trainer.is_world_process_zero():
             print(f"stopped by SIGTERM after step {trainer.state.global_step}; --resume goes on there", flush=True)

@@ -1,10 +1,16 @@
 """FSDP (version 2) of a model whose embeddings and head share their weights."""
 
+import dataclasses
+
+import torch.distributed as dist
 from accelerate import FullyShardedDataParallelPlugin
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 
 from modeling_mybert import MyBertForPreTraining
+from mybert.common.errors import UserError
 
 
 def shard(model: MyBertForPreTraining, plugin: FullyShardedDataParallelPlugin, mesh: DeviceMesh | None = None) -> None:
@@ -16,15 +22,48 @@ def shard(model: MyBertForPreTraining, plugin: FullyShardedDataParallelPlugin, m
     Args:
         plugin: accelerate's settings.
         mesh: the devices; all of this kind of accelerator when not given.
+
+    Raises:
+        UserError: there are more devices than rows and columns to share out.
     """
     if isinstance(model, FSDPModule):
         return
     plugin.auto_wrap_policy = None  # there is nothing left to wrap, and a sharded layer's class has another name
+    devices = dist.get_world_size() if mesh is None else mesh.size()
+    _check_shares(model, devices)
+    policy = plugin.mixed_precision_policy or MixedPrecisionPolicy()
+    # counts of labels come in, losses go out: neither survives 16 bits
+    outermost = dataclasses.replace(policy, cast_forward_inputs=False, output_dtype=None)
     for module in (*model.bert.encoder.layer, model):
         fully_shard(
             module,
             mesh=mesh,
             reshard_after_forward=plugin.reshard_after_forward,
-            mp_policy=plugin.mixed_precision_policy or MixedPrecisionPolicy(),
+            shard_placement_fn=lambda parameter: _placement(parameter, devices),
+            mp_policy=outermost if module is model else policy,
             **({"offload_policy": plugin.cpu_offload} if plugin.cpu_offload else {}),
+        )
+
+
+def _placement(parameter: nn.Parameter, devices: int) -> Shard | None:
+    """By columns where there are too few rows for all devices, else by rows."""
+    by_columns = parameter.dim() > 1 and parameter.shape[1] % devices == 0
+    return Shard(1) if by_columns and _leaves_one_empty(parameter.shape[0], devices) else None
+
+
+def _leaves_one_empty(rows: int, devices: int) -> bool:
+    return -(-rows // devices) * (devices - 1) >= rows
+
+
+def _check_shares(model: nn.Module, devices: int) -> None:
+    """accelerate knows the parameters of an optimizer by their addresses, and empty shares all have the same."""
+    empty = [
+        name
+        for name, parameter in model.named_parameters()
+        if _leaves_one_empty(parameter.shape[0], devices) and _placement(parameter, devices) is None
+    ]
+    if len(empty) > 1:
+        raise UserError(
+            f"--fsdp: {devices} devices cannot share out {', '.join(empty[:3])}; use as many as divide the hidden "
+            f"size, {model.config.hidden_size}"
         )

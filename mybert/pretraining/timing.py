@@ -1,6 +1,5 @@
 """How long a run is going to take, once a few of its steps are measured."""
 
-import math
 import time
 
 import torch
@@ -73,12 +72,17 @@ class TimeToEnd(TrainerCallback):
 def measure_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
     """Floating point operations a second of the best of several square matrix products, which few models come near."""
     size = 1024 if device.type == "cpu" else 8192
-    factor = torch.ones(size, size, device=device, dtype=dtype)
-    best, end = math.inf, time.perf_counter() + seconds
-    while best == math.inf or time.perf_counter() < end:
+    factor = torch.randn(size, size, device=device).to(dtype)  # of ones, a GPU makes more than of numbers
+
+    def once() -> float:
         start = time.perf_counter()
         factor @ factor
         if device.type != "cpu":
             torch.accelerator.synchronize()
-        best = min(best, time.perf_counter() - start)
+        return time.perf_counter() - start
+
+    once()  # loads the kernels
+    best, end = once(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        best = min(best, once())
     return 2 * size**3 / best

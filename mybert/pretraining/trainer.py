@@ -97,7 +97,7 @@ class MyBertTrainer(CheckpointingTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
-        loader.worker_init_fn = _ignore_sigterm  # masks need no seeds
+        _keep_workers(loader)
         if self._second_length:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
             epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self.steps_per_epoch(loader))
@@ -107,6 +107,9 @@ class MyBertTrainer(CheckpointingTrainer):
             else:
                 self.sampler.switch = epochs * len(self.sampler) + batches
         return loader
+
+    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+        return _keep_workers(super().get_eval_dataloader(eval_dataset))
 
     def _token_budget_loader(self) -> DataLoader:
         by_length = self.args.train_sampling_strategy == "group_by_length"
@@ -264,6 +267,12 @@ class _Bookkeeping(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_log or control.should_save:
             self.trainer.meter.count_tokens()
+
+
+def _keep_workers(loader: DataLoader) -> DataLoader:
+    for part in (loader, getattr(loader, "base_dataloader", loader)):  # accelerate's, and torch's that starts them
+        part.worker_init_fn = _ignore_sigterm  # masks need no seeds
+    return loader
 
 
 def _ignore_sigterm(worker: int) -> None:

@@ -45,7 +45,7 @@ def own_mask() -> RaggedLayout:
 )
 def test_what_a_backend_lacks_sdpa_computes_and_says_so_once(backend, device, dtype, layout, dropout, lack):
     attention_mybert.logger.warning_once.__func__.cache_clear()
-    query = torch.empty(0, dtype=dtype, device=device)
+    query = torch.empty(0, 2, 64, dtype=dtype, device=device)
     with CaptureLogger(attention_mybert.logger) as captured:
         chosen = [able_backend(backend, query, layout(), dropout) for _ in range(3)]
     assert chosen == [backend if lack is None else "sdpa"] * 3
@@ -54,6 +54,20 @@ def test_what_a_backend_lacks_sdpa_computes_and_says_so_once(backend, device, dt
     else:
         assert captured.out.count(f"attn_implementation={backend!r} ") == 1
         assert re.search(lack, captured.out)
+
+
+@pytest.mark.parametrize(
+    ("backend", "able"),
+    [
+        ("flex_attention", {8: False, 16: True, 20: True, 320: True}),
+        ("varlen_attn", {8: True, 20: False, 64: True, 320: False}),
+        ("flash_attention_2", {8: True, 20: True, 256: True, 320: False}),  # it pads heads to whole words itself
+    ],
+)
+def test_heads_of_sizes_that_a_kernel_does_not_compute_go_to_sdpa(backend, able):
+    for size, fits in able.items():
+        query = torch.empty(0, 2, size, dtype=torch.bfloat16, device="meta")
+        assert able_backend(backend, query, pack(), 0.0) == (backend if fits else "sdpa"), size
 
 
 def test_the_function_registered_for_all_models_refuses_what_it_would_drop():

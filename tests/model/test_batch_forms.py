@@ -4,7 +4,15 @@ import pytest
 import torch
 from transformers import DataCollatorWithFlattening
 
-from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertModel, backbone_mybert
+from modeling_mybert import (
+    MyBertForMaskedLM,
+    MyBertForPreTraining,
+    MyBertForQuestionAnswering,
+    MyBertModel,
+    backbone_mybert,
+    padding_mybert,
+)
+from modeling_mybert.padding_mybert import packed_layout
 
 LENGTHS = [7, 1, 19, 12]
 
@@ -132,6 +140,31 @@ def test_a_batch_with_nothing_labelled_has_a_finite_loss_and_gradient(tiny_confi
     result.loss.backward()
     assert result.mlm_loss == 0 and result.loss == (0 if count is not None else result.nsp_loss)
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_a_pack_without_gaps_is_computed_without_a_mask_to_the_same_numbers(tiny_config, backend):
+    model = MyBertModel(tiny_config).eval()
+    model.set_attn_implementation(backend)
+    ids = torch.randint(5, tiny_config.vocab_size, (3, 7), generator=torch.Generator().manual_seed(0))
+    bounds = torch.tensor([0, 7, 14, 21])
+    assert packed_layout(bounds, 7, 21).mask is None and packed_layout(bounds, 8, 21).mask is not None
+    full, roomy = (model(ids.view(1, 21), cu_seq_lens_q=bounds, max_length_q=longest) for longest in (7, 8))
+    expected = model(ids)
+    for found in (full, roomy):
+        assert torch.allclose(found.last_hidden_state.view(3, 7, -1), expected.last_hidden_state, atol=1e-5)
+        assert torch.allclose(found.pooler_output, expected.pooler_output, atol=1e-5)
+    head = MyBertForQuestionAnswering(tiny_config).eval()
+    answers = {"start_positions": torch.tensor([0, 1, 2]), "end_positions": torch.tensor([1, 6, 2])}
+    found = head(ids.view(1, 21), cu_seq_lens_q=bounds, max_length_q=7, **answers)
+    assert torch.allclose(found.loss, head(ids, **answers).loss, atol=1e-5)
+
+
+def test_a_row_of_padding_is_refused_on_every_device_while_training(tiny_config, monkeypatch):
+    """Counting the real tokens has waited for the device already; elsewhere the index would end its context."""
+    monkeypatch.setattr(padding_mybert, "may_read", lambda tensor, training: not training)  # as on a GPU
+    with pytest.raises(ValueError, match="no real token in row 1"):
+        MyBertModel(tiny_config).train()(torch.ones(2, 4).long(), torch.tensor([[1, 1, 0, 0], [0] * 4]))
 
 
 def test_contradicting_arguments_are_refused_with_the_numbers(tiny_config):

@@ -14,6 +14,7 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.settings import parse_settings
+from mybert.pretraining import guard
 from mybert.pretraining.randomness import permutation
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
@@ -189,6 +190,20 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
     run(max_steps=1, overwrite=True, save_only_model=True)
     with pytest.raises(UserError, match="no optimizer state"):
         run(max_steps=2, resume=True)
+
+
+def test_a_last_step_that_is_neither_logged_nor_saved_is_judged_too(run, tmp_path, monkeypatch):
+    """On a GPU a step is judged when the next one is queued; here each of them waits, and the last is broken."""
+
+    def see(self, norm):
+        step = self.trainer.state.global_step
+        self._pending = (step, guard._Later(torch.tensor([1.0 if step < 2 else torch.nan, 0.0])))
+
+    monkeypatch.setattr(guard.Guard, "see", see)
+    quiet = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no"}
+    with pytest.raises(UserError, match="step 3: the gradient's norm is nan"):
+        run(max_steps=3, **quiet)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
 def changed_copy(corpus, folder):

@@ -1,5 +1,6 @@
 """FSDP (version 2), as --fsdp shards, over two gloo processes on the CPU, against one process that has everything."""
 
+import contextlib
 import multiprocessing
 import socket
 
@@ -9,10 +10,13 @@ import torch.distributed as dist
 from accelerate import FullyShardedDataParallelPlugin
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.utils import clip_grad_norm_
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.errors import UserError
 from mybert.pretraining.batching import ExampleDataset, PretrainingCollator
 from mybert.pretraining.masking import Masker
 from mybert.pretraining.sharding import shard
@@ -100,3 +104,43 @@ def test_weights_travel_twice_and_gradients_once_in_a_step_as_the_cost_model_say
     found = sharded[2]
     assert sum(count for name, count in found.items() if "gather" in name) == 2 * units
     assert sum(count for name, count in found.items() if "scatter" in name) == units
+
+
+@contextlib.contextmanager
+def processes(backend, store, rank, count):
+    """This process as number `rank` of `count`; those of the backend "fake" hear nothing of each other."""
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count)
+    try:
+        yield init_device_mesh("cpu", (count,))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_of_four_devices_each_has_a_share_that_accelerate_can_tell_apart(tiny_config):
+    """It finds an optimizer's parameters by the addresses of their shares, which the empty ones have in common."""
+    with processes("fake", FakeStore(), rank=3, count=4) as mesh:
+        model = MyBertForPreTraining(tiny_config)
+        shard(model, FullyShardedDataParallelPlugin(fsdp_version=2), mesh)
+        addresses = [parameter.to_local().data_ptr() for parameter in model.parameters()]
+        assert len(set(addresses)) == len(addresses)
+
+
+def test_more_devices_than_can_share_are_refused_with_what_would_do(tiny_config):
+    with (
+        processes("fake", FakeStore(), rank=0, count=3) as mesh,
+        pytest.raises(UserError, match="divide the hidden size"),
+    ):
+        shard(MyBertForPreTraining(tiny_config), FullyShardedDataParallelPlugin(fsdp_version=2), mesh)
+
+
+def test_in_half_precision_counts_and_losses_stay_whole(tiny_config):
+    """4,915 would be 4,912 in bfloat16, and a loss of 2.35 one of 2.34."""
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.bfloat16)
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy=half)
+    ids = torch.arange(5, 17)[None]
+    with processes("gloo", dist.HashStore(), rank=0, count=1) as mesh:
+        model = MyBertForPreTraining(tiny_config).eval()
+        shard(model, plugin, mesh)
+        one, many = (model(ids, labels=ids, num_items_in_batch=torch.tensor(count)).loss for count in (1.0, 4915.0))
+    assert one.dtype == torch.float32
+    assert one.item() / many.item() == pytest.approx(4915, rel=1e-6)
