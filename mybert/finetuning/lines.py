@@ -80,11 +80,17 @@ class _Reader:
         self.is_json = False
         return row
 
-    def _places(self, names: tuple[str, ...]) -> dict[str, str | list[str]]:
-        """Canonical name → which of the names it has in such a line, or the list of those that are one together."""
+    def _places(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:
+        """Canonical name → which of the names it has in such a line, or the list of those that are one together.
+
+        Where a name is missing, that in words: not raised, so that it is found once for all such lines.
+        """
         # Arrow ends a name at a NUL and then misses it; nobody can mean such a column
         names_as_values = Dataset.from_dict({name: [name] for name in names if "\0" not in name})
-        return self.task.canonical(names_as_values, "it", labelled=False)[0]
+        try:
+            return self.task.canonical(names_as_values, "it", labelled=False)[0]
+        except UserError as error:
+            return str(error)
 
 
 def _decoded(number: int, line: bytes) -> str:
@@ -106,8 +112,10 @@ def _record(text: str) -> dict:
     return record
 
 
-def _row(given: dict, places: dict[str, str | list[str]]) -> dict:
+def _row(given: dict, places: dict[str, str | list[str]] | str) -> dict:
     """Texts and lists of texts, no other values: what else JSON can say, Arrow may not be able to hold."""
+    if isinstance(places, str):
+        raise UserError(places)
     row = {role: given[at] if isinstance(at, str) else [given[name] for name in at] for role, at in places.items()}
     for role, value in row.items():
         if not all(isinstance(one, str | None) for one in (value if isinstance(value, list) else [value])):
