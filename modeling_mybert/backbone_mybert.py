@@ -14,7 +14,7 @@ from transformers.utils.generic import can_return_tuple
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
-from .input_checks_mybert import check_ids, check_shape, may_read
+from .input_checks_mybert import check_inputs, may_read
 from .padding_mybert import packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
@@ -38,6 +38,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
     config: MyBertConfig
     config_class = MyBertConfig
     base_model_prefix = "bert"
+    _input_embed_layer = "word_embeddings"
     supports_gradient_checkpointing = True
     _no_split_modules = ["MyBertEmbeddings", "MyBertLayer"]  # noqa: RUF012 - transformers' own convention
     _supports_sdpa = True
@@ -76,12 +77,6 @@ class MyBertModel(MyBertPreTrainedModel):
         self.pooler = MyBertPooler(config) if add_pooling_layer else None
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding):
-        self.embeddings.word_embeddings = value
-
     @can_return_tuple
     def forward(
         self,
@@ -117,10 +112,7 @@ class MyBertModel(MyBertPreTrainedModel):
             ValueError: arguments that contradict each other, wrong shapes, an empty batch, ids outside their tables, a
                 sequence longer than the position table, a row of padding only.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
-        self._check(inputs, input_ids, token_type_ids, position_ids)
+        inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
         layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids)
         if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
@@ -148,23 +140,6 @@ class MyBertModel(MyBertPreTrainedModel):
             attentions=tuple(all_attentions) if output_attentions else None,
         )
 
-    def _check(self, inputs, input_ids, token_type_ids, position_ids):
-        name = "inputs_embeds" if input_ids is None else "input_ids"
-        if inputs.dim() != (3 if input_ids is None else 2):
-            shape = "(batch, sequence, hidden_size)" if input_ids is None else "(batch, sequence)"
-            raise ValueError(f"{name} has shape {tuple(inputs.shape)}, expected {shape}")
-        batch = tuple(inputs.shape[:2])
-        if 0 in batch:
-            raise ValueError(f"{name} has shape {tuple(inputs.shape)}: the batch is empty")
-        check_shape("token_type_ids", token_type_ids, batch, broadcast=True)
-        check_shape("position_ids", position_ids, batch, broadcast=True)
-        for name, ids, bound, remedy in (
-            ("input_ids", input_ids, "vocab_size", "was the text encoded by this model's own tokenizer?"),
-            ("token_type_ids", token_type_ids, "type_vocab_size", "the model knows no more segments"),
-            ("position_ids", position_ids, "max_position_embeddings", "truncate the sequence"),
-        ):
-            check_ids(name, ids, getattr(self.config, bound), bound, self.training, remedy)
-
     def _layout(self, inputs, attention_mask, cu_seq_lens, max_length, position_ids):
         if cu_seq_lens is None:
             one_row = position_ids is not None and attention_mask is None and inputs.shape[0] == 1
@@ -178,9 +153,7 @@ class MyBertModel(MyBertPreTrainedModel):
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
         if inputs.shape[0] != 1:
             raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
-        if max_length is None:
-            max_length = int(cu_seq_lens.diff().max())
-        return packed_layout(cu_seq_lens, int(max_length), inputs.shape[1])
+        return packed_layout(cu_seq_lens, max_length, inputs.shape[1])
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:

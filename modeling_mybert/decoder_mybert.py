@@ -22,7 +22,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_mybert import works_on_tokens
-from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, mean_cross_entropy
+from .backbone_mybert import MyBertPreTrainedModel, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
 from .decoder_layers_mybert import (
     MyBertCausalAttention,
@@ -31,8 +31,8 @@ from .decoder_layers_mybert import (
     MyBertDecoderStack,
 )
 from .encoder_mybert import MyBertEmbeddings
-from .input_checks_mybert import check_labels, check_shape
-from .pretraining_heads_mybert import MyBertPreTrainingHeads, _MaskedLMMixin
+from .input_checks_mybert import check_inputs, check_labels, check_shape
+from .pretraining_heads_mybert import MaskedLMMixin, MyBertPreTrainingHeads
 
 logger = logging.get_logger(__name__)
 
@@ -46,7 +46,6 @@ class MyBertDecoder(MyBertPreTrainedModel):
         "attentions": MyBertCausalAttention,
         "cross_attentions": MyBertCrossAttention,
     }
-    _check = MyBertModel._check  # the same inputs, the same words about what is wrong with them
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -54,12 +53,6 @@ class MyBertDecoder(MyBertPreTrainedModel):
         self.encoder = MyBertDecoderStack(config)
         self.gradient_checkpointing = False
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding):
-        self.embeddings.word_embeddings = value
 
     @capture_outputs
     def forward(
@@ -84,10 +77,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
         """
         if kwargs.get("cu_seq_lens_q") is not None:
             raise ValueError("the decoder takes no packed batches (cu_seq_lens_q): pad them")
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
-        self._check(inputs, input_ids, token_type_ids, position_ids)
+        inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.training and self.gradient_checkpointing:
             use_cache = False  # a layer computed twice would fill it twice
@@ -166,7 +156,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
         return config
 
 
-class MyBertLMHeadModel(_MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
+class MyBertLMHeadModel(MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
     """A causal language model; with `add_cross_attention` the decoder of a sequence-to-sequence model.
 
     It is causal whatever `is_decoder` says: on a configuration that does not say so, it works with a copy that does.

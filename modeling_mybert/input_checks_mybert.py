@@ -6,6 +6,7 @@ training a synchronisation. Nothing is read while a graph is traced, compiled or
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 
 def may_read(tensor: Tensor, training: bool) -> bool:
@@ -13,6 +14,45 @@ def may_read(tensor: Tensor, training: bool) -> bool:
     if torch.jit.is_tracing() or torch.compiler.is_compiling() or tensor.is_meta:
         return False
     return tensor.device.type == "cpu" or not training
+
+
+def check_inputs(
+    model: PreTrainedModel,
+    input_ids: Tensor | None,
+    token_type_ids: Tensor | None,
+    position_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+) -> Tensor:
+    """
+    Args:
+        model: its configuration says how large the tables are.
+        input_ids … inputs_embeds: as its `forward` takes them.
+
+    Returns:
+        `input_ids` or `inputs_embeds`, whichever is given.
+
+    Raises:
+        ValueError: none or both are, shapes do not fit, the batch is empty, or an id lies outside its table.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give exactly one of input_ids and inputs_embeds")
+    name, inputs, dimensions, shape = "input_ids", input_ids, 2, "(batch, sequence)"
+    if input_ids is None:
+        name, inputs, dimensions, shape = "inputs_embeds", inputs_embeds, 3, "(batch, sequence, hidden_size)"
+    if inputs.dim() != dimensions:
+        raise ValueError(f"{name} has shape {tuple(inputs.shape)}, expected {shape}")
+    batch = tuple(inputs.shape[:2])
+    if 0 in batch:
+        raise ValueError(f"{name} has shape {tuple(inputs.shape)}: the batch is empty")
+    check_shape("token_type_ids", token_type_ids, batch, broadcast=True)
+    check_shape("position_ids", position_ids, batch, broadcast=True)
+    for name, ids, bound, remedy in (
+        ("input_ids", input_ids, "vocab_size", "was the text encoded by this model's own tokenizer?"),
+        ("token_type_ids", token_type_ids, "type_vocab_size", "the model knows no more segments"),
+        ("position_ids", position_ids, "max_position_embeddings", "truncate the sequence"),
+    ):
+        check_ids(name, ids, getattr(model.config, bound), bound, model.training, remedy)
+    return inputs
 
 
 def check_ids(name: str, ids: Tensor | None, bound: int, bound_name: str, training: bool, remedy: str) -> None:

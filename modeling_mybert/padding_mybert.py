@@ -127,12 +127,12 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
     return RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
 
 
-def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLayout:
+def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> RaggedLayout:
     """The layout of a packed batch: `N` sequences one after the other, each a row of the attention grid.
 
     Args:
         cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
-        max_length: the longest of them.
+        max_length: the longest of them; read from `cu_seq_lens` when None.
         total: T, known from the shape of `input_ids`, so that nothing is read back from the device.
 
     Raises:
@@ -140,6 +140,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int, total: int) -> RaggedLay
             to `max_length`.
     """
     cu_seq_lens = cu_seq_lens.to(torch.int32)
+    max_length = int(cu_seq_lens.diff().max() if max_length is None else max_length)
     if may_read(cu_seq_lens, training=True):
         lengths = cu_seq_lens.diff()
         if cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length:

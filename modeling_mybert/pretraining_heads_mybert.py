@@ -75,7 +75,7 @@ class MyBertForPreTrainingOutput(ModelOutput):
     nsp_loss: Tensor | None = None
 
 
-class _MaskedLMMixin:
+class MaskedLMMixin:
     """The vocabulary projection, on all positions or on the labelled ones alone."""
 
     _tied_weights_keys = {  # noqa: RUF012
@@ -123,7 +123,7 @@ class _MaskedLMMixin:
         return logits, None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
 
 
-class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
+class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
     """Both pretraining objectives: masked language model and next-sentence prediction (Devlin et al. 2019, 3.1)."""
 
     def __init__(self, config: MyBertConfig):
@@ -189,7 +189,7 @@ class MyBertForPreTraining(_MaskedLMMixin, MyBertPreTrainedModel):
         )
 
 
-class MyBertForMaskedLM(_MaskedLMMixin, MyBertPreTrainedModel):
+class MyBertForMaskedLM(MaskedLMMixin, MyBertPreTrainedModel):
     """The masked language model alone."""
 
     def __init__(self, config: MyBertConfig):

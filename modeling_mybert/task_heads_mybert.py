@@ -184,9 +184,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         real = None if attention_mask is None or attention_mask.dim() != 2 else attention_mask.bool()
         per_sequence = logits
         if cu_seq_lens is not None:
-            length = kwargs.get("max_length_q")
-            length = int(cu_seq_lens.diff().max()) if length is None else int(length)
-            layout = packed_layout(cu_seq_lens, length, logits.shape[1])
+            layout = packed_layout(cu_seq_lens, kwargs.get("max_length_q"), logits.shape[1])
             per_sequence, real = layout.to_grid(logits[0]), None if layout.mask is None else layout.mask[:, 0, 0]
         if real is not None:
             per_sequence = per_sequence.masked_fill(~real[..., None], torch.finfo(logits.dtype).min)
