@@ -5,6 +5,8 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
 from mybert.common.devices import quiet_loading
 from mybert.common.errors import UserError
 from mybert.common.foreign import cause, parse_json
@@ -33,6 +35,18 @@ def explain_unreadable(name: str) -> Iterator[None]:
         raise UserError(
             f"checkpoint {name} cannot be used ({cause(error)}); name a MyBERT or BERT checkpoint"
         ) from error
+
+
+def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+    """
+    Raises:
+        UserError: the tokenizer of checkpoint `name` has tokens that its model has no vector for.
+    """
+    if len(tokenizer) > config.vocab_size:
+        raise UserError(
+            f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {config.vocab_size}; "
+            "one of them is of another checkpoint"
+        )
 
 
 def refuse_other_shapes(name: str, mismatched: list[tuple]) -> None:

@@ -4,7 +4,7 @@ import argparse
 import copy
 import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,34 @@ def setting(
     """
     metadata = {"help": help, "positional": positional, "negation": negation}
     return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+
+
+ERRORS = ("strict", "skip")
+"""What to do with rows and documents that cannot be used: stop at them, or leave them out and count them."""
+
+
+def check(settings: Any, name: str, good: bool, expected: str) -> None:
+    """
+    Raises:
+        UserError: the setting `name` is not `good`.
+    """
+    if not good:
+        raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {short(getattr(settings, name))}")
+
+
+def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:
+    """Refuses a value that is none of `choices`."""
+    check(settings, name, _is_unset(settings, name) or getattr(settings, name) in choices, " or ".join(choices))
+
+
+def check_least(settings: Any, name: str, least: int) -> None:
+    """Refuses a number below `least`."""
+    value = getattr(settings, name)
+    check(settings, name, _is_unset(settings, name) or (value is not None and value >= least), f"{least} or more")
+
+
+def _is_unset(settings: Any, name: str) -> bool:
+    return getattr(settings, name) is None and settings.__dataclass_fields__[name].default is None
 
 
 class _SettingsParser(HfArgumentParser):

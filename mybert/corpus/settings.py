@@ -4,13 +4,11 @@ import re
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import short
-from mybert.common.settings import setting
+from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
 from mybert.corpus.files import STDIN
 from mybert.corpus.sentences import is_language
 
 NEGATIVES = ("other-document", "same-document")
-ERRORS = ("strict", "skip")
 ENGINES = ("local", "ray")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -70,31 +68,27 @@ class CorpusSettings:
     def __post_init__(self):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
         self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
-        self._check(bool(self.inputs), "inputs", "at least one file, folder or data set")
-        self._check(bool(self.tokenizer), "tokenizer", "a folder or Hub name; make one by `mybert tokenizer`")
-        self._check(bool(self.output), "output", "a folder")
-        self._check(self.max_length >= 8, "max_length", "8 or more")
-        self._check(0 <= self.short_seq_prob <= 1, "short_seq_prob", "0 to 1")
-        self._check(0 <= self.validation_share <= 0.5, "validation_share", "0 to 0.5")
-        self._check(self.negatives in NEGATIVES, "negatives", " or ".join(NEGATIVES))
-        self._check(is_language(self.language), "language", "an ISO 639 code such as en, ja or zh")
-        self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
-        self._check(self.engine in ENGINES, "engine", " or ".join(ENGINES))
+        check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
+        check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
+        check(self, "output", bool(self.output), "a folder")
+        check_least(self, "max_length", 8)
+        check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
+        check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
+        check_choice(self, "negatives", NEGATIVES)
+        check(self, "language", is_language(self.language), "an ISO 639 code such as en, ja or zh")
+        check_choice(self, "errors", ERRORS)
+        check_choice(self, "engine", ENGINES)
         near = self.deduplicate_near
-        self._check(near is None or 0.5 <= near <= 1, "deduplicate_near", "0.5 to 1")
+        check(self, "deduplicate_near", near is None or 0.5 <= near <= 1, "0.5 to 1")
         for name in self.filter:
-            self._check(bool(_FUNCTION.fullmatch(name)), "filter", "package.module:function")
-        self._check(self.num_proc is None or self.num_proc >= 1, "num_proc", "1 or more")
+            check(self, "filter", bool(_FUNCTION.fullmatch(name)), "package.module:function")
+        check_least(self, "num_proc", 1)
         for name in ("dupe_factor", "split_documents"):
-            self._check(getattr(self, name) >= 1, name, "1 or more")
-        self._check(self.seed >= 0, "seed", "0 or more")
+            check_least(self, name, 1)
+        check_least(self, "seed", 0)
         if not self.nsp and self.negatives != NEGATIVES[0]:
             raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; leave one of them out")
         if self.engine == "ray" and self.num_proc is not None:
             raise UserError("--num-proc has no effect with --engine ray, which uses the whole cluster; leave it out")
         if self.resume and STDIN in self.inputs:
             raise UserError("--resume cannot read standard input again; store it in a file")
-
-    def _check(self, good: bool, name: str, expected: str) -> None:
-        if not good:
-            raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {short(getattr(self, name))}")

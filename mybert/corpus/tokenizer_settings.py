@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from mybert.common.errors import UserError
-from mybert.common.settings import setting
-from mybert.corpus.settings import ERRORS
+from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
 from tokenization.wordpiece_training import least_vocab_size
 
 
@@ -39,15 +37,11 @@ class TokenizerSettings:
     def __post_init__(self):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
         least = least_vocab_size(self.uncased)
-        self._check(bool(self.inputs), "inputs", "at least one file, folder or data set")
-        self._check(bool(self.output), "output", "a folder")
-        self._check(self.vocab_size >= least, "vocab_size", f"{least} or more (special tokens and ASCII characters)")
-        self._check(self.min_frequency >= 1, "min_frequency", "1 or more")
-        self._check(0 < self.character_coverage <= 1, "character_coverage", "above 0 and up to 1")
-        self._check(self.pad_to_multiple_of >= 1, "pad_to_multiple_of", "1 or more")
-        self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
-        self._check(self.num_proc is None or self.num_proc >= 1, "num_proc", "1 or more")
-
-    def _check(self, good: bool, name: str, expected: str) -> None:
-        if not good:
-            raise UserError(f"{name} is {getattr(self, name)!r}; expected {expected}")
+        check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
+        check(self, "output", bool(self.output), "a folder")
+        check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
+        check_least(self, "min_frequency", 1)
+        check(self, "character_coverage", 0 < self.character_coverage <= 1, "above 0 and up to 1")
+        check_least(self, "pad_to_multiple_of", 1)
+        check_choice(self, "errors", ERRORS)
+        check_least(self, "num_proc", 1)

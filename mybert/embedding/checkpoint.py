@@ -5,7 +5,7 @@ import torch
 from modeling_mybert import MyBertModel
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.loading import explain_unreadable, refuse_other_shapes
+from mybert.common.loading import explain_unreadable, refuse_other_shapes, refuse_other_vocabulary
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
 
@@ -40,11 +40,7 @@ def load_checkpoint(settings: EncodingSettings) -> tuple[MyBertModel, MyBertToke
 
 def _check_fit(model: MyBertModel, tokenizer: MyBertTokenizer, settings: EncodingSettings) -> None:
     config = model.config
-    if len(tokenizer) > config.vocab_size:
-        raise UserError(
-            f"the tokenizer of {settings.checkpoint} has {len(tokenizer)} tokens, its model {config.vocab_size}; "
-            "one of them is of another checkpoint"
-        )
+    refuse_other_vocabulary(settings.checkpoint, tokenizer, config)
     positions, layers = config.max_position_embeddings, config.num_hidden_layers
     if settings.max_length is not None and settings.max_length > positions:
         raise UserError(f"--max-length {settings.max_length}: the model has {positions} positions")

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
+from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
 
 VECTORS = ("mean", "cls", "pooler", "words")
 FORMATS = (".npy", ".parquet", ".jsonl")
 LONG_TEXTS = ("refuse", "window")
 DTYPES = ("float32", "bfloat16")
-ERRORS = ("strict", "skip")
 
 
 @dataclass
@@ -46,19 +45,15 @@ class EncodingSettings:
 
     def __post_init__(self):
         self.layers = [self.layers] if isinstance(self.layers, int) else list(self.layers)
-        self._check(bool(self.checkpoint), "checkpoint", "a folder or Hub name")
-        self._check(bool(self.layers), "layers", "at least one layer")
-        self._check(self.long_texts in LONG_TEXTS, "long_texts", " or ".join(LONG_TEXTS))
-        self._check(self.max_length is None or self.max_length >= 3, "max_length", "3 or more")
-        self._check(self.overlap is None or self.overlap >= 0, "overlap", "0 or more")
-        self._check(self.batch_tokens is None or self.batch_tokens >= 1, "batch_tokens", "1 or more")
-        self._check(self.dtype in DTYPES, "dtype", " or ".join(DTYPES))
+        check(self, "checkpoint", bool(self.checkpoint), "a folder or Hub name")
+        check(self, "layers", bool(self.layers), "at least one layer")
+        check_choice(self, "long_texts", LONG_TEXTS)
+        check_least(self, "max_length", 3)
+        check_least(self, "overlap", 0)
+        check_least(self, "batch_tokens", 1)
+        check_choice(self, "dtype", DTYPES)
         if self.overlap is not None and self.long_texts != "window":
             raise UserError("--overlap has no effect without --long-texts window; add that, or leave it out")
-
-    def _check(self, good: bool, name: str, expected: str) -> None:
-        if not good:
-            raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {getattr(self, name)!r}")
 
 
 @dataclass
@@ -89,10 +84,10 @@ class EmbedSettings(EncodingSettings):
     def __post_init__(self):
         super().__post_init__()
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
-        self._check(bool(self.inputs), "inputs", "at least one file, folder or data set, or - for standard input")
-        self._check(Path(self.output).suffix in FORMATS, "output", f"a file name in {', '.join(FORMATS)}")
-        self._check(self.vectors in VECTORS, "vectors", ", ".join(VECTORS))
-        self._check(self.errors in ERRORS, "errors", " or ".join(ERRORS))
+        check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
+        check(self, "output", Path(self.output).suffix in FORMATS, f"a file name in {', '.join(FORMATS)}")
+        check_choice(self, "vectors", VECTORS)
+        check_choice(self, "errors", ERRORS)
         if self.vectors == "words" and Path(self.output).suffix == ".npy":
             raise UserError(f"--output {self.output}: .npy has no place for the words; name a .parquet or .jsonl file")
         if self.vectors == "pooler" and self.layers != [-1]:

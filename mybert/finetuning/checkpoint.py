@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from modeling_mybert import MyBertConfig
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.loading import explain_unreadable, refuse_other_shapes
+from mybert.common.loading import explain_unreadable, refuse_other_shapes, refuse_other_vocabulary
 from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.task import Task
 from mybert.finetuning.tasks import task_class
@@ -85,11 +85,7 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
         tokenizer = MyBertTokenizer.from_pretrained(name)
-    if len(tokenizer) > config.vocab_size:
-        raise UserError(
-            f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {config.vocab_size}; "
-            "one of them is of another checkpoint"
-        )
+    refuse_other_vocabulary(name, tokenizer, config)
     return config, tokenizer
 
 

@@ -12,7 +12,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertConfig
 from mybert.common.allocator import keep_freed_memory
-from mybert.common.devices import feed_without_waiting
+from mybert.common.devices import advise_half, feed_without_waiting
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
@@ -25,8 +25,7 @@ from mybert.finetuning.inputs import RunData, load_data
 from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import Task
-from mybert.finetuning.training import MODEL, RESULTS, train_run
-from tokenization import MyBertTokenizer
+from mybert.finetuning.training import MODEL, RESULTS, Job, train_run
 
 STAGE = "finetune"
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
@@ -60,18 +59,18 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
-    metric = _metric(settings, task, data)
+    job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data))
     _check_smoothing(settings, arguments, data)
     with explain_full_disk(output):
         _start_output(settings, arguments)
         results, scores = {}, {}
         planned = planned_runs(settings, arguments)
         for run in planned:
-            results[run] = train_run(run, output / RUNS / run.name, settings, arguments, task, tokenizer, data, metric)
-            scores[run] = results[run]["metrics"].get(metric, 0.0)  # without validation rows, the first run is kept
-            _keep_models(output, results, leaders(scores, planned, metric))
+            results[run] = train_run(job, run, output / RUNS / run.name)
+            scores[run] = results[run]["metrics"].get(job.metric, 0.0)  # without validation rows, the first is kept
+            _keep_models(output, results, leaders(scores, planned, job.metric))
         if arguments.process_index == 0:
-            _finish(settings, arguments, task, tokenizer, data, metric, results, scores)
+            _finish(job, results, scores)
         PartialState().wait_for_everyone()
     return output
 
@@ -96,6 +95,7 @@ def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -
             f"{arguments.n_gpu} -m mybert.cli finetune …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
     feed_without_waiting(arguments)
+    advise_half(arguments)
     if settings.validation is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     if settings.patience is not None and arguments.eval_strategy == IntervalStrategy.NO:
@@ -179,17 +179,9 @@ def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:
     processes.wait_for_everyone()
 
 
-def _finish(
-    settings: FinetuneSettings,
-    arguments: TrainingArguments,
-    task: Task,
-    tokenizer: MyBertTokenizer,
-    data: RunData,
-    metric: str,
-    results: dict[Run, dict],
-    scores: dict[Run, float],
-) -> None:
+def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> None:
     """Moves the best model up, evaluates it, and writes and prints what there is to say."""
+    settings, arguments, task, tokenizer, data, metric = job
     output = Path(settings.output)
     summaries = summarise(scores, metric)
     best = summaries[0].best

@@ -1,7 +1,7 @@
 """What `mybert finetune`, `evaluate` and `predict` can be told, with the defaults of the BERT paper."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
+from mybert.common.settings import ERRORS, check_choice, check_least, setting
 
 TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
 PROBLEMS = {  # and what `config.problem_type` calls them
@@ -19,21 +19,8 @@ PROBLEMS = {  # and what `config.problem_type` calls them
 }
 LONG_TEXTS = ("truncate", "window")
 LABEL_PIECES = ("first", "all")
-ERRORS = ("strict", "skip")
 SWEEPS = ("paper",)
 FREEZES = ("encoder",)
-
-
-def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:
-    value = getattr(settings, name)
-    if value is not None and value not in choices:
-        raise UserError(f"--{name.replace('_', '-')}: expected {' or '.join(choices)}, found {value!r}")
-
-
-def check_least(settings: Any, name: str, least: int) -> None:
-    value = getattr(settings, name)
-    if value is not None and value < least:
-        raise UserError(f"--{name.replace('_', '-')}: expected {least} or more, found {value}")
 
 
 @dataclass(kw_only=True)

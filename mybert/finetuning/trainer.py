@@ -54,8 +54,8 @@ class WeightedLoss:
 
     def __call__(self, outputs: dict, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         logits = outputs["logits"].flatten(0, -2).float()
-        weights = self.weights.to(logits.device)
-        total = nn.functional.cross_entropy(logits, labels.flatten(), weight=weights, reduction="sum")
+        self.weights = self.weights.to(logits.device)  # copied there once
+        total = nn.functional.cross_entropy(logits, labels.flatten(), weight=self.weights, reduction="sum")
         return total / at_least_one((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 

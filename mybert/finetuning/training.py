@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from accelerate import PartialState
 from transformers import EarlyStoppingCallback, TrainerState, set_seed
@@ -23,30 +24,33 @@ MODEL = "model"  # subfolder of a run
 RESULTS = "results.json"
 
 
-def train_run(
-    run: Run,
-    folder: Path,
-    settings: FinetuneSettings,
-    arguments: FinetuningArguments,
-    task: Task,
-    tokenizer: MyBertTokenizer,
-    data: RunData,
-    metric: str,
-) -> dict:
-    """Trains in `folder`, from its last checkpoint if there is one, or reads what a finished run has left there.
+class Job(NamedTuple):
+    """What the runs of a fine-tuning have in common.
 
-    Args:
-        arguments: of the command; the run's recipe and seed replace theirs.
+    Attributes:
+        arguments: of the command; a run's recipe and seed replace theirs.
         metric: chooses the best checkpoint, where there are validation rows.
+    """
+
+    settings: FinetuneSettings
+    arguments: FinetuningArguments
+    task: Task
+    tokenizer: MyBertTokenizer
+    data: RunData
+    metric: str
+
+
+def train_run(job: Job, run: Run, folder: Path) -> dict:
+    """Trains in `folder`, from its last checkpoint if there is one, or reads what a finished run has left there.
 
     Returns:
         What `folder/results.json` holds: `metrics` on the validation rows, steps, losses, seconds. The model is in
         `folder/model`.
     """
     if not (folder / RESULTS).is_file():
-        trainer = _trainer(run.arguments(arguments, str(folder)), settings, task, tokenizer, data, metric)
-        _train(trainer, _last_checkpoint(folder), task)
-        metrics = trainer.evaluate() if data.validation_features is not None else {}
+        trainer = _trainer(job, run.arguments(job.arguments, str(folder)))
+        _train(trainer, _last_checkpoint(folder), job.task)
+        metrics = trainer.evaluate() if job.data.validation_features is not None else {}
         trainer.save_model(str(folder / MODEL))
         if trainer.is_world_process_zero():
             (folder / MODEL / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
@@ -59,14 +63,12 @@ def train_run(
     return json.loads((folder / RESULTS).read_text(encoding="utf-8"))
 
 
-def _trainer(
-    arguments: FinetuningArguments,
-    settings: FinetuneSettings,
-    task: Task,
-    tokenizer: MyBertTokenizer,
-    data: RunData,
-    metric: str,
-) -> FinetuningTrainer:
+def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
+    """
+    Args:
+        arguments: those of the run.
+    """
+    settings, _, task, tokenizer, data, metric = job
     arguments.metric_for_best_model = f"eval_{metric}"
     arguments.greater_is_better = metric not in LOWER_IS_BETTER
     arguments.restore_callback_states_from_checkpoint = True  # the patience that is left

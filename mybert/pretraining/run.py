@@ -11,7 +11,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.allocator import keep_freed_memory
-from mybert.common.devices import feed_without_waiting
+from mybert.common.devices import advise_half, feed_without_waiting
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
@@ -95,6 +95,7 @@ def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would leave whole copies there, and say nothing
         raise UserError("--fsdp shards over accelerators only; on the CPU leave it out: processes hold whole copies")
     feed_without_waiting(arguments)
+    advise_half(arguments)
     if settings.dry_run:
         arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
         arguments.report_to = []
