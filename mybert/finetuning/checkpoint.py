@@ -34,6 +34,9 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     """
     config, tokenizer = _load(settings.model)
     config.problem_type = None
+    if settings.dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
+        config.classifier_dropout = None  # the same for the head
     kind = task_class(settings.task)
     task = kind(settings.with_defaults(_defaults(kind, config)), config)
     _refuse_unused(settings, task)

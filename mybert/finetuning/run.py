@@ -59,6 +59,8 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
+    if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
+        print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
     job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data))
     _check_smoothing(settings, arguments, data)
     with explain_full_disk(output):

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ERRORS, check_choice, check_least, setting
+from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
 
 TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
 PROBLEMS = {  # and what `config.problem_type` calls them
@@ -109,6 +109,11 @@ class FinetuneSettings(TaskSettings):
         None, "paper: every learning rate (5e-5 … 2e-5), batch size (16, 32) and 2 to 4 epochs of the paper's grid"
     )
     patience: int | None = setting(None, "stop when this many evaluations in a row have not improved the metric")
+    dropout: float | None = setting(
+        None,
+        "dropout of layers and attention, in [0, 1); the checkpoint's when nothing is said. Where that was pretrained "
+        "without, BERT's is 0.1",
+    )
     class_weights: bool = setting(False, "weigh each class by how rare it is")
     freeze: str | None = setting(None, "encoder: train the head alone on the vectors of the model as it is")
     train_limit: int | None = setting(None, "train on the first rows only, as many as this")
@@ -121,6 +126,7 @@ class FinetuneSettings(TaskSettings):
         super().__post_init__()
         check_choice(self, "task", TASKS)
         check_choice(self, "sweep", SWEEPS)
+        check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
         check_choice(self, "freeze", FREEZES)
         check_choice(self, "errors", ERRORS)
         for name in ("seeds", "patience", "train_limit"):

@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 
-from modeling_mybert import MyBertForSequenceClassification
+from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.finetuning import recipes
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.predict import predict_rows
@@ -110,6 +110,20 @@ def test_what_the_caller_has_chosen_stays_as_it_is(tiny_checkpoint, opinions, wr
     settings = FinetuneSettings(task="text-classification", model=model, train=train, output=output)
     finetune_function(settings, arguments)
     assert arguments.to_dict() == before
+
+
+def test_dropout_is_chosen_for_a_checkpoint_that_was_pretrained_without(finetune, data, tmp_path, capsys):
+    words = ("text-classification", *data, "--num-train-epochs", 1)
+    assert finetune(*words, output="without") == 0
+    assert "--dropout 0.1 is BERT's" in capsys.readouterr().out
+    assert finetune(*words, "--dropout", 0.4, output="with") == 0
+    assert "is BERT's" not in capsys.readouterr().out
+    losses = []
+    for name, expected in (("without", 0.0), ("with", 0.4)):
+        config = MyBertConfig.from_pretrained(tmp_path / name)
+        assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == expected
+        losses.append([log["loss"] for log in results(tmp_path / name)["runs"][0]["log"] if "loss" in log])
+    assert losses[0] != losses[1]
 
 
 def test_a_frozen_encoder_stays_as_it_was(finetune, data, minilm_folder, tmp_path):
@@ -223,6 +237,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         ),
         (("--n-best", 3), "--n-best means nothing to text-classification; leave it out"),
         (("--label-smoothing-factor", 0.1, "--class-weights"), "has no effect with --class-weights; leave it out"),
+        (("--dropout", 1), "--dropout: expected 0 or more and below 1, found 1.0"),
         (("--resume",), "has no run of `mybert finetune` to go on with"),
         (("--learing-rate", 1), "did you mean '--learning-rate'"),
     ],
