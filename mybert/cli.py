@@ -1,11 +1,15 @@
 """The `mybert` command: each subcommand reads its settings, calls one function and says where the result is."""
 
 import difflib
+import errno
 import importlib
 import os
 import sys
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
+
+_UNREACHABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)  # names that lead nowhere, any command
 
 # name -> (module, function taking the words after the name, one line of help); imported only when asked for
 COMMANDS = {
@@ -62,6 +66,11 @@ def _run(argv: list[str]) -> int:
         if os.environ.get("MYBERT_TRACEBACK"):
             raise
         print(f"mybert {name}: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in _UNREACHABLE:
+            raise
+        print(f"mybert {name}: error: {short(error.filename)}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"mybert {name}: interrupted", file=sys.stderr)

@@ -3,6 +3,7 @@
 import argparse
 import copy
 import dataclasses
+import datetime
 import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -62,6 +63,9 @@ def check_least(settings: Any, name: str, least: int) -> None:
 
 def _is_unset(settings: Any, name: str) -> bool:
     return getattr(settings, name) is None and settings.__dataclass_fields__[name].default is None
+
+
+_MANY = ("*", "+")  # `nargs` of settings that are lists
 
 
 class _SettingsParser(HfArgumentParser):
@@ -148,7 +152,9 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
             raise UserError(
                 f"{path}: {name}: expected {expected}, found {'nothing' if value is None else short(value)}"
             )
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and action.type is not None:
+        if name in ours and action.nargs in _MANY and value is not None:
+            value = _converted(path, name, value if isinstance(value, list) else [value], action)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and action.type is not None:
             value = str(value)  # argparse then converts and checks it like a word of the command line
         parser.set_defaults(**{name: value})
         action.required = False
@@ -164,7 +170,22 @@ def _mismatch(value: Any, action: argparse.Action, is_ours: bool) -> str | None:
         return "a value" if action.required or action.default is not None else None
     if action.type in (int, float) and not action.nargs and isinstance(value, (bool, list, dict)):
         return "a number"
-    return "one value" if is_ours and not action.nargs and isinstance(value, (list, dict)) else None
+    if is_ours and not action.nargs and isinstance(value, (list, dict)):
+        return "one value"
+    items = value if isinstance(value, list) and action.nargs in _MANY else [value]
+    if is_ours and any(isinstance(item, (list, dict)) for item in items):
+        return "plain values"
+    if is_ours and any(isinstance(item, (bool, datetime.date)) for item in items):
+        return "text, between quotes if need be"
+    return None
+
+
+def _converted(path: str, name: str, words: list, action: argparse.Action) -> list:
+    """As argparse converts words, which it does not do to a list of defaults."""
+    try:
+        return [(action.type or str)(str(word)) for word in words]
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise UserError(f"{path}: {name}: {cause(error)}") from error
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -55,19 +55,27 @@ def staged_folder(
 
 
 @contextlib.contextmanager
-def staged_file(path: str | Path) -> Iterator[Path]:
+def staged_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Iterator[Path]:
     """Yields the path of a file to write, which takes the name `path` when the block ends well.
 
     It lies in a new folder that has room for others and is gone then. A manifest written there stays, as
     `PATH.manifest.json`; that of an older file goes with it.
 
+    Args:
+        inputs: what is read meanwhile; names that are no paths are passed over.
+
     Raises:
-        UserError: `path` cannot be made, or the disk is full.
+        UserError: `path` cannot be made, is an input, or the disk is full.
     """
     path = Path(path)
     _refuse_unreachable(path)
-    if path.exists() and not path.is_file():
+    # /dev/stdout is a link to a file where output is redirected: that name is not to be replaced
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
         raise UserError(f"output {path} is no file; name a file")
+    path = path.resolve()  # a link stays, and what it leads to is replaced
+    for name in inputs:
+        if path.exists() and is_there(Path(name)) and path.samefile(name):
+            raise UserError(f"output {path} is the input {name}; name another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     _name_leftovers(path)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))

@@ -40,7 +40,7 @@ def embed(settings: EmbedSettings) -> Path:
     began = time.monotonic()
     output = Path(settings.output)
     _refuse_existing(output, settings.overwrite)
-    with staged_file(output) as path:
+    with staged_file(output, settings.inputs) as path:
         embedder = Embedder(settings)
         texts = store_texts(settings, path.with_name("texts.arrow"), embedder)
         rows = _write(settings, embedder, texts, path)

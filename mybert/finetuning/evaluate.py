@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
     Attributes:
         metrics: of all rows.
         intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
-        baselines: the metrics of the answer that is most often true, given for every row.
+        baselines: of each metric the best that one answer, given for every row, reaches.
         predictions, errors: one for each row; see `Task`.
         matrix: the confusion matrix of a task that has labels.
         seconds: wall time of features and model.
@@ -117,7 +117,7 @@ def evaluate_rows(
     return Evaluation(
         task.score(predictions, references),
         _intervals(task, predictions, references, samples, seed),
-        task.score(task.constant(references), references),
+        task.baselines(references),
         predictions,
         task.errors(predictions, references),
         task.matrix(predictions, references),
@@ -152,4 +152,4 @@ def print_evaluation(source: str, found: Evaluation) -> None:
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
         rows.append((name, value, interval, found.baselines[name]))
     print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")
-    print_table("Scores", rows, ("metric", "value", "95 % interval", "constant answer"))
+    print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))

@@ -7,6 +7,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mybert.common.errors import UserError
 from mybert.finetuning.task import Task
 
 _READ_AT_ONCE = 10_000  # features whose lengths are sorted together
@@ -28,6 +29,9 @@ def logits_of(
 
     Returns:
         For each feature, in order, what the head gives, as `Task.decode` takes it.
+
+    Raises:
+        UserError: it gives no numbers.
     """
     collate = task.collator(tokenizer)
     inputs = features.select_columns([name for name in _INPUTS if name in features.column_names])
@@ -61,6 +65,7 @@ def _tokens(ids: list) -> int:
 @torch.inference_mode()
 def _forward(model: PreTrainedModel, batch: dict) -> np.ndarray:
     outputs = model(**{name: tensor.to(model.device) for name, tensor in batch.items()})
-    if "start_logits" in outputs:
-        return torch.stack([outputs.start_logits, outputs.end_logits], -1).float().cpu().numpy()
-    return outputs.logits.float().cpu().numpy()
+    logits = outputs.logits if "logits" in outputs else torch.stack([outputs.start_logits, outputs.end_logits], -1)
+    if not logits.isfinite().all():
+        raise UserError("the model answers with NaN or infinity: its weights are damaged, or its training has failed")
+    return logits.float().cpu().numpy()

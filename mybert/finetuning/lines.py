@@ -2,8 +2,8 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 from datasets import Dataset
 
@@ -12,6 +12,8 @@ from mybert.common.foreign import parse_json, short
 from mybert.corpus.files import STDIN, file_format, open_file
 from mybert.finetuning.reading import unwritable
 from mybert.finetuning.task import Task
+
+_BLOCK = 1 << 20  # bytes
 
 
 class Line(NamedTuple):
@@ -39,12 +41,31 @@ def read_lines(name: str, task: Task, errors: str, at_once: int) -> Iterator[lis
         UserError: the input cannot be opened; or one of its lines cannot be read, and `errors` is strict.
     """
     reader = _Reader(name, task, errors == "strict")
-    size = 1 if name == STDIN else at_once  # who types or listens sees the first answers soon
     with open_file(name) as file:
-        lines = filter(None, itertools.starmap(reader.read, enumerate(file, 1)))
-        while chunk := list(itertools.islice(lines, size)):
-            yield chunk
-            size = min(2 * size, at_once)
+        numbers = itertools.count(1)
+        for lines in _arriving(file, at_once) if name == STDIN else _together(file, at_once):
+            if read := [line for line in (reader.read(next(numbers), line) for line in lines) if line is not None]:
+                yield read
+
+
+def _together(lines: Iterable[bytes], at_once: int) -> Iterator[list[bytes]]:
+    lines = iter(lines)
+    while some := list(itertools.islice(lines, at_once)):
+        yield some
+
+
+def _arriving(file: BinaryIO, at_once: int) -> Iterator[list[bytes]]:
+    """The lines that are there, as soon as there is one: who writes a line and waits gets its answer."""
+    begun = []
+    while block := file.read1(_BLOCK):
+        ended, newline, rest = block.rpartition(b"\n")
+        if newline:
+            lines = b"".join([*begun, ended]).split(b"\n")
+            yield from _together((line + newline for line in lines), at_once)
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield [last]
 
 
 class _Reader:

@@ -120,8 +120,8 @@ class MultipleChoice(Task):
     def references(self, rows: Dataset) -> list[int]:
         return [_choice(*pair) for pair in zip(rows["label"], map(len, rows["choices"]), strict=True)]
 
-    def constant(self, references: Sequence) -> list[dict]:
-        return [{"choice": commonest(references)}] * len(references)
+    def constants(self, references: Sequence) -> list[list[dict]]:
+        return [[{"choice": commonest(references)}] * len(references)]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])

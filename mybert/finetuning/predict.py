@@ -37,7 +37,7 @@ def predict(settings: PredictSettings) -> int:
     """
     finetuned = load_finetuned(settings)
     rows = 0
-    with _writer(settings.output) as file, _one_bar() as bar:
+    with _writer(settings) as file, _one_bar() as bar:
         for given, said in _answers(settings, finetuned, bar.update):
             for row, answer in zip(given, said, strict=True):
                 file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
@@ -139,10 +139,10 @@ def _one_bar() -> Iterator[tqdm]:
 
 
 @contextlib.contextmanager
-def _writer(output: str) -> Iterator[TextIO]:
+def _writer(settings: PredictSettings) -> Iterator[TextIO]:
     """Yields what text is written to: standard output, or a file aside that is renamed when complete."""
-    if output == "-":
+    if settings.output == "-":
         yield sys.stdout
         return
-    with staged_file(output) as path, path.open("w", encoding="utf-8") as file:
+    with staged_file(settings.output, settings.inputs) as path, path.open("w", encoding="utf-8") as file:
         yield file

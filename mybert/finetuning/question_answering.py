@@ -186,9 +186,9 @@ class QuestionAnswering(Task):
         """The answers to each question; none where it has no answer."""
         return [list(answers["text"]) for answers in rows["answers"]]
 
-    def constant(self, references: Sequence) -> list[dict]:
+    def constants(self, references: Sequence) -> list[list[dict]]:
         """No answer, whatever the question."""
-        return [{"answer": ""}] * len(references)
+        return [[{"answer": ""}] * len(references)]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         pairs = [(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]

@@ -33,7 +33,7 @@ RUNS = "runs"
 _FREE = {"resume", "overwrite", "output", "bootstrap"}  # settings that may differ when a run is resumed
 _FIXED = (  # arguments that may not, beside those of a step
     *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("label_smoothing_factor", "neftune_noise_alpha", "train_sampling_strategy"),
+    *("label_smoothing_factor", "train_sampling_strategy"),
 )
 
 
@@ -153,8 +153,7 @@ def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:
     """
     if settings.metric is None:
         return task.best_metric
-    references = task.references(data.splits["validation"].rows)
-    known = task.score(task.constant(references), references)
+    known = task.baselines(task.references(data.splits["validation"].rows))
     if settings.metric not in known:
         raise UserError(f"--metric {settings.metric}: expected one of {', '.join(known)}")
     return settings.metric

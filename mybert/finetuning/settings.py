@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from mybert.common.arguments import check_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
 
@@ -242,5 +243,4 @@ class FinetuningArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.resume_from_checkpoint:
-            raise UserError("resume_from_checkpoint is not supported: use --resume")
+        check_arguments(self, {"dataloader_drop_last": "every row is trained on and scored"})

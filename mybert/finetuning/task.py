@@ -197,8 +197,13 @@ class Task(ABC):
         """What is true, one for each row, as `score` takes it."""
 
     @abstractmethod
-    def constant(self, references: Sequence) -> list[dict]:
-        """For each row the answer that is most often true: what any model has to beat, as `score` takes it."""
+    def constants(self, references: Sequence) -> list[list[dict]]:
+        """Predictions of models that always say the same, and might score best so: what any model has to beat."""
+
+    def baselines(self, references: Sequence) -> dict[str, float]:
+        """Of each metric the best that one of `constants` reaches."""
+        scores = [self.score(said, references) for said in self.constants(references)]
+        return {name: (min if name in LOWER_IS_BETTER else max)(found[name] for found in scores) for name in scores[0]}
 
     @property
     @abstractmethod

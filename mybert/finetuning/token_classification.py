@@ -144,9 +144,9 @@ class TokenClassification(Task):
     def references(self, rows: Dataset) -> list[list[str]]:
         return [[label_name(tag) for tag in tags] for tags in rows["tags"]]
 
-    def constant(self, references: Sequence) -> list[dict]:
+    def constants(self, references: Sequence) -> list[list[dict]]:
         tag = commonest(tag for tags in references for tag in tags)
-        return [{"tags": [tag] * len(tags)} for tags in references]
+        return [[{"tags": [tag] * len(tags)} for tags in references]]
 
     @property
     def best_metric(self) -> str:

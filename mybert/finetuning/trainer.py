@@ -1,5 +1,6 @@
 """transformers' Trainer where fine-tuning wants more: a frozen encoder, weighted classes, evaluation in order."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.utils.data import SequentialSampler
 from transformers import EvalPrediction, Trainer
 
 from modeling_mybert.backbone_mybert import at_least_one
+from mybert.common.errors import UserError
 from mybert.finetuning.task import Task
 
 
@@ -35,6 +37,18 @@ class FinetuningTrainer(Trainer):
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | int | None:
         spans = [{"labels": batch["start_positions"]} for batch in batch_samples if "start_positions" in batch]
         return super()._get_num_items_in_batch(spans or batch_samples, device)  # which counts `labels` alone
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """
+        Raises:
+            UserError: the loss since the last log is no number.
+        """
+        loss = logs.get("loss", logs.get("train_loss", 0.0))
+        if not math.isfinite(float(loss)):
+            raise UserError(
+                f"step {self.state.global_step}: the loss is {loss}; try a lower --learning-rate (and --overwrite)"
+            )
+        super().log(logs, start_time)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # also where training groups by length: predictions are matched to rows

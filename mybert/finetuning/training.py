@@ -10,6 +10,7 @@ from transformers import EarlyStoppingCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from mybert.common.errors import UserError
 from mybert.common.manifest import write_json
 from mybert.common.resuming import check_optimizer
 from mybert.finetuning.checkpoint import new_model
@@ -48,7 +49,10 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
         `folder/model`.
     """
     if not (folder / RESULTS).is_file():
-        trainer = _trainer(job, run.arguments(job.arguments, str(folder)))
+        try:
+            trainer = _trainer(job, run.arguments(job.arguments, str(folder)))
+        except (ValueError, RuntimeError, ImportError) as error:  # arguments that transformers cannot work with
+            raise UserError(str(error)) from error
         _train(trainer, _last_checkpoint(folder), job.task)
         metrics = trainer.evaluate() if job.data.validation_features is not None else {}
         trainer.save_model(str(folder / MODEL))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from transformers import TrainingArguments
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES
+from mybert.common.arguments import check_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import setting
 
@@ -126,25 +127,13 @@ class PretrainingArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, remedy in {
-            "remove_unused_columns": "examples are read whole",
-            "label_smoothing_factor": "BERT is pretrained without it",
-            "resume_from_checkpoint": "use --resume",
-        }.items():
-            if getattr(self, name):
-                raise UserError(f"{name} is not supported: {remedy}")
-        for name, good, expected in (
-            ("max_steps", self.max_steps == -1 or self.max_steps >= 1, "1 or more, or -1 to count epochs"),
-            ("num_train_epochs", self.num_train_epochs > 0 or self.max_steps > 0, "above 0"),
-            ("per_device_train_batch_size", self.per_device_train_batch_size >= 1, "1 or more"),
-            ("per_device_eval_batch_size", self.per_device_eval_batch_size >= 1, "1 or more"),
-            ("gradient_accumulation_steps", self.gradient_accumulation_steps >= 1, "1 or more"),
-            ("learning_rate", 0 <= self.learning_rate < math.inf, "0 or more"),
-            ("seed", 0 <= self.seed < 2**32, "0 or more and below 2**32"),
-            ("data_seed", self.data_seed is None or 0 <= self.data_seed < 2**64, "0 or more and below 2**64"),
-        ):
-            if not good:
-                raise UserError(f"{name}: expected {expected}, found {getattr(self, name)}")
+        check_arguments(
+            self,
+            {
+                "remove_unused_columns": "examples are read whole",
+                "label_smoothing_factor": "BERT is pretrained without it",
+            },
+        )
         if self.train_sampling_strategy not in ("random", "group_by_length"):
             raise UserError(
                 f"train_sampling_strategy {self.train_sampling_strategy} is not supported: random, or group_by_length "

@@ -16,6 +16,7 @@ class Example:
     vocab_size: int = setting(30000, "pieces")
     rate: float = setting(0.5, "share")
     column: str | None = setting(None, "name")
+    sizes: list[int] = setting(default_factory=list, help="numbers")
 
 
 def parse(*argv: str) -> Example:
@@ -24,6 +25,16 @@ def parse(*argv: str) -> Example:
 
 def test_flags_are_spelt_with_hyphen_or_underscore():
     assert parse("a", "--vocab-size", "7") == parse("a", "--vocab_size", "7") == Example(["a"], vocab_size=7)
+
+
+def test_one_value_in_a_file_is_a_list_of_one(tmp_path):
+    """Or `exclude: notes.txt` would leave out n, o, t …, and publish the notes."""
+    (tmp_path / "run.yaml").write_text("inputs: notes.txt\nsizes: 8\n")
+    found = parse("--config", str(tmp_path / "run.yaml"))
+    assert (found.inputs, found.sizes) == (["notes.txt"], [8])
+    (tmp_path / "run.yaml").write_text("inputs: [1, b]\nsizes: ['8', 9]\n")
+    found = parse("--config", str(tmp_path / "run.yaml"))
+    assert (found.inputs, found.sizes) == (["1", "b"], [8, 9])
 
 
 def test_a_switch_does_not_swallow_the_word_after_it():
@@ -81,6 +92,11 @@ def test_a_file_may_leave_open_what_has_no_default_and_give_training_arguments_l
         ("inputs:", "inputs: expected a value, found nothing"),
         ("uncased: 'no'", "uncased: expected true or false, found 'no'"),
         ("column: [a, b]", "column: expected one value"),
+        ("column: yes", "column: expected text, between quotes if need be, found True"),
+        ("column: 2020-01-01", "column: expected text, between quotes"),
+        ("inputs: [a, [b]]", "inputs: expected plain values"),
+        ("inputs: [a, true]", "inputs: expected text, between quotes"),
+        ("sizes: [1, two]", "sizes: invalid literal for int"),
     ],
 )
 def test_a_bad_file_is_refused_by_name(tmp_path, text, message):

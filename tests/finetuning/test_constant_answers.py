@@ -12,12 +12,12 @@ from mybert.finetuning.tasks import task_class
 
 
 def scores(name: str, rows: dict) -> dict[str, float]:
-    """Of the constant answer to the labels of these rows."""
+    """Of the best constant answer to the labels of these rows."""
     rows, kind = Dataset.from_dict(rows), task_class(name)
     made = kind(TaskSettings().with_defaults(kind.defaults), MyBertConfig())
     made.configure(rows)
     references = made.references(rows)
-    return made.score(made.constant(references), references)
+    return made.baselines(references)
 
 
 def test_of_one_label_it_is_the_most_frequent():
@@ -28,6 +28,13 @@ def test_of_one_label_it_is_the_most_frequent():
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, said))
     assert found["f1_macro"] == pytest.approx(metrics.f1_score(labels, said, average="macro"))
     assert found["matthews_correlation"] == 0
+
+
+def test_of_two_labels_f1_has_the_best_answer_where_that_is_the_rare_one():
+    labels = np.array(["0"] * 30 + ["1"] * 20)
+    found = scores("text-classification", {"text": ["x"] * 50, "label": labels.tolist()})
+    assert found["accuracy"] == 0.6
+    assert found["f1"] == pytest.approx(metrics.f1_score(labels == "1", np.ones(50)))
 
 
 def test_of_several_labels_it_is_the_most_frequent_set_whatever_its_order():

@@ -13,6 +13,7 @@ from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
+from mybert.finetuning import lines
 from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import batches
 from mybert.finetuning.task import Matrix
@@ -202,16 +203,56 @@ def test_a_line_in_front_that_a_task_cannot_read_leaves_the_others(finetune, tmp
     assert fourth["text"] in ("dull", "fine") and fourth["input"] == other
 
 
-def test_answers_to_standard_input_do_not_wait_for_its_end(classifier):
+def test_every_line_of_standard_input_is_answered_when_it_comes(classifier):
     command = [sys.executable, "-m", "mybert.cli", "predict", str(classifier), "-", "--device", "cpu"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
-        process.stdin.write(b"a good film\n")
-        process.stdin.flush()
-        assert json.loads(process.stdout.readline())["input"] == {"text": "a good film"}
+        for text in (b"a good film", b"a dull film", b"no"):
+            process.stdin.write(text + b"\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["input"] == {"text": text.decode()}
+        process.stdin.write(b"the end")
         process.stdin.close()
+        assert json.loads(process.stdout.readline())["input"] == {"text": "the end"}
         assert process.wait() == 0
+
+
+def test_lines_are_put_together_from_the_blocks_that_they_come_in(monkeypatch):
+    content = b"one\n\r\ntwo\rstill two\n" + b"x" * 50 + b"\nlast"
+    for size in (1, 3, 7, 1000):
+        monkeypatch.setattr(lines, "_BLOCK", size)
+        for at_once in (1, 2, 100):
+            found = list(lines._arriving(io.BytesIO(content), at_once))
+            assert [line for some in found for line in some] == list(io.BytesIO(content))
+            assert max(map(len, found)) <= at_once
+
+
+def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_rows, tmp_path, capsys):
+    rows = write_rows("rows.jsonl", [{"text": "a good film"}])
+    assert predict(classifier, rows, "--output", rows, "--overwrite") == 2
+    assert f"output {rows} is the input {rows}" in capsys.readouterr().err
+    assert json.loads(rows.read_text()) == {"text": "a good film"}
+    assert predict(classifier, rows, "--output", "/dev/stdout", "--overwrite") == 2
+    assert "/dev/stdout is no file" in capsys.readouterr().err
+    link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
+    link.symlink_to(target)
+    assert predict(classifier, rows, "--output", link) == 0
+    assert link.is_symlink() and json.loads(target.read_text())["input"] == {"text": "a good film"}
+
+
+def test_weights_that_give_no_numbers_are_said_to(classifier, write_rows, tmp_path, capsys):
+    model = MyBertForSequenceClassification.from_pretrained(classifier)
+    model.classifier.weight.data[0, 0] = torch.nan
+    model.save_pretrained(tmp_path / "broken")
+    MyBertTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "broken")
+    assert predict(tmp_path / "broken", write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
+    assert "the model answers with NaN or infinity" in capsys.readouterr().err
+
+
+def test_a_text_in_place_of_a_file_is_one_line(classifier, capsys):
+    assert predict(classifier, "a long text " * 40) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("File name too long")
 
 
 def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_path, capsys):

@@ -1,0 +1,40 @@
+"""TrainingArguments that pretraining and fine-tuning refuse before anything is read."""
+
+import math
+from collections.abc import Mapping
+
+from transformers import TrainingArguments
+
+from mybert.common.errors import UserError
+
+
+def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
+    """
+    Args:
+        unsupported: names of arguments that must be left out, and what to do in their place.
+
+    Raises:
+        UserError: one of these is given, or a value is out of its range.
+    """
+    unsupported = {
+        "resume_from_checkpoint": "use --resume",
+        "neftune_noise_alpha": "its noise is for padded batches",
+        **unsupported,
+    }
+    for name, remedy in unsupported.items():
+        if getattr(arguments, name):
+            raise UserError(f"{name} is not supported: {remedy}")
+    given = arguments
+    for name, good, expected in (
+        ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
+        ("num_train_epochs", given.num_train_epochs > 0 or given.max_steps > 0, "above 0"),
+        ("per_device_train_batch_size", given.per_device_train_batch_size >= 1, "1 or more"),
+        ("per_device_eval_batch_size", given.per_device_eval_batch_size >= 1, "1 or more"),
+        ("gradient_accumulation_steps", given.gradient_accumulation_steps >= 1, "1 or more"),
+        ("learning_rate", 0 <= given.learning_rate < math.inf, "0 or more"),
+        ("label_smoothing_factor", 0 <= given.label_smoothing_factor < 1, "0 or more and below 1"),
+        ("seed", 0 <= given.seed < 2**32, "0 or more and below 2**32"),
+        ("data_seed", given.data_seed is None or 0 <= given.data_seed < 2**64, "0 or more and below 2**64"),
+    ):
+        if not good:
+            raise UserError(f"{name}: expected {expected}, found {getattr(arguments, name)}")
