@@ -85,7 +85,7 @@ def _read_file(path: Path) -> Dataset:
             options = {**options, "features": _texts(path, options)}
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", **options)
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
-        return rows
+        return _dates_as_text(rows, path, kind) if builder == "json" else rows
     except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
@@ -102,6 +102,21 @@ def _texts(path: Path, options: dict) -> Features:
     if not isinstance(head.index, pd.RangeIndex):
         raise ValueError(f"row 1 has more fields than the first line has names ({len(head.columns)}); correct one")
     return Features({name: Value("string") for name in head.columns})
+
+
+def _dates_as_text(rows: Dataset, path: Path, kind: str) -> Dataset:
+    """JSON has no dates: what Arrow takes for one is text again, as it is spelt."""
+    names = rows.column_names
+    dated = [name for name in names if "timestamp" in repr(rows.features[name])]
+    if not dated:
+        return rows
+    with open_file(path) as file:
+        records = [line for line in file if line.strip()] if kind == ".jsonl" else _items(file.read())
+    records = [parse_json(record) if isinstance(record, bytes) else record for record in records]
+    rows = rows.remove_columns(dated)
+    for name in dated:
+        rows = rows.add_column(name, [record.get(name) for record in records])
+    return rows.select_columns(names)
 
 
 def _undecodable_line(path: Path) -> str | None:

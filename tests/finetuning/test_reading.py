@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import read_rows, read_table
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.text_classification import TextClassification
 from mybert.finetuning.token_classification import TokenClassification
@@ -20,6 +20,18 @@ LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" f
 
 def read(path, kind=TextClassification) -> list[dict]:
     return read_rows(str(path), kind(TaskSettings(), MyBertConfig())).to_list()
+
+
+def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
+    days = [{"when": "2020-01-01", "text": "a", "seen": ["2021-02-03"]}, {"when": "2020-01-02T03:04:05Z", "text": "b"}]
+    lines = "\n\n".join(map(json.dumps, days))
+    task = TextClassification(TaskSettings(), MyBertConfig())
+    for name, content in (("a.jsonl", "\ufeff" + lines), ("a.json", json.dumps(days))):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        rows = read_table(str(tmp_path / name), task, split="train")
+        assert rows.column_names[0] == "when"
+        assert rows["when"] == [day["when"] for day in days]
+        assert [seen for seen in rows["seen"] if seen] == [["2021-02-03"]]
 
 
 @pytest.mark.parametrize(
