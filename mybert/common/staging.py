@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import filelock
+
 from mybert.common.errors import UserError
 from mybert.common.foreign import is_there
 from mybert.common.full_disk import explain_full_disk
@@ -89,6 +91,30 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Iterator
             (folder / MANIFEST).replace(manifest)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def alone_in(path: str | Path) -> Iterator[None]:
+    """Keeps other runs out of the folder `path`, which may not be there yet; a killed run keeps nobody out.
+
+    Raises:
+        UserError: another run is at work there.
+    """
+    path = Path(path).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise UserError(f"another run is at work in {path}; wait for its end, or end it") from error
+    except NotImplementedError:  # a file system without locks
+        logger.warning("%s cannot be locked; see to it that no other run writes there", path)
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
 
 def manifest_beside(path: Path) -> Path:

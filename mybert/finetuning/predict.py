@@ -24,26 +24,27 @@ from mybert.finetuning.task import Task
 _ROWS_AT_ONCE = 8192  # sorted by length together; a multiple of many batches, and little memory
 
 
-def predict(settings: PredictSettings) -> int:
+def predict(settings: PredictSettings) -> tuple[int, int]:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
     With `errors="skip"`, the line of a row that cannot be used has an `error` in place of a prediction.
 
     Returns:
-        The number of rows.
+        The number of rows that have a prediction, and of those that have an error.
 
     Raises:
         UserError: checkpoint or output cannot be used, or a row and `errors` is strict; a file is left as it was then.
     """
     finetuned = load_finetuned(settings)
-    rows = 0
+    rows = errors = 0
     with _writer(settings) as file, _one_bar() as bar:
         for given, said in _answers(settings, finetuned, bar.update):
             for row, answer in zip(given, said, strict=True):
                 file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
             file.flush()
             rows += len(said)
-    return rows
+            errors += sum("error" in answer for answer in said)
+    return rows - errors, errors
 
 
 def predict_rows(
@@ -65,9 +66,10 @@ def predict_rows(
 
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((PredictSettings,), argv, prog, "Checkpoint + rows → predictions as JSON lines.")
-    rows = predict(settings)
+    predictions, errors = predict(settings)
     place = "written" if settings.output == "-" else f"in {settings.output}"
-    print(f"{rows:,} predictions are {place}", file=sys.stderr)
+    said = f"{predictions:,} predictions and {errors:,} errors" if errors else f"{predictions:,} predictions"
+    print(f"{said} are {place}", file=sys.stderr)
 
 
 class _Part(NamedTuple):

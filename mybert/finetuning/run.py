@@ -1,5 +1,6 @@
 """`mybert finetune`: checkpoint + labelled rows → a model with one head."""
 
+import contextlib
 import copy
 import dataclasses
 import shutil
@@ -18,7 +19,7 @@ from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
 from mybert.common.resuming import check_unchanged, choices_of
 from mybert.common.settings import parse_settings
-from mybert.common.staging import empty_folder, refuse_existing
+from mybert.common.staging import alone_in, empty_folder, refuse_existing
 from mybert.finetuning.checkpoint import new_model, new_task
 from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data
@@ -63,7 +64,8 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
     job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data))
     _check_smoothing(settings, arguments, data)
-    with explain_full_disk(output):
+    alone = alone_in(output) if arguments.process_index == 0 else contextlib.nullcontext()
+    with alone, explain_full_disk(output):
         _start_output(settings, arguments)
         results, scores = {}, {}
         planned = planned_runs(settings, arguments)

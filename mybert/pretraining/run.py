@@ -1,5 +1,6 @@
 """`mybert pretrain`: examples → pretrained checkpoint."""
 
+import contextlib
 import copy
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from mybert.common.devices import advise_half, feed_without_waiting
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
+from mybert.common.staging import alone_in
 from mybert.pretraining.batching import PretrainingCollator
 from mybert.pretraining.guard import Preempted
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus
@@ -66,7 +68,8 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
         return output
     arguments.output_dir = str(output)
     trainer = _prepare(settings, arguments, corpora, model)
-    with explain_full_disk(output):
+    alone = alone_in(output) if arguments.process_index == 0 else contextlib.nullcontext()
+    with alone, explain_full_disk(output):
         start_output(settings, run, checkpoint)
         _train(trainer, settings, checkpoint)
         _finish(trainer, settings, run)

@@ -112,7 +112,7 @@ def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_ro
     assert json.loads(first) == {"error": "the text is empty", "input": rows[0]}
     assert json.loads(last) == {"error": "the text is missing", "input": rows[-1]}
     assert json.loads(alone) == {"error": "the text is empty", "input": {"text": ""}}
-    assert "8 predictions" in capsys.readouterr().err
+    assert "5 predictions and 3 errors are in" in capsys.readouterr().err
 
 
 BROKEN = {  # lines that are no rows of texts, and what is said of them

@@ -10,6 +10,7 @@ from datasets import Dataset
 from safetensors.torch import load_file
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
+from mybert.common.staging import alone_in
 from mybert.finetuning import recipes
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.predict import predict_rows
@@ -254,6 +255,15 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
 def test_a_mistake_is_one_line(finetune, data, capsys, words, message):
     assert finetune("text-classification", *data, *words) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_second_run_in_one_output_is_kept_out_while_the_first_is_at_work(finetune, data, tmp_path, capsys):
+    words = ("text-classification", *data, "--num-train-epochs", 1)
+    with alone_in(tmp_path / "out"):
+        assert finetune(*words) == 2
+        assert f"another run is at work in {tmp_path / 'out'}" in capsys.readouterr().err
+    assert finetune(*words) == 0
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_output_that_is_there_is_kept(finetune, data, tmp_path, capsys):

@@ -14,6 +14,7 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.settings import parse_settings
+from mybert.common.staging import alone_in
 from mybert.pretraining import guard
 from mybert.pretraining.randomness import permutation
 from mybert.pretraining.run import pretrain
@@ -190,6 +191,14 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
     run(max_steps=1, overwrite=True, save_only_model=True)
     with pytest.raises(UserError, match="no optimizer state"):
         run(max_steps=2, resume=True)
+
+
+def test_a_run_is_not_resumed_beside_itself(run, tmp_path):
+    run(max_steps=1)
+    with alone_in(tmp_path / "out"), pytest.raises(UserError, match="another run is at work in"):
+        run(max_steps=2, resume=True)
+    run(max_steps=2, resume=True)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_last_step_that_is_neither_logged_nor_saved_is_judged_too(run, tmp_path, monkeypatch):
