@@ -1,6 +1,5 @@
 """`mybert finetune`: checkpoint + labelled rows → a model with one head."""
 
-import contextlib
 import copy
 import dataclasses
 import shutil
@@ -64,8 +63,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
     job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data))
     _check_smoothing(settings, arguments, data)
-    alone = alone_in(output) if arguments.process_index == 0 else contextlib.nullcontext()
-    with alone, explain_full_disk(output):
+    with alone_in(output, arguments.process_index), explain_full_disk(output):
         _start_output(settings, arguments)
         results, scores = {}, {}
         planned = planned_runs(settings, arguments)

@@ -1,6 +1,5 @@
 """`mybert pretrain`: examples → pretrained checkpoint."""
 
-import contextlib
 import copy
 import tempfile
 from pathlib import Path
@@ -68,8 +67,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
         return output
     arguments.output_dir = str(output)
     trainer = _prepare(settings, arguments, corpora, model)
-    alone = alone_in(output) if arguments.process_index == 0 else contextlib.nullcontext()
-    with alone, explain_full_disk(output):
+    with alone_in(output, arguments.process_index), explain_full_disk(output):
         start_output(settings, run, checkpoint)
         _train(trainer, settings, checkpoint)
         _finish(trainer, settings, run)

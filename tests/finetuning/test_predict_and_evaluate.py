@@ -99,7 +99,7 @@ def test_a_broken_record_of_standard_input_is_named(classifier, monkeypatch, cap
     assert predict(classifier, "-") == 2
     captured = capsys.readouterr()
     assert message in captured.err.splitlines()[-1]
-    assert len(captured.out.splitlines()) == 1  # what was read before is answered
+    assert len(captured.out.splitlines()) == 1  # what came before it, in a block of its own, is answered
 
 
 def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_rows, tmp_path, capsys):

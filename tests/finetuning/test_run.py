@@ -1,5 +1,6 @@
 """`mybert finetune` as a whole: seeds, sweeps, resuming, what is left behind, and what is said of mistakes."""
 
+import contextlib
 import json
 import statistics
 
@@ -57,18 +58,29 @@ def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept
     assert leaders(scores, planned, "accuracy") == {planned[3]}
 
 
-def test_a_resumed_run_equals_one_never_interrupted(finetune, data, tmp_path, monkeypatch, capsys):
-    words = ("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2)
-    assert finetune(*words, output="whole") == 0
+@pytest.fixture
+def interrupted_at_8(monkeypatch):
+    """A context in which training is interrupted before step 9 of 10, five in an epoch."""
     step = FinetuningTrainer.training_step
 
-    def stop_at_8(self, *args, **kwargs):  # of 10, five in an epoch
+    def stop(self, *args, **kwargs):
         if self.state.global_step == 8:
             raise KeyboardInterrupt
         return step(self, *args, **kwargs)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(FinetuningTrainer, "training_step", stop_at_8)
+    @contextlib.contextmanager
+    def interrupted():
+        with monkeypatch.context() as patch:
+            patch.setattr(FinetuningTrainer, "training_step", stop)
+            yield
+
+    return interrupted
+
+
+def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_at_8, tmp_path, monkeypatch, capsys):
+    words = ("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2)
+    assert finetune(*words, output="whole") == 0
+    with interrupted_at_8():
         assert finetune(*words) == 130
     assert not (tmp_path / "out/results.json").exists()
     for word, value, message in (
@@ -87,17 +99,9 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, tmp_path, mo
     assert [run["metrics"] for run in one] == [run["metrics"] for run in other]
 
 
-def test_a_checkpoint_without_its_optimizer_is_not_gone_on_from(finetune, data, monkeypatch, capsys):
+def test_a_checkpoint_without_its_optimizer_is_not_gone_on_from(finetune, data, interrupted_at_8, capsys):
     words = ("text-classification", *data, "--num-train-epochs", 2, "--save-only-model", "true")
-    step = FinetuningTrainer.training_step
-
-    def stop_at_8(self, *args, **kwargs):
-        if self.state.global_step == 8:
-            raise KeyboardInterrupt
-        return step(self, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FinetuningTrainer, "training_step", stop_at_8)
+    with interrupted_at_8():
         assert finetune(*words) == 130
     assert finetune(*words, "--resume") == 2
     assert "has no optimizer state" in capsys.readouterr().err
