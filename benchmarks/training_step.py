@@ -8,8 +8,9 @@ packed, as its collator makes them, but for fine-tuning, where both get the same
 losses and gradients are compared without dropout. Each side then runs in a process of its own, in turns, as its users
 run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that).
 
-Useful work is counted once for both: matrix products on real tokens and labelled positions, three times the forward
-pass. Its rate stands beside that of bare matrix products of the model's shapes, measured in the same run.
+Useful work is counted once for both: matrix products on real tokens, in the last layer and the heads on those that are
+read, three times the forward pass. Its rate stands beside that of bare matrix products of the model's shapes, measured
+in the same run.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.table import print_table
 from mybert.corpus.sentences import sentence_splitter
 from mybert.corpus.sources import read_documents
+from mybert.pretraining.costs import Costs
 
 ROWS = {
     "mini-full": ("mini", 32, 128, 128),
@@ -209,11 +211,9 @@ def compare(theirs, ours, padded: dict, packed: dict) -> None:
 
 
 def useful_flops(lengths: torch.Tensor, config, labelled: int) -> float:
-    hidden, layers = config.hidden_size, config.num_hidden_layers
     tokens, squares = int(lengths.sum()), int((lengths**2).sum())
-    encoder = layers * (tokens * (4 * hidden**2 + 2 * hidden * config.intermediate_size) + 2 * hidden * squares)
-    head = labelled * (hidden**2 + hidden * config.vocab_size) + len(lengths) * hidden**2
-    return 6 * (encoder + head)
+    costs = Costs(config, tokens / len(lengths), squares / tokens, labelled / tokens, has_pairs=True)
+    return tokens * costs.flops_per_token
 
 
 def bare_rate(tokens: int, config, dtype: torch.dtype) -> float:

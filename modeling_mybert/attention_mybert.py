@@ -20,7 +20,7 @@ from transformers.utils import logging
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import dropout as dropped
 from .input_checks_mybert import may_read
-from .padding_mybert import RaggedLayout
+from .padding_mybert import KeptTokens, RaggedLayout
 
 logger = logging.get_logger(__name__)
 
@@ -101,19 +101,27 @@ AttentionInterface.register("varlen_attn", varlen_attention_forward)
 
 
 def attend_each(
-    query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths_q: list[int],
+    lengths_k: list[int],
+    scaling: float,
+    dropout: float,
 ) -> Tensor:
     """sdpa for the CPU, one sequence after the other: no padding, no mask, and the scores of one fit in its cache.
 
     Args:
-        query, key, value: (T, A, D).
-        lengths: (N,) of the sequences.
+        query: (R, A, D).
+        key, value: (T, A, D).
+        lengths_q, lengths_k: (N,) queries and keys of each sequence.
 
     Returns:
-        (T, A, D).
+        (R, A, D).
     """
+    parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
     context = []
-    for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (query, key, value)), strict=True):
+    for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x, lengths in parts), strict=True):
         if dropout:
             scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
             mixed = dropped(scores.softmax(-1).to(v.dtype), dropout, True) @ v
@@ -185,56 +193,66 @@ class MyBertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self, hidden_states: Tensor, layout: RaggedLayout, output_attentions: bool = False
+        self,
+        hidden_states: Tensor,
+        layout: RaggedLayout,
+        output_attentions: bool = False,
+        asking: Tensor | None = None,
+        kept: KeptTokens | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             hidden_states: (T, H).
             output_attentions: compute with the reference, whichever backend is set, since no other has them.
+            asking: (R, H) the tokens that attend to those; None: all of them.
+            kept: which these are.
 
         Returns:
-            (T, H), and the probabilities (N, A, L, L) when asked for.
+            (R, H), and the probabilities (N, A, L, L) when asked for.
         """
+        asking, queries = (hidden_states, layout) if kept is None else (asking, kept)
         query, key, value = (
-            projection(hidden_states).unflatten(-1, (-1, self.head_size))
-            for projection in (self.query, self.key, self.value)
+            projection(states).unflatten(-1, (-1, self.head_size))
+            for projection, states in ((self.query, asking), (self.key, hidden_states), (self.value, hidden_states))
         )
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = able_backend(backend, query, layout, dropout)
         if backend == "sdpa" and layout.is_ragged and query.device.type == "cpu" and may_read(query, self.training):
-            heads, squares = query.shape[1], sum(length**2 for length in layout.lengths)
-            if heads * squares >= _WORTH_ALONE * len(layout.lengths):
-                return attend_each(query, key, value, layout.lengths, self.scaling, dropout).flatten(1), None
+            lengths = queries.lengths, layout.lengths
+            scores = query.shape[1] * sum(q * k for q, k in zip(*lengths, strict=True))
+            if scores >= _WORTH_ALONE * len(layout.lengths):
+                return attend_each(query, key, value, *lengths, self.scaling, dropout).flatten(1), None
             backend = "eager" if dropout else backend  # sdpa with dropout is not fused there, and its dropout is slow
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         where = self._on_tokens if works_on_tokens(backend) else self._on_grid
-        context, probabilities = where(attend, query, key, value, layout, dropout)
+        context, probabilities = where(attend, query, key, value, queries, layout, dropout)
         return context.flatten(1), probabilities if output_attentions else None
 
-    def _on_grid(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, Tensor | None]:
-        """(T, A, D) → (N, A, L, D) → (T, A, D): padding comes back for this step alone."""
-        query, key, value = (layout.to_grid(x).transpose(1, 2) for x in (query, key, value))
+    def _on_grid(self, attend, query, key, value, queries, keys, dropout) -> tuple[Tensor, Tensor | None]:
+        """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): padding comes back for this step alone."""
+        query = queries.to_grid(query).transpose(1, 2)
+        key, value = (keys.to_grid(x).transpose(1, 2) for x in (key, value))
         context, probabilities = attend(
-            self, query, key, value, layout.mask, scaling=self.scaling, dropout=dropout, is_causal=False
+            self, query, key, value, keys.mask, scaling=self.scaling, dropout=dropout, is_causal=False
         )
-        return layout.from_grid(context), probabilities
+        return queries.from_grid(context), probabilities
 
-    def _on_tokens(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, None]:
-        """(T, A, D) → (1, A, T, D) → (T, A, D): the backend keeps sequences apart itself."""
+    def _on_tokens(self, attend, query, key, value, queries, keys, dropout) -> tuple[Tensor, None]:
+        """(R, A, D), (T, A, D) → (1, A, R, D) → (R, A, D): the backend keeps sequences apart itself."""
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
         context, _ = attend(
             self,
             query,
             key,
             value,
-            layout.block_mask() if self.config._attn_implementation == "flex_attention" else None,
+            queries.block_mask(keys) if self.config._attn_implementation == "flex_attention" else None,
             scaling=self.scaling,
             dropout=dropout,
             is_causal=False,
-            cu_seq_lens_q=layout.cu_seq_lens,
-            cu_seq_lens_k=layout.cu_seq_lens,
-            max_length_q=layout.grid[1],
-            max_length_k=layout.grid[1],
+            cu_seq_lens_q=queries.cu_seq_lens,
+            cu_seq_lens_k=keys.cu_seq_lens,
+            max_length_q=queries.grid[1],
+            max_length_k=keys.grid[1],
         )
         return context.squeeze(0), None

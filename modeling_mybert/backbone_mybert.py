@@ -3,6 +3,8 @@
 Tensors are named and shaped as in transformers' BERT, so that checkpoints interchange both ways.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -14,7 +16,7 @@ from transformers.utils.generic import can_return_tuple
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
-from .input_checks_mybert import check_inputs, may_read
+from .input_checks_mybert import check_ids, check_inputs, may_read
 from .padding_mybert import packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
@@ -89,6 +91,7 @@ class MyBertModel(MyBertPreTrainedModel):
         max_length_q: int | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | int | list[int] | None = None,
+        tokens_to_keep: Tensor | Sequence[int] | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling | tuple:
         """
@@ -101,10 +104,12 @@ class MyBertModel(MyBertPreTrainedModel):
             inputs_embeds: (B, S, H) or (1, T, H) in place of `input_ids`.
             cu_seq_lens_q: (N + 1,) int32: the batch is packed; where each of its sequences starts, and T.
             max_length_q: the longest sequence of the pack; read from `cu_seq_lens_q` when not given.
+            tokens_to_keep: (K,) different places in the flattened batch, the only ones whose last hidden state is
+                wanted, if any: the last layer then computes no more than these and each sequence's first token.
             kwargs: `cu_seq_lens_k`, `max_length_k`, the same again by transformers' convention, and `return_dict`.
 
         Returns:
-            last_hidden_state: (B, S, H) with zeros at padding, or (1, T, H).
+            last_hidden_state: (B, S, H) with zeros at padding, or (1, T, H); (K, H) of `tokens_to_keep`.
             pooler_output: (B, H) or (N, H), of each sequence's first real token.
             hidden_states, attentions: as transformers has them; attentions of a pack are (N, A, L, L).
 
@@ -129,13 +134,24 @@ class MyBertModel(MyBertPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
+        kept = None
+        if tokens_to_keep is not None:
+            tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
+            places = inputs.shape[:2].numel()
+            check_ids("tokens_to_keep", tokens_to_keep, places, "the batch's places", self.training, "see its shape")
+            traced = torch.jit.is_tracing() or torch.compiler.is_exporting()
+            if layout.is_ragged and not (output_hidden_states or output_attentions or traced):
+                kept = layout.keep(tokens_to_keep)
         hidden_states, all_hidden_states, all_attentions = self.encoder(
-            hidden_states, layout, output_hidden_states, output_attentions
+            hidden_states, layout, output_hidden_states, output_attentions, kept
         )
-
+        computed = layout if kept is None else kept
+        last_hidden_state = computed.to_batch(hidden_states)
+        if tokens_to_keep is not None and kept is None:
+            last_hidden_state = last_hidden_state.flatten(0, 1)[tokens_to_keep]
         return BaseModelOutputWithPooling(
-            last_hidden_state=layout.to_batch(hidden_states),
-            pooler_output=None if self.pooler is None else self.pooler(hidden_states[layout.first]),
+            last_hidden_state=last_hidden_state,
+            pooler_output=None if self.pooler is None else self.pooler(hidden_states[computed.first]),
             hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
             attentions=tuple(all_attentions) if output_attentions else None,
         )

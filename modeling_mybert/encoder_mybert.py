@@ -8,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import MyBertDropout
-from .padding_mybert import RaggedLayout
+from .padding_mybert import KeptTokens, RaggedLayout
 
 
 class MyBertEmbeddings(nn.Module):
@@ -66,11 +66,16 @@ class MyBertAttention(nn.Module):
         self.output = MyBertResidual(config, config.hidden_size)
 
     def forward(
-        self, hidden_states: Tensor, layout: RaggedLayout, output_attentions: bool = False
+        self,
+        hidden_states: Tensor,
+        layout: RaggedLayout,
+        output_attentions: bool = False,
+        kept: KeptTokens | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """(T, H) → (T, H) and the probabilities (N, A, L, L) when asked for."""
-        context, probabilities = self.self(hidden_states, layout, output_attentions)
-        return self.output(context, hidden_states), probabilities
+        """(T, H) → (T, H), or (R, H) of `kept` alone, and the probabilities (N, A, L, L) when asked for."""
+        asking = hidden_states if kept is None else hidden_states.index_select(0, kept.rows)
+        context, probabilities = self.self(hidden_states, layout, output_attentions, asking, kept)
+        return self.output(context, asking), probabilities
 
 
 class MyBertIntermediate(nn.Module):
@@ -97,10 +102,14 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.chunk = config.chunk_size_feed_forward
 
     def forward(
-        self, hidden_states: Tensor, layout: RaggedLayout, output_attentions: bool = False
+        self,
+        hidden_states: Tensor,
+        layout: RaggedLayout,
+        output_attentions: bool = False,
+        kept: KeptTokens | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """(T, H) → (T, H) and the probabilities (N, A, L, L) when asked for."""
-        hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions)
+        """(T, H) → (T, H), or (R, H) of `kept` alone, and the probabilities (N, A, L, L) when asked for."""
+        hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, kept)
         parts = hidden_states.split(self.chunk) if self.chunk else (hidden_states,)
         parts = [self.output(self.intermediate(part), part) for part in parts]
         return torch.cat(parts) if len(parts) > 1 else parts[0], probabilities
@@ -120,14 +129,17 @@ class MyBertEncoder(nn.Module):
         layout: RaggedLayout,
         output_hidden_states: bool | int | list[int] = False,
         output_attentions: bool = False,
+        kept: KeptTokens | None = None,
     ) -> tuple[Tensor, list[Tensor | None], list[Tensor]]:
         """
         Args:
             output_hidden_states: whether to return them; or which ones, counted from either end.
+            kept: all that the last layer computes; not with hidden states or probabilities.
 
         Returns:
-            (T, H) the last layer's output; the input of each layer and the last output in the batch's own form, (B, S,
-            H) or (1, T, H), None where not asked for; each layer's probabilities (N, A, L, L), when asked for.
+            (T, H), or (R, H) of `kept`, the last layer's output; the input of each layer and the last output in the
+            batch's own form, (B, S, H) or (1, T, H), None where not asked for; each layer's probabilities
+            (N, A, L, L), when asked for.
         """
         all_hidden_states, all_attentions = [], []
         wanted = _wanted(output_hidden_states, len(self.layer) + 1)
@@ -141,7 +153,8 @@ class MyBertEncoder(nn.Module):
 
         hidden_states = recorded(hidden_states)
         for layer in self.layer:
-            hidden_states, probabilities = layer(hidden_states, layout, output_attentions)
+            last = layer is self.layer[-1]
+            hidden_states, probabilities = layer(hidden_states, layout, output_attentions, kept if last else None)
             hidden_states = recorded(hidden_states)
             all_attentions.append(probabilities)
         return hidden_states, all_hidden_states, all_attentions

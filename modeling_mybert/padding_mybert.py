@@ -70,19 +70,47 @@ class RaggedLayout:
         """Whether `cu_seq_lens` alone says what attention may see: there is no mask beyond that of missing tokens."""
         return self.mask is None or self.indices is not None
 
-    def block_mask(self) -> BlockMask:
-        """What flex attention may see among the T tokens, built once a batch (T·T bytes while it is)."""
-        if self._block_mask is not None:
-            return self._block_mask
-        total = self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
-        token = torch.arange(total, device=self.cu_seq_lens.device, dtype=torch.int32)
-        sequence = torch.searchsorted(self.cu_seq_lens, token, right=True)
+    @property
+    def total(self) -> int:
+        """T."""
+        return self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
 
-        def same_sequence(batch, head, query, key):
-            return sequence[query] == sequence[key]
+    def block_mask(self, keys: "RaggedLayout") -> BlockMask:
+        """What flex attention may see of the tokens of `keys`, built once a batch (a byte a pair while it is)."""
+        if self._block_mask is None:
+            asking, seen = (_sequences(layout.cu_seq_lens, layout.total) for layout in (self, keys))
 
-        self._block_mask = create_block_mask(same_sequence, None, None, total, total, device=token.device)
+            def same_sequence(batch, head, query, key):
+                return asking[query] == seen[key]
+
+            self._block_mask = create_block_mask(
+                same_sequence, None, None, self.total, keys.total, device=asking.device
+            )
         return self._block_mask
+
+    def keep(self, tokens: Tensor) -> "KeptTokens":
+        """Of (K,) different places in the flattened batch, and of each sequence's first token."""
+        rows, padding = tokens, None
+        if self.indices is not None and not self.packed:
+            rows = torch.searchsorted(self.indices, tokens).clamp(max=self.total - 1)
+            padding = self.indices[rows] != tokens
+        rows, order = torch.cat([self.first.long(), rows]).sort()
+        cu_seq_lens = torch.searchsorted(rows, self.cu_seq_lens.long(), out_int32=True)
+        longest = min(self.grid[1], tokens.numel()) + 1
+        if may_read(cu_seq_lens, training=True):
+            longest = int(cu_seq_lens.diff().max())
+        grid = self.grid[0], longest
+        gaps = grid[0] * grid[1] != rows.numel()
+        return KeptTokens(
+            grid,
+            _indices(cu_seq_lens, longest, rows.numel()) if gaps else None,
+            None,
+            cu_seq_lens,
+            cu_seq_lens[:-1],
+            rows=rows,
+            asked=order.argsort()[grid[0] :],
+            padding=padding,
+        )
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -96,6 +124,28 @@ class RaggedLayout:
         if self.indices is not None:
             return self.indices % length
         return torch.arange(length, device=self.cu_seq_lens.device).repeat(self.grid[0])
+
+
+@dataclass
+class KeptTokens(RaggedLayout):
+    """Some tokens of a batch, each sequence's first among them: all the last layer computes where no others are read.
+
+    They are the queries; keys and values are those of all tokens, whose layout has the mask.
+
+    Attributes:
+        rows: (R,) which of the batch's tokens they are, in ragged order.
+        asked: (K,) which of these were asked for, in that order.
+        padding: bool (K,), which of those are padding; None: none.
+    """
+
+    rows: Tensor | None = None
+    asked: Tensor | None = None
+    padding: Tensor | None = None
+
+    def to_batch(self, ragged: Tensor) -> Tensor:
+        """(R, …) → (K, …), what was asked for, with zeros at padding."""
+        asked = ragged.index_select(0, self.asked)
+        return asked if self.padding is None else asked.masked_fill(self.padding[:, None], 0)
 
 
 def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: torch.device) -> RaggedLayout:
@@ -151,9 +201,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     grid = (cu_seq_lens.numel() - 1, max_length)
     if grid[0] * grid[1] == total and not torch.compiler.is_compiling():  # attention without a mask has faster kernels
         return RaggedLayout(grid, None, None, cu_seq_lens, cu_seq_lens[:-1], packed=True)
-    token = torch.arange(total, device=cu_seq_lens.device)
-    sequence = torch.searchsorted(cu_seq_lens, token, right=True, out_int32=True).long() - 1
-    indices = sequence * max_length + token - cu_seq_lens[sequence]
+    indices = _indices(cu_seq_lens, max_length, total)
     mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
     return RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1], packed=True)
 
@@ -165,3 +213,15 @@ def _dense_layout(
     rows = torch.arange(grid[0] + 1, device=device, dtype=torch.int32) * grid[1]
     first = rows[:-1] if real is None else rows[:-1] + real.int().argmax(1)
     return RaggedLayout(grid, None, mask, rows, first, real=real)
+
+
+def _indices(cu_seq_lens: Tensor, longest: int, total: int) -> Tensor:
+    """(total,) the place of each token in a flattened grid whose rows have `longest` columns."""
+    sequence = _sequences(cu_seq_lens, total)
+    return sequence * longest + torch.arange(total, device=cu_seq_lens.device) - cu_seq_lens[sequence]
+
+
+def _sequences(cu_seq_lens: Tensor, total: int) -> Tensor:
+    """(total,) the number of each token's sequence."""
+    token = torch.arange(total, device=cu_seq_lens.device)
+    return torch.searchsorted(cu_seq_lens, token, right=True, out_int32=True).long() - 1

@@ -98,29 +98,52 @@ class MaskedLMMixin:
         bias = new_embeddings.bias
         self.cls.predictions.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
-    def predict_tokens(
+    def tokens_to_project(
         self,
-        sequence_output: Tensor,
+        inputs: Tensor | None,
         labels: Tensor | None,
         masked_lm_positions: Tensor | None,
         sparse_logits: bool | None,
+    ) -> Tensor | None:
+        """
+        Args:
+            inputs: (B, S, …) or (1, T, …).
+
+        Returns:
+            (n_labelled,) the places to project onto the vocabulary, in the flattened batch; None for all.
+
+        Raises:
+            ValueError: the labels do not fit the batch or the vocabulary.
+        """
+        if labels is None or inputs is None:
+            return None
+        vocabulary, places = self.config.vocab_size, inputs.shape[:2].numel()
+        check_labels("labels", labels, vocabulary, "vocab_size", places, self.training)
+        if not (self.training if sparse_logits is None else sparse_logits):
+            return None
+        if masked_lm_positions is None:
+            return (labels.flatten() != -100).nonzero().squeeze(1)
+        return masked_lm_positions
+
+    def predict_tokens(
+        self,
+        hidden_states: Tensor,
+        labels: Tensor | None,
+        places: Tensor | None,
         num_items_in_batch: Tensor | int | None,
     ) -> tuple[Tensor, Tensor | None]:
         """
+        Args:
+            hidden_states: (B, S, H), or (n_labelled, H) of `places`.
+
         Returns:
             Logits, (B, S, V) or (n_labelled, V), and the loss when there are labels.
         """
-        if labels is not None:
-            vocabulary, places = self.config.vocab_size, sequence_output.shape[:-1].numel()
-            check_labels("labels", labels, vocabulary, "vocab_size", places, self.training)
-        sparse = labels is not None and (self.training if sparse_logits is None else sparse_logits)
-        if sparse:
-            if masked_lm_positions is None:
-                masked_lm_positions = (labels.flatten() != -100).nonzero().squeeze(1)
-            sequence_output = sequence_output.flatten(0, 1)[masked_lm_positions]
-            labels = labels.flatten()[masked_lm_positions]
-        logits = self.cls.predictions(sequence_output)
-        return logits, None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+        logits = self.cls.predictions(hidden_states)
+        if labels is None:
+            return logits, None
+        labels = labels.flatten() if places is None else labels.flatten()[places]
+        return logits, mean_cross_entropy(logits, labels, num_items_in_batch)
 
 
 class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
@@ -163,12 +186,19 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
         Returns:
             Losses and logits; one loss alone when only one kind of label is given, finite even with nothing labelled.
         """
+        inputs = inputs_embeds if input_ids is None else input_ids
+        places = self.tokens_to_project(inputs, labels, masked_lm_positions, sparse_logits)
         outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            tokens_to_keep=places,
+            return_dict=True,
+            **kwargs,
         )
-        logits, mlm_loss = self.predict_tokens(
-            outputs.last_hidden_state, labels, masked_lm_positions, sparse_logits, num_items_in_batch
-        )
+        logits, mlm_loss = self.predict_tokens(outputs.last_hidden_state, labels, places, num_items_in_batch)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
@@ -213,12 +243,19 @@ class MyBertForMaskedLM(MaskedLMMixin, MyBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput | tuple:
         """Arguments as in `MyBertForPreTraining.forward`; returns `loss`, `logits`, `hidden_states`, `attentions`."""
+        inputs = inputs_embeds if input_ids is None else input_ids
+        places = self.tokens_to_project(inputs, labels, masked_lm_positions, sparse_logits)
         outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            tokens_to_keep=places,
+            return_dict=True,
+            **kwargs,
         )
-        logits, loss = self.predict_tokens(
-            outputs.last_hidden_state, labels, masked_lm_positions, sparse_logits, num_items_in_batch
-        )
+        logits, loss = self.predict_tokens(outputs.last_hidden_state, labels, places, num_items_in_batch)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -252,7 +289,14 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
             `loss`, `logits` (N, 2), `hidden_states`, `attentions`.
         """
         outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            tokens_to_keep=(),
+            return_dict=True,
+            **kwargs,
         )
         logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None

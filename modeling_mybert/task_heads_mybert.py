@@ -69,7 +69,14 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             ValueError: the labels do not fit the problem.
         """
         outputs = self.bert(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            tokens_to_keep=(),
+            return_dict=True,
+            **kwargs,
         )
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
@@ -269,7 +276,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             inputs_embeds = inputs_embeds if inputs_embeds is None else inputs_embeds.flatten(0, 1)
         else:
             num_choices = _choices(cu_seq_lens.numel() - 1, num_choices, labels)
-        outputs = self.bert(*grid, inputs_embeds, return_dict=True, **kwargs)
+        outputs = self.bert(*grid, inputs_embeds, tokens_to_keep=(), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
         loss = None
         if labels is not None:

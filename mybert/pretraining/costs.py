@@ -1,8 +1,8 @@
 """What pretraining costs, by arithmetic alone; docs/scaling.md gives the sources and compares it with measurements.
 
-Operations are floating point ones, 2 for each multiply-add. The useful ones are matrix products on real tokens and
-labelled positions, the backward pass counted as twice the forward pass (Kaplan et al. 2020, section 2.1). Sizes are
-bytes.
+Operations are floating point ones, 2 for each multiply-add. The useful ones are matrix products on real tokens, in the
+last layer and the heads on those that are read, the backward pass counted as twice the forward pass (Kaplan et al.
+2020, section 2.1). Sizes are bytes.
 """
 
 from dataclasses import dataclass
@@ -52,13 +52,20 @@ class Costs:
     def parameters(self) -> int:
         return sum(count_parameters(self.config).values())
 
+    @property
+    def read(self) -> float:
+        """Share of tokens whose last hidden state is read: those labelled, and each sequence's first."""
+        return min(1, self.mlm_probability + 1 / self.length)
+
     # Operations
 
     def flops_by_part(self) -> dict[str, float]:
         """Useful operations of a training step for each token, by part."""
         c = self.config
-        matrices = c.num_hidden_layers * (4 * c.hidden_size**2 + 2 * c.hidden_size * c.intermediate_size)
-        scores = c.num_hidden_layers * 2 * c.hidden_size * self.attended  # and the sum weighted by them
+        layers = c.num_hidden_layers - 1 + self.read  # but for keys and values, which the last one has of all tokens
+        matrices = layers * (4 * c.hidden_size**2 + 2 * c.hidden_size * c.intermediate_size)
+        matrices += (1 - self.read) * 2 * c.hidden_size**2
+        scores = layers * 2 * c.hidden_size * self.attended  # and the sum weighted by them
         masked = self.mlm_probability * (c.hidden_size**2 + c.hidden_size * c.vocab_size)
         pair = self.has_pairs * (c.hidden_size**2 + 2 * c.hidden_size) / self.length
         products = {"encoder": matrices, "attention": scores, "masked-token head": masked, "next-sentence head": pair}
@@ -125,7 +132,8 @@ class Costs:
         layer = (44 if half else 72) * c.hidden_size
         layer += value * (3 * c.num_attention_heads * self.attended if keeps_scores else c.hidden_size)
         if not checkpointing:
-            return around + c.num_hidden_layers * layer
+            keys_and_values = 2 * value * c.hidden_size
+            return around + (c.num_hidden_layers - 1 + self.read) * layer + (1 - self.read) * keys_and_values
         computed_again = layer + value * (c.intermediate_size + c.hidden_size)  # with the gradients on their way
         kept = around + c.num_hidden_layers * _FLOAT * c.hidden_size
         return kept + max(0, computed_again - self._logits(half))  # the logits have gone by then

@@ -72,13 +72,14 @@ def per_sequence(module: MyBertSelfAttention, x: torch.Tensor, lengths: list[int
 
 
 def each_sequence(q, k, v, cu_q, cu_k, scale: float) -> torch.Tensor:
-    assert cu_q.dtype == cu_k.dtype == torch.int32 and torch.equal(cu_q, cu_k)
-    bounds = cu_q.tolist()
-    assert q.shape == k.shape == v.shape and len(q) == bounds[-1] and all(x.stride(-1) == 1 for x in (q, k, v))
+    assert cu_q.dtype == cu_k.dtype == torch.int32
+    bounds, seen = cu_q.tolist(), cu_k.tolist()
+    assert len(q) == bounds[-1] and len(k) == seen[-1]
+    assert q.shape[1:] == k.shape[1:] and k.shape == v.shape and all(x.stride(-1) == 1 for x in (q, k, v))
     mixed = []
-    for a, b in pairwise(bounds):
-        scores = torch.einsum("iad,jad->aij", q[a:b], k[a:b]) * scale
-        mixed.append(torch.einsum("aij,jad->iad", scores.softmax(-1), v[a:b]))
+    for (a, b), (c, d) in zip(pairwise(bounds), pairwise(seen), strict=True):
+        scores = torch.einsum("iad,jad->aij", q[a:b], k[c:d]) * scale
+        mixed.append(torch.einsum("aij,jad->iad", scores.softmax(-1), v[c:d]))
     return torch.cat(mixed)
 
 
@@ -149,6 +150,24 @@ def test_a_backend_on_tokens_is_called_so_that_it_gives_the_formula(tiny_config,
         assert (call["max_q"], call["max_k"]) == (max(lengths), max(lengths))
         assert not call.get("causal") and call.get("window_size", (-1, -1)) == (-1, -1)
     assert bool(kernels) == (backend != "flex_attention")
+
+
+@pytest.mark.parametrize("unread", [False, True])
+@pytest.mark.parametrize("layout", [pack, left_padded])
+@pytest.mark.parametrize("backend", [*DROPPING, *ON_TOKENS], indirect=True)
+@torch.no_grad()
+def test_some_tokens_get_the_numbers_they_get_among_all(tiny_config, kernels, monkeypatch, backend, layout, unread):
+    """As the last layer asks for them; unread: as on a GPU, where their number in a sequence is not known."""
+    monkeypatch.setattr(padding_mybert, "may_read", lambda tensor, training: not (unread and training))
+    whole, module, x = layout(), attention(tiny_config, backend), tokens(tiny_config)
+    wanted = [0, 3, 7, 9, 11, 38]  # of the ragged tokens, three of them first ones
+    places = torch.tensor(wanted) if whole.packed else whole.indices[wanted]
+    kept = whole.keep(places)
+    assert set(kept.rows.tolist()) == {0, 3, 7, 8, 9, 11, 27, 38}
+    found = kept.to_batch(module(x, whole, False, x[kept.rows], kept)[0])
+    torch.testing.assert_close(found, module(x, whole)[0][wanted], atol=1e-5, rtol=1e-5)
+    for call in kernels[:1]:
+        assert call["max_k"] == max(LENGTHS) and call["max_q"] == (7 if unread else 3)
 
 
 def test_flash_attention_gets_the_dropout_in_training_and_none_in_evaluation(tiny_config, kernels):

@@ -5,17 +5,17 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
+from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, attention_mybert
 from mybert.pretraining.costs import Costs, count_parameters
 
 LENGTHS, LABELLED = [64, 17, 40, 7], 21
 
 
 def make_batch(lengths, labelled, vocabulary):
-    """Packed, random, with so many labels."""
+    """Packed, random, with so many labels, evenly spread."""
     total = sum(lengths)
     ids = torch.randint(5, vocabulary, (1, total))
-    positions = torch.randperm(total)[:labelled].sort().values
+    positions = (torch.arange(labelled) + 0.5).mul(total / labelled).long()
     labels = torch.full_like(ids, -100)
     labels[0, positions] = ids[0, positions]
     return {
@@ -51,9 +51,10 @@ def test_parameters_of_each_part_are_those_of_the_model(size):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_counted_operations_are_those_that_a_ragged_step_executes(checkpointing):
+def test_counted_operations_are_those_that_a_ragged_step_executes(checkpointing, monkeypatch):
+    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1)  # sequences are attended to one by one, without padding
     config = MyBertConfig.from_size("tiny", vocab_size=300)
-    lengths = [256, 160]  # long enough to be attended to one by one, without padding
+    lengths = [256, 160]
     model = MyBertForPreTraining(config).train()
     if checkpointing:
         model.gradient_checkpointing_enable()

@@ -1,0 +1,131 @@
+"""The last layer computes only the tokens that are read: the same numbers and gradients as computing all of them."""
+
+import pytest
+import torch
+
+from modeling_mybert import (
+    MyBertForMaskedLM,
+    MyBertForMultipleChoice,
+    MyBertForNextSentencePrediction,
+    MyBertForPreTraining,
+    MyBertForSequenceClassification,
+    MyBertModel,
+)
+
+LENGTHS = torch.tensor([7, 1, 12, 9])
+
+
+def batch(form: str, vocabulary: int) -> tuple[dict, torch.Tensor]:
+    """The same four sequences, and a label at every third token; also on a first token, and none in the second."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, vocabulary, (4, 12), generator=generator)
+    real = torch.arange(12) < LENGTHS[:, None]
+    if form == "full":
+        real = torch.ones_like(real)
+    labels = torch.where(real & (torch.arange(12) % 3 == 0), ids, -100)
+    labels[1] = -100
+    if form == "left":
+        ids, labels, real = ids.flip(1), labels.flip(1), real.flip(1)
+    if form == "packed":
+        bounds = torch.nn.functional.pad(LENGTHS.cumsum(0), (1, 0))
+        return {"input_ids": ids[real][None], "cu_seq_lens_q": bounds, "max_length_q": 12}, labels[real][None]
+    return {"input_ids": ids, "attention_mask": real.long()}, labels
+
+
+def rows_of_the_last_layer(model) -> list[int]:
+    """How many tokens go through its feed-forward, call by call."""
+    seen = []
+    encoder = model.bert.encoder if hasattr(model, "bert") else model.encoder
+    encoder.layer[-1].output.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    return seen
+
+
+def loss_and_gradients(model, **inputs) -> tuple[torch.Tensor, dict]:
+    model.zero_grad()
+    loss = model(**inputs).loss
+    loss.backward()
+    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("form", ["full", "right", "left", "packed"])
+@pytest.mark.parametrize("head", [MyBertForPreTraining, MyBertForMaskedLM])
+def test_masked_tokens_learn_the_same_from_the_tokens_kept_as_from_all(tiny_config, head, form, attention):
+    tiny_config._attn_implementation = attention
+    model = head(tiny_config).eval()
+    inputs, labels = batch(form, tiny_config.vocab_size)
+    if head is MyBertForPreTraining:
+        inputs["next_sentence_label"] = torch.tensor([0, 1, 1, 0])
+    seen = rows_of_the_last_layer(model)
+    expected, found = (loss_and_gradients(model, **inputs, labels=labels, sparse_logits=x) for x in (False, True))
+    whole, kept = seen
+    assert whole == (48 if form == "full" else int(LENGTHS.sum()))
+    labelled = int((labels != -100).sum())
+    assert labelled < kept <= labelled + 4 < whole
+    torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
+    assert found[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("form", ["full", "right", "left", "packed"])
+@pytest.mark.parametrize(
+    "head", [MyBertForSequenceClassification, MyBertForNextSentencePrediction, MyBertForMultipleChoice]
+)
+def test_pooled_heads_read_first_tokens_alone(tiny_config, head, form):
+    model = head(tiny_config).eval()
+    inputs, _ = batch(form, tiny_config.vocab_size)
+    if head is MyBertForMultipleChoice:
+        folded = {name: x.view(2, 2, -1) for name, x in inputs.items() if form != "packed"}
+        inputs = folded or {**inputs, "num_choices": 2}
+    seen = rows_of_the_last_layer(model)
+    found = model(**inputs).logits
+    expected = model(**inputs, output_hidden_states=True)
+    assert seen == [4, 48 if form == "full" else int(LENGTHS.sum())]
+    assert len(expected.hidden_states) == tiny_config.num_hidden_layers + 1
+    torch.testing.assert_close(found, expected.logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("asked", [[], [2], [5, 3, 40, 0], [13, 11, 30]])
+@pytest.mark.parametrize("form", ["full", "right", "left"])
+@torch.no_grad()
+def test_any_places_in_any_order_and_zeros_for_padding(tiny_config, form, asked):
+    model = MyBertModel(tiny_config).eval()
+    inputs, _ = batch(form, tiny_config.vocab_size)
+    expected, found = model(**inputs), model(**inputs, tokens_to_keep=asked)
+    torch.testing.assert_close(
+        found.last_hidden_state, expected.last_hidden_state.flatten(0, 1)[asked], atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(found.pooler_output, expected.pooler_output, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_what_asks_for_all_tokens_gets_the_same_shape_computed_whole(tiny_config):
+    model = MyBertModel(tiny_config).eval()
+    inputs, _ = batch("right", tiny_config.vocab_size)
+    expected = model(**inputs, tokens_to_keep=[0, 14]).last_hidden_state
+    seen = rows_of_the_last_layer(model)
+    square = inputs["attention_mask"].bool()[:, None, None, :].expand(4, 1, 12, 12)
+    for asked in ({"output_hidden_states": True}, {"output_attentions": True}, {"attention_mask": square}):
+        found = model(**{**inputs, **asked}, tokens_to_keep=[0, 14]).last_hidden_state
+        if "attention_mask" in asked:
+            expected, found = expected[:1], found[:1]  # the second is padding, which a square mask does not tell
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert seen == [int(LENGTHS.sum())] * 2 + [48]
+
+
+def test_checkpointing_computes_the_kept_tokens_alone_too(tiny_config):
+    inputs, labels = batch("packed", tiny_config.vocab_size)
+    tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
+    model = MyBertForMaskedLM(tiny_config).train()
+    expected = loss_and_gradients(model, **inputs, labels=labels)
+    model.gradient_checkpointing_enable()
+    seen = rows_of_the_last_layer(model)
+    found = loss_and_gradients(model, **inputs, labels=labels)
+    assert len(set(seen)) == 1 and seen[0] < int(LENGTHS.sum())
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_a_place_outside_of_the_batch_is_refused(tiny_config):
+    with pytest.raises(ValueError, match=r"tokens_to_keep holds 48, outside 0 to 47"):
+        MyBertModel(tiny_config)(**batch("full", tiny_config.vocab_size)[0], tokens_to_keep=[3, 48])
