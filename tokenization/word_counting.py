@@ -38,7 +38,7 @@ def count_words(
     chunks: Counter[str] = Counter()
     with (
         _processes(num_proc) as run,
-        tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress) as bar,
+        tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress or None) as bar,
     ):
         for characters, counts in run(_count_chunks, _batches(texts)):
             _add(chunks, counts)

@@ -49,7 +49,11 @@ def train_wordpiece(
     known = set(vocabulary)
     spelt = ((spelling, n) for spelling, n in ((_spell(w), n) for w, n in words.items()) if known.issuperset(spelling))
     with tqdm(
-        desc="merging pieces", total=vocab_size, initial=len(vocabulary), unit=" pieces", disable=not show_progress
+        desc="merging pieces",
+        total=vocab_size,
+        initial=len(vocabulary),
+        unit=" pieces",
+        disable=not show_progress or None,
     ) as bar:
         merges = merge_pairs(spelt, min_frequency)
         while len(vocabulary) < vocab_size and (piece := next(merges, None)) is not None:

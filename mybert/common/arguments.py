@@ -1,11 +1,18 @@
-"""TrainingArguments that pretraining and fine-tuning refuse before anything is read."""
+"""What pretraining and fine-tuning change in transformers' TrainingArguments, and refuse before anything is read."""
 
 import math
+import sys
 from collections.abc import Mapping
 
 from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
+
+
+def bars_on_terminals(arguments: TrainingArguments) -> None:
+    """Unless told otherwise, Trainer draws no bars in files, whose logged lines they would bury."""
+    if arguments.disable_tqdm is None:
+        arguments.disable_tqdm = not sys.stderr.isatty()
 
 
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:

@@ -40,6 +40,9 @@ def setting(
 ERRORS = ("strict", "skip")
 """What to do with rows and documents that cannot be used: stop at them, or leave them out and count them."""
 
+DTYPES = ("float32", "bfloat16")
+"""What a model may compute in where it is not trained."""
+
 
 def check(settings: Any, name: str, good: bool, expected: str) -> None:
     """

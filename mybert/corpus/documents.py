@@ -100,7 +100,7 @@ def open_stored(folder: Path) -> StoredDocuments | None:
 
 def _texts(documents, settings: CorpusSettings, counts: Counter) -> Iterator[str]:
     split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
-    for document in tqdm(documents, desc="reading", unit=" documents", unit_scale=True, mininterval=0.5):
+    for document in tqdm(documents, desc="reading", unit=" documents", unit_scale=True, mininterval=0.5, disable=None):
         parts = [document.text]
         if settings.split_documents > 1:
             parts = cut_document(document.text, settings.split_documents, split)

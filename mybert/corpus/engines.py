@@ -39,7 +39,7 @@ def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusS
         done = _in_processes(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
     results = [None] * len(tasks)
     with contextlib.closing(done), one_thread_a_process():
-        for number, result in tqdm(done, desc=name, total=len(tasks), disable=not tasks):
+        for number, result in tqdm(done, desc=name, total=len(tasks), disable=not tasks or None):
             results[number] = result
     return results
 

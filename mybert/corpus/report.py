@@ -110,6 +110,11 @@ def print_report(facts: dict) -> None:
         [_row(name, counts, statistics) for name in ("training", "validation") if name in statistics],
         ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))} %"],
     )
+    if "is_next_share" in statistics["training"] and 2 * counts["documents_of_one_sentence"] > counts["documents"]:
+        print(
+            "Most documents have one sentence, after which a random one must come: next sentences are learned from "
+            "documents of several. Join the parts of a document, or leave pairs out with --no-nsp."
+        )
 
 
 def _row(name: str, counts: dict, statistics: dict) -> tuple:

@@ -76,7 +76,8 @@ def _write(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, path
     rows_of = _word_rows if settings.vectors == "words" else _text_rows
     rows, first, writer = 0, 0, None
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=texts.count, desc="embedding", unit=" texts", unit_scale=True))
+        bar = tqdm(total=texts.count, desc="embedding", unit=" texts", unit_scale=True, disable=None)
+        stack.enter_context(bar)
         for stored in texts.batches():
             batch = rows_of(stored, first, embedder, settings, bar.update)
             if writer is None:

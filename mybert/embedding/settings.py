@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
+from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, setting
 
 VECTORS = ("mean", "cls", "pooler", "words")
 FORMATS = (".npy", ".parquet", ".jsonl")
 LONG_TEXTS = ("refuse", "window")
-DTYPES = ("float32", "bfloat16")
 
 
 @dataclass

@@ -6,6 +6,7 @@
 import dataclasses
 from typing import NamedTuple
 
+import torch
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
@@ -81,7 +82,8 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         raise UserError(f"--problem {settings.problem}: {settings.model} was made for {config.problem_type}")
     model = _load_model(task, settings.model, head_is_new=False)
     task.config = model.config
-    return Finetuned(model.eval().to(choose_device(settings.device)), tokenizer, task)
+    model = model.eval().to(choose_device(settings.device), getattr(torch, settings.dtype))
+    return Finetuned(model, tokenizer, task)
 
 
 def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:

@@ -110,7 +110,7 @@ def evaluate_rows(
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
     model.eval()
-    with tqdm(total=len(features), desc="evaluating", unit=" features", leave=False) as bar:
+    with tqdm(total=len(features), desc="evaluating", unit=" features", leave=False, disable=None) as bar:
         logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began

@@ -133,7 +133,7 @@ def _one_bar() -> Iterator[tqdm]:
     before = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
-        with tqdm(desc="predicting", unit=" features", unit_scale=True) as bar:
+        with tqdm(desc="predicting", unit=" features", unit_scale=True, disable=None) as bar:
             yield bar
     finally:
         if before:

@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from mybert.common.arguments import check_arguments
+from mybert.common.arguments import bars_on_terminals, check_arguments
 from mybert.common.errors import UserError
-from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
+from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, setting
 
 TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
 PROBLEMS = {  # and what `config.problem_type` calls them
@@ -158,12 +158,14 @@ class EvaluateSettings(TaskSettings):
     errors: str = setting("strict", "stop when a row cannot be used (strict), or leave it out and count it (skip)")
     batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
+    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, much faster on a GPU")
     overwrite: bool = setting(False, "replace the output folder")
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "task", TASKS)
         check_choice(self, "errors", ERRORS)
+        check_choice(self, "dtype", DTYPES)
         check_least(self, "bootstrap", 0)
         check_least(self, "batch_tokens", 1)
 
@@ -193,12 +195,14 @@ class PredictSettings(TaskSettings):
     )
     batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
+    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, much faster on a GPU")
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "task", TASKS)
         check_choice(self, "errors", ERRORS)
+        check_choice(self, "dtype", DTYPES)
         check_least(self, "batch_tokens", 1)
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
         if not self.model or not self.inputs:
@@ -242,5 +246,6 @@ class FinetuningArguments(TrainingArguments):
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
 
     def __post_init__(self):
+        bars_on_terminals(self)
         super().__post_init__()
         check_arguments(self, {"dataloader_drop_last": "every row is trained on and scored"})

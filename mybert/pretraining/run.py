@@ -138,7 +138,13 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
         )
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-        if state.global_step >= sum(plan.steps for plan in plans):  # Trainer would make one step more
+        steps = sum(plan.steps for plan in plans)
+        if state.max_steps != steps and trainer.is_world_process_zero():
+            print(
+                f"--resume: {state.global_step:,} of {state.max_steps:,} planned steps are done; the plan is now "
+                f"{steps:,}, and learning rate and phases are its own from here on"
+            )
+        if state.global_step >= steps:  # Trainer would make one step more
             model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
             trainer.state = state
             trainer.meter.start_clock()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from transformers import TrainingArguments
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES
-from mybert.common.arguments import check_arguments
+from mybert.common.arguments import bars_on_terminals, check_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import setting
 
@@ -126,6 +126,7 @@ class PretrainingArguments(TrainingArguments):
     remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})  # examples are read whole
 
     def __post_init__(self):
+        bars_on_terminals(self)
         super().__post_init__()
         check_arguments(
             self,

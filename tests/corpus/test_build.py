@@ -53,6 +53,15 @@ def test_examples_have_the_columns_types_and_shape_that_pretraining_reads(build,
     assert manifest["statistics"]["training"]["mean_share_of_b"] == pytest.approx(share)
 
 
+def test_documents_of_one_sentence_are_remarked_upon_where_pairs_are_made(
+    build, make_documents, write_jsonl, tmp_path, capsys
+):
+    short, long = make_documents(60, sentences=(1, 1)), make_documents(50, sentences=(4, 9))
+    for documents, nsp, remarked in ((short + long, True, True), (long, True, False), (short, False, False)):
+        build([write_jsonl(documents)], nsp=nsp, output=str(tmp_path / f"{len(documents)}"))
+        assert ("Most documents have one sentence" in capsys.readouterr().out) == remarked
+
+
 def test_the_same_bytes_for_any_number_of_processes_and_others_for_another_seed(
     build, make_documents, write_jsonl, tmp_path
 ):
@@ -268,6 +277,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(make_documents, write_jsonl, voc
     _, printed = process.communicate(timeout=60)
     assert process.returncode == 2, printed.decode()
     assert b"mybert corpus: error: no room to write" in printed
+    assert b"\r" not in printed, "bars are for terminals"
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
 
 

@@ -60,6 +60,15 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     assert check(output.read_text(), expected * 3) == [*texts, *texts, *numbered]
 
 
+def test_bfloat16_answers_nearly_the_same_and_not_exactly(classifier, expected, write_rows, tmp_path):
+    rows, output = write_rows("rows.jsonl", [{"text": text} for text in TEXTS]), tmp_path / "said.jsonl"
+    assert predict(classifier, rows, "--output", output, "--dtype", "bfloat16") == 0
+    found = [json.loads(line)["scores"]["good"] for line in output.read_text().splitlines()]
+    exact = [scores["good"] for scores in expected]
+    assert found == pytest.approx(exact, abs=0.02) and found != pytest.approx(exact, abs=1e-6)
+    assert predict(classifier, rows, "--dtype", "float8") != 0
+
+
 @pytest.mark.parametrize("lines", [TEXTS, [json.dumps({"text": text}) for text in TEXTS]])
 def test_standard_input_goes_to_standard_output_in_parts(classifier, expected, monkeypatch, capsys, lines):
     monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 2)

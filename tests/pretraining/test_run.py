@@ -101,6 +101,14 @@ def test_resuming_a_finished_run_trains_no_further(run, tmp_path):
     assert json.loads((output / "results.json").read_text())["steps"] == 4
 
 
+def test_resuming_to_another_number_of_steps_says_what_that_changes(run, capsys):
+    run(max_steps=4)
+    assert "planned steps" not in capsys.readouterr().out
+    run(max_steps=6, resume=True)
+    said = "--resume: 4 of 4 planned steps are done; the plan is now 6, and learning rate and phases are its own"
+    assert said in capsys.readouterr().out
+
+
 def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder, tmp_path, capsys):
     settings = PretrainSettings(corpus=str(corpus_folder), output=str(tmp_path / "out"), size="tiny", dry_run=True)
     arguments = PretrainingArguments(output_dir=settings.output, max_steps=1000, **QUICK)
