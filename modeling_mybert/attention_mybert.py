@@ -9,7 +9,8 @@
     flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
 
 The numbers are the same on all. What a backend lacks, sdpa computes in its place, and a warning says so once;
-`output_attentions` is always computed by eager. Other functions of `ALL_ATTENTION_FUNCTIONS` get the grid.
+`output_attentions` is always computed by eager. Other functions of `ALL_ATTENTION_FUNCTIONS` get the grid. They, and
+flex_attention, which is compiled for each shape, are never given fewer queries than keys.
 """
 
 import torch
@@ -136,6 +137,11 @@ def works_on_tokens(backend: str) -> bool:
     return backend in ("flex_attention", "varlen_attn") or "flash" in backend  # "flash": transformers' own test
 
 
+def takes_fewer_queries(backend: str) -> bool:
+    """Whether `backend` may be given the queries of some tokens and the keys of all."""
+    return backend in ("eager", "sdpa") or (works_on_tokens(backend) and backend != "flex_attention")
+
+
 def able_backend(backend: str, query: Tensor, layout: RaggedLayout, dropout: float) -> str:
     """`backend`, or sdpa when this batch asks for what it cannot do; the first time, a warning says why.
 
@@ -246,13 +252,13 @@ class MyBertSelfAttention(nn.Module):
             query,
             key,
             value,
-            queries.block_mask(keys) if self.config._attn_implementation == "flex_attention" else None,
+            keys.block_mask() if self.config._attn_implementation == "flex_attention" else None,
             scaling=self.scaling,
             dropout=dropout,
             is_causal=False,
             cu_seq_lens_q=queries.cu_seq_lens,
             cu_seq_lens_k=keys.cu_seq_lens,
-            max_length_q=queries.grid[1],
+            max_length_q=keys.grid[1] if queries is keys else queries.total,  # no sequence has more of them
             max_length_k=keys.grid[1],
         )
         return context.squeeze(0), None

@@ -13,11 +13,11 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
-from .attention_mybert import MyBertSelfAttention
+from .attention_mybert import MyBertSelfAttention, takes_fewer_queries
 from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import check_ids, check_inputs, may_read
-from .padding_mybert import packed_layout, padded_layout
+from .padding_mybert import RaggedLayout, packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
 
@@ -104,8 +104,8 @@ class MyBertModel(MyBertPreTrainedModel):
             inputs_embeds: (B, S, H) or (1, T, H) in place of `input_ids`.
             cu_seq_lens_q: (N + 1,) int32: the batch is packed; where each of its sequences starts, and T.
             max_length_q: the longest sequence of the pack; read from `cu_seq_lens_q` when not given.
-            tokens_to_keep: (K,) different places in the flattened batch, the only ones whose last hidden state is
-                wanted, if any: the last layer then computes no more than these and each sequence's first token.
+            tokens_to_keep: (K,) places in the flattened batch, the only ones whose last hidden state is wanted; `()`
+                for none. The last layer then computes no more than these and each sequence's first token.
             kwargs: `cu_seq_lens_k`, `max_length_k`, the same again by transformers' convention, and `return_dict`.
 
         Returns:
@@ -136,12 +136,12 @@ class MyBertModel(MyBertPreTrainedModel):
             output_attentions = self.config.output_attentions
         kept = None
         if tokens_to_keep is not None:
+            pooled_alone = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
             tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
-            places = inputs.shape[:2].numel()
+            places = inputs.shape[0] * inputs.shape[1]
             check_ids("tokens_to_keep", tokens_to_keep, places, "the batch's places", self.training, "see its shape")
-            traced = torch.jit.is_tracing() or torch.compiler.is_exporting()
-            if layout.is_ragged and not (output_hidden_states or output_attentions or traced):
-                kept = layout.keep(tokens_to_keep)
+            if not (output_hidden_states or output_attentions) and self._narrows(layout, tokens_to_keep):
+                kept = layout.keep(None if pooled_alone else tokens_to_keep)
         hidden_states, all_hidden_states, all_attentions = self.encoder(
             hidden_states, layout, output_hidden_states, output_attentions, kept
         )
@@ -155,6 +155,14 @@ class MyBertModel(MyBertPreTrainedModel):
             hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
             attentions=tuple(all_attentions) if output_attentions else None,
         )
+
+    def _narrows(self, layout: RaggedLayout, tokens: Tensor) -> bool:
+        """Whether the last layer can leave tokens out, and has any to leave out."""
+        if torch.jit.is_tracing() or torch.compiler.is_exporting() or not layout.is_ragged:
+            return False
+        if not (len(self.encoder.layer) and takes_fewer_queries(self.config._attn_implementation)):
+            return False
+        return torch.compiler.is_compiling() or tokens.numel() + layout.grid[0] < layout.total
 
     def _layout(self, inputs, attention_mask, cu_seq_lens, max_length, position_ids):
         if cu_seq_lens is None:

@@ -152,8 +152,8 @@ class MyBertEncoder(nn.Module):
             return layout.from_batch(all_hidden_states[-1])  # what is handed out receives gradients, as in BERT
 
         hidden_states = recorded(hidden_states)
-        for layer in self.layer:
-            last = layer is self.layer[-1]
+        for number, layer in enumerate(self.layer, 1):
+            last = number == len(self.layer)
             hidden_states, probabilities = layer(hidden_states, layout, output_attentions, kept if last else None)
             hidden_states = recorded(hidden_states)
             all_attentions.append(probabilities)

@@ -67,7 +67,7 @@ def check_ids(name: str, ids: Tensor | None, bound: int, bound_name: str, traini
     Raises:
         ValueError: an id lies outside.
     """
-    if ids is None or not ids.numel() or not may_read(ids, training):
+    if ids is None or not may_read(ids, training) or not ids.numel():
         return
     low, high = map(int, ids.aminmax())
     if low < 0 or high >= bound:

@@ -75,42 +75,41 @@ class RaggedLayout:
         """T."""
         return self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
 
-    def block_mask(self, keys: "RaggedLayout") -> BlockMask:
-        """What flex attention may see of the tokens of `keys`, built once a batch (a byte a pair while it is)."""
+    def block_mask(self) -> BlockMask:
+        """What flex attention may see among the T tokens, built once a batch (T·T bytes while it is)."""
         if self._block_mask is None:
-            asking, seen = (_sequences(layout.cu_seq_lens, layout.total) for layout in (self, keys))
+            sequence = _sequences(self.cu_seq_lens, self.total)
 
             def same_sequence(batch, head, query, key):
-                return asking[query] == seen[key]
+                return sequence[query] == sequence[key]
 
-            self._block_mask = create_block_mask(
-                same_sequence, None, None, self.total, keys.total, device=asking.device
-            )
+            size = (self.total, self.total)
+            self._block_mask = create_block_mask(same_sequence, None, None, *size, device=sequence.device)
         return self._block_mask
 
-    def keep(self, tokens: Tensor) -> "KeptTokens":
-        """Of (K,) different places in the flattened batch, and of each sequence's first token."""
+    def keep(self, tokens: Tensor | None) -> "KeptTokens":
+        """Of (K,) places in the flattened batch, and of each sequence's first token; None: of the latter alone."""
+        first = self.first.long()
+        if tokens is None:
+            each = torch.arange(self.grid[0] + 1, device=first.device, dtype=torch.int32)
+            return KeptTokens((self.grid[0], 1), None, None, each, each[:-1], rows=first, asked=first[:0])
         rows, padding = tokens, None
         if self.indices is not None and not self.packed:
             rows = torch.searchsorted(self.indices, tokens).clamp(max=self.total - 1)
             padding = self.indices[rows] != tokens
-        rows, order = torch.cat([self.first.long(), rows]).sort()
+        rows, order = torch.cat([first, rows]).sort()
         cu_seq_lens = torch.searchsorted(rows, self.cu_seq_lens.long(), out_int32=True)
-        longest = min(self.grid[1], tokens.numel()) + 1
+        kept = KeptTokens(self.grid, None, None, cu_seq_lens, cu_seq_lens[:-1], rows=rows, padding=padding)
+        kept.asked = order.argsort()[self.grid[0] :]
         if may_read(cu_seq_lens, training=True):
-            longest = int(cu_seq_lens.diff().max())
-        grid = self.grid[0], longest
-        gaps = grid[0] * grid[1] != rows.numel()
-        return KeptTokens(
-            grid,
-            _indices(cu_seq_lens, longest, rows.numel()) if gaps else None,
-            None,
-            cu_seq_lens,
-            cu_seq_lens[:-1],
-            rows=rows,
-            asked=order.argsort()[grid[0] :],
-            padding=padding,
-        )
+            kept.grid = self.grid[0], int(cu_seq_lens.diff().max())
+            gaps = kept.grid[0] * kept.grid[1] != rows.numel()
+            kept.indices = _indices(cu_seq_lens, kept.grid[1], rows.numel()) if gaps else None
+        else:
+            kept.indices = rows if self.indices is None else self.indices[rows]
+            there = torch.zeros(self.grid[0] * self.grid[1], device=rows.device)
+            kept.weights = 1 / there.index_add(0, kept.indices, torch.ones_like(rows, dtype=there.dtype))[kept.indices]
+        return kept
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -130,17 +129,28 @@ class RaggedLayout:
 class KeptTokens(RaggedLayout):
     """Some tokens of a batch, each sequence's first among them: all the last layer computes where no others are read.
 
-    They are the queries; keys and values are those of all tokens, whose layout has the mask.
+    They are the queries; keys and values are those of all tokens, whose layout has the mask. Where their number in a
+    sequence can be read, their grid has as many columns; elsewhere it is that of all tokens, each in its own place.
 
     Attributes:
         rows: (R,) which of the batch's tokens they are, in ragged order.
         asked: (K,) which of these were asked for, in that order.
         padding: bool (K,), which of those are padding; None: none.
+        weights: (R,) one divided by how many of `rows` share a place of the grid; None: none do.
     """
 
     rows: Tensor | None = None
     asked: Tensor | None = None
     padding: Tensor | None = None
+    weights: Tensor | None = None
+
+    def to_grid(self, ragged: Tensor) -> Tensor:
+        """(R, …) → (N, L, …); what stands there twice, and is equal, is averaged: each has its share of gradient."""
+        if self.weights is None:
+            return super().to_grid(ragged)
+        flat = ragged.new_zeros(self.grid[0] * self.grid[1], *ragged.shape[1:])
+        weights = self.weights.to(ragged.dtype).view(-1, *[1] * (ragged.dim() - 1))
+        return flat.index_add(0, self.indices, ragged * weights).unflatten(0, self.grid)
 
     def to_batch(self, ragged: Tensor) -> Tensor:
         """(R, …) → (K, …), what was asked for, with zeros at padding."""

@@ -13,7 +13,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_one, mean_cross_entropy
 from .configuration_mybert import MyBertConfig
-from .input_checks_mybert import check_labels
+from .input_checks_mybert import check_ids, check_labels
 
 
 class MyBertPredictionHeadTransform(nn.Module):
@@ -117,12 +117,19 @@ class MaskedLMMixin:
         """
         if labels is None or inputs is None:
             return None
-        vocabulary, places = self.config.vocab_size, inputs.shape[:2].numel()
-        check_labels("labels", labels, vocabulary, "vocab_size", places, self.training)
+        places = inputs.shape[0] * inputs.shape[1]
+        check_labels("labels", labels, self.config.vocab_size, "vocab_size", places, self.training)
         if not (self.training if sparse_logits is None else sparse_logits):
             return None
         if masked_lm_positions is None:
             return (labels.flatten() != -100).nonzero().squeeze(1)
+        if masked_lm_positions.dim() != 1 or masked_lm_positions.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"masked_lm_positions is {masked_lm_positions.dtype} of shape {tuple(masked_lm_positions.shape)}, "
+                "expected integers of shape (n_labelled,)"
+            )
+        remedy = "they are places in labels.flatten()"
+        check_ids("masked_lm_positions", masked_lm_positions, places, "places of the batch", self.training, remedy)
         return masked_lm_positions
 
     def predict_tokens(

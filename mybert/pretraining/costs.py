@@ -132,7 +132,7 @@ class Costs:
         layer = (44 if half else 72) * c.hidden_size
         layer += value * (3 * c.num_attention_heads * self.attended if keeps_scores else c.hidden_size)
         if not checkpointing:
-            keys_and_values = 2 * value * c.hidden_size
+            keys_and_values = 8 * c.hidden_size  # in 16 bits with a copy of their input for each
             return around + (c.num_hidden_layers - 1 + self.read) * layer + (1 - self.read) * keys_and_values
         computed_again = layer + value * (c.intermediate_size + c.hidden_size)  # with the gradients on their way
         kept = around + c.num_hidden_layers * _FLOAT * c.hidden_size

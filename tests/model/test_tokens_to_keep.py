@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch.export import Dim
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from modeling_mybert import (
     MyBertForMaskedLM,
@@ -10,6 +13,7 @@ from modeling_mybert import (
     MyBertForPreTraining,
     MyBertForSequenceClassification,
     MyBertModel,
+    padding_mybert,
 )
 
 LENGTHS = torch.tensor([7, 1, 12, 9])
@@ -112,6 +116,110 @@ def test_what_asks_for_all_tokens_gets_the_same_shape_computed_whole(tiny_config
             expected, found = expected[:1], found[:1]  # the second is padding, which a square mask does not tell
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert seen == [int(LENGTHS.sum())] * 2 + [48]
+
+
+def unread(monkeypatch) -> None:
+    """As on a GPU and in a compiled graph, where numbers of tokens cannot be looked at."""
+    monkeypatch.setattr(padding_mybert, "may_read", lambda tensor, training: not training)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("form", ["right", "left"])
+def test_labels_at_padding_count_as_they_do_among_all_tokens(tiny_config, monkeypatch, form, attention):
+    unread(monkeypatch)
+    tiny_config._attn_implementation = attention
+    model = MyBertForMaskedLM(tiny_config).double().eval()
+    inputs, labels = batch(form, tiny_config.vocab_size)
+    labels[0] = -100
+    labels[1], labels[2, :6] = inputs["input_ids"][1], inputs["input_ids"][2, :6]  # more than the next sequence has
+    expected, found = (loss_and_gradients(model, **inputs, labels=labels, sparse_logits=x) for x in (False, True))
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("is_unread", [False, True])
+def test_positions_filled_up_with_zeros_are_those_without(tiny_config, monkeypatch, is_unread, attention):
+    """As in data of BERT's own code, where their number is fixed; the first token is not labelled."""
+    if is_unread:
+        unread(monkeypatch)
+    tiny_config._attn_implementation = attention
+    model = MyBertForPreTraining(tiny_config).eval()
+    inputs, labels = batch("packed", tiny_config.vocab_size)
+    labels[0, 0] = -100
+    places = (labels[0] != -100).nonzero().squeeze(1)
+    filled = torch.cat([places, places.new_zeros(15)])
+    inputs |= {"labels": labels, "next_sentence_label": torch.tensor([0, 1, 1, 0]), "sparse_logits": True}
+    expected, found = (loss_and_gradients(model, **inputs, masked_lm_positions=x) for x in (places, filled))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        (torch.tensor([[1, 2]]), r"masked_lm_positions is torch.int64 of shape \(1, 2\), expected integers of shape"),
+        (torch.ones(29, dtype=torch.bool), "masked_lm_positions is torch.bool"),
+        (torch.tensor([1, 29]), "masked_lm_positions holds 29, outside 0 to 28"),
+    ],
+)
+def test_positions_of_another_kind_are_refused_by_their_name(tiny_config, positions, message):
+    inputs, labels = batch("packed", tiny_config.vocab_size)
+    with pytest.raises(ValueError, match=message):
+        MyBertForMaskedLM(tiny_config).train()(**inputs, labels=labels, masked_lm_positions=positions)
+
+
+def test_all_tokens_are_computed_where_no_fewer_are_asked_for(tiny_config):
+    model = MyBertForMaskedLM(tiny_config).train()
+    seen = rows_of_the_last_layer(model)
+    inputs, _ = batch("right", tiny_config.vocab_size)
+    model(**inputs, labels=inputs["input_ids"])
+    assert seen == [int(LENGTHS.sum())]
+
+
+def test_an_exported_classifier_takes_batches_of_any_shape(tiny_config):
+    model = MyBertForSequenceClassification(tiny_config).eval()
+    inputs, _ = batch("right", tiny_config.vocab_size)
+    axes = {0: Dim("rows", min=2, max=64), 1: Dim("columns", min=2, max=40)}
+    shapes = dict.fromkeys(inputs, axes)
+    program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
+    smaller = {name: x[1:, :9] for name, x in inputs.items()}
+    for given in (inputs, smaller):
+        torch.testing.assert_close(program(**given).logits, model(**given).logits, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_compiled_pooled_head_is_one_graph_for_packs_of_any_shape(tiny_config):
+    model = MyBertForSequenceClassification(tiny_config).eval()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
+    for lengths in ([7, 1, 12, 9], [5, 6, 7]):
+        ids = torch.randint(5, tiny_config.vocab_size, (1, sum(lengths)))
+        pack = {"input_ids": ids, "cu_seq_lens_q": torch.tensor([0, *lengths]).cumsum(0), "max_length_q": max(lengths)}
+        torch.testing.assert_close(compiled(**pack).logits, model(**pack).logits, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_layer_that_stands_in_the_stack_twice_computes_all_tokens_but_the_last_time(tiny_config):
+    model = MyBertForSequenceClassification(tiny_config).eval()
+    model.bert.encoder.layer[1] = model.bert.encoder.layer[0]
+    inputs, _ = batch("right", tiny_config.vocab_size)
+    expected = model(**inputs, output_hidden_states=True).logits
+    torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-5, rtol=1e-5)
+    model.bert.encoder.layer = model.bert.encoder.layer[:0]
+    expected = model(**inputs, output_hidden_states=True).logits
+    torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-6, rtol=1e-6)
+
+
+@torch.no_grad()
+def test_an_attention_function_of_others_gets_as_many_queries_as_keys(tiny_config):
+    shapes = []
+
+    def own(module, query, key, *arguments, **more):
+        shapes.append((query.shape, key.shape))
+        return sdpa_attention_forward(module, query, key, *arguments, **more)
+
+    AttentionInterface.register("own_attention", own)
+    tiny_config._attn_implementation = "own_attention"
+    MyBertForSequenceClassification(tiny_config).eval()(**batch("right", tiny_config.vocab_size)[0])
+    assert len(shapes) == tiny_config.num_hidden_layers and all(query == key for query, key in shapes)
 
 
 def test_checkpointing_computes_the_kept_tokens_alone_too(tiny_config):
