@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.modeling_outputs import MaskedLMOutput, NextSentencePredictorOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, NextSentencePredictorOutput
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
@@ -98,7 +98,7 @@ class MaskedLMMixin:
         bias = new_embeddings.bias
         self.cls.predictions.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
-    def tokens_to_project(
+    def _places(
         self,
         inputs: Tensor | None,
         labels: Tensor | None,
@@ -134,23 +134,29 @@ class MaskedLMMixin:
 
     def predict_tokens(
         self,
-        hidden_states: Tensor,
+        inputs: tuple[Tensor | None, ...],
         labels: Tensor | None,
-        places: Tensor | None,
+        masked_lm_positions: Tensor | None,
+        sparse_logits: bool | None,
         num_items_in_batch: Tensor | int | None,
-    ) -> tuple[Tensor, Tensor | None]:
+        **kwargs,
+    ) -> tuple[BaseModelOutputWithPooling, Tensor, Tensor | None]:
         """
         Args:
-            hidden_states: (B, S, H), or (n_labelled, H) of `places`.
+            inputs: `input_ids` … `inputs_embeds` of the encoder.
+            kwargs: its other arguments.
 
         Returns:
-            Logits, (B, S, V) or (n_labelled, V), and the loss when there are labels.
+            What the encoder gives; logits, (B, S, V) or (n_labelled, V); and the loss when there are labels.
         """
-        logits = self.cls.predictions(hidden_states)
+        ids, *_, embeds = inputs
+        places = self._places(embeds if ids is None else ids, labels, masked_lm_positions, sparse_logits)
+        outputs = self.bert(*inputs, tokens_to_keep=places, return_dict=True, **kwargs)
+        logits = self.cls.predictions(outputs.last_hidden_state)
         if labels is None:
-            return logits, None
+            return outputs, logits, None
         labels = labels.flatten() if places is None else labels.flatten()[places]
-        return logits, mean_cross_entropy(logits, labels, num_items_in_batch)
+        return outputs, logits, mean_cross_entropy(logits, labels, num_items_in_batch)
 
 
 class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
@@ -193,19 +199,10 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
         Returns:
             Losses and logits; one loss alone when only one kind of label is given, finite even with nothing labelled.
         """
-        inputs = inputs_embeds if input_ids is None else input_ids
-        places = self.tokens_to_project(inputs, labels, masked_lm_positions, sparse_logits)
-        outputs = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            tokens_to_keep=places,
-            return_dict=True,
-            **kwargs,
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs, logits, mlm_loss = self.predict_tokens(
+            inputs, labels, masked_lm_positions, sparse_logits, num_items_in_batch, **kwargs
         )
-        logits, mlm_loss = self.predict_tokens(outputs.last_hidden_state, labels, places, num_items_in_batch)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
@@ -250,19 +247,10 @@ class MyBertForMaskedLM(MaskedLMMixin, MyBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput | tuple:
         """Arguments as in `MyBertForPreTraining.forward`; returns `loss`, `logits`, `hidden_states`, `attentions`."""
-        inputs = inputs_embeds if input_ids is None else input_ids
-        places = self.tokens_to_project(inputs, labels, masked_lm_positions, sparse_logits)
-        outputs = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            tokens_to_keep=places,
-            return_dict=True,
-            **kwargs,
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs, logits, loss = self.predict_tokens(
+            inputs, labels, masked_lm_positions, sparse_logits, num_items_in_batch, **kwargs
         )
-        logits, loss = self.predict_tokens(outputs.last_hidden_state, labels, places, num_items_in_batch)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -295,16 +283,8 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         Returns:
             `loss`, `logits` (N, 2), `hidden_states`, `attentions`.
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            tokens_to_keep=(),
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.bert(*inputs, tokens_to_keep=(), return_dict=True, **kwargs)
         logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None
         if labels is not None:
