@@ -44,10 +44,16 @@ def main(argv: list[str] | None = None) -> int:
         try:
             return _run(sys.argv[1:] if argv is None else argv)
         finally:
-            sys.stdout.flush()
-    except BrokenPipeError:  # who reads the output has seen enough: `| head`
+            if sys.stdout is not None:  # closed by who started us: `>&-`
+                sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        return 141
+        if isinstance(error, BrokenPipeError):  # who reads the output has seen enough: `| head`
+            return 141
+        print("mybert: error: no room for what is printed: the disk is full", file=sys.stderr)
+        return 2
 
 
 def _run(argv: list[str]) -> int:

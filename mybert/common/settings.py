@@ -105,7 +105,8 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
         One instance for each of `types`, in order.
 
     Raises:
-        UserError: an unknown flag or key (with its nearest match), a missing or badly typed value, an unreadable file.
+        UserError: an unknown flag or key (with its nearest match), a missing or badly typed value, a file that cannot
+            be read, or that the command would remove.
     """
     parser = _SettingsParser(types, prog=prog, description=description, allow_abbrev=False, formatter_class=PlainHelp)
     parser.add_argument("--config", metavar="FILE.yaml", help="Settings from a file; the command line wins over it.")
@@ -115,7 +116,7 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
         parser.add_argument("--help-all", action="help", help="Show transformers' settings too, and exit.")
         for action in parser._actions if "--help-all" not in argv else []:
             action.help = argparse.SUPPRESS if action.dest in inherited else action.help
-    _use_file_as_defaults(parser, argv)
+    file = _use_file_as_defaults(parser, argv)
     try:
         *settings, rest = parser.parse_args_into_dataclasses(
             list(argv), return_remaining_strings=True, look_for_args_file=False
@@ -127,15 +128,22 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
     if rest:
         known = [flag for action in parser._actions for flag in action.option_strings]
         raise UserError(_unknown("argument", next((r for r in rest if r.startswith("-")), rest[0]), known))
+    for read in settings if file else ():
+        if getattr(read, "overwrite", False) and Path(file).resolve().is_relative_to(Path(read.output).resolve()):
+            raise UserError(f"--config {file} lies in the output {read.output}, which --overwrite replaces; move it")
     return tuple(settings[: len(types)])
 
 
-def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | None:
+    """
+    Returns:
+        The file, if one is named.
+    """
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config")
     path = finder.parse_known_args(list(argv))[0].config
     if path is None:
-        return
+        return None
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -163,6 +171,7 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
         action.required = False
         if not action.option_strings:
             action.nargs = "?" if action.nargs is None else "*"
+    return path
 
 
 def _mismatch(value: Any, action: argparse.Action, is_ours: bool) -> str | None:

@@ -1,7 +1,9 @@
 """The command: short errors, exit statuses, and a help that costs nothing."""
 
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,14 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     run = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     run.stdout.close()
     assert (run.stderr.read(), run.wait()) == ("", 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize(
+    ("output", "status", "error"),
+    [(">/dev/full", 2, "mybert: error: no room for what is printed: the disk is full\n"), (">&-", 0, "")],
+)
+def test_an_output_that_takes_nothing_ends_in_no_stack_trace(output, status, error):
+    command = f"{shlex.quote(sys.executable)} -m mybert.cli --help {output}"
+    run = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (status, "", error)

@@ -56,6 +56,24 @@ def test_training_arguments_are_read_beside_our_own(tmp_path):
     assert (example.rate, arguments.learning_rate) == (0.1, 3e-4)
 
 
+@dataclass
+class Stage:
+    output: str = setting("out", "folder")
+    overwrite: bool = setting(False, "replace it")
+
+
+def test_a_file_of_settings_is_not_removed_with_the_output_that_it_lies_in(tmp_path):
+    config, output = tmp_path / "out" / "run.yaml", str(tmp_path / "out")
+    config.parent.mkdir()
+    config.write_text(f"output: {output}\noverwrite: true\n")
+    with pytest.raises(UserError, match=f"--config {config} lies in the output {output}, which --overwrite replaces"):
+        parse_settings([Stage], ["--config", str(config)], "example")
+    (kept,) = parse_settings([Stage], ["--config", str(config), "--no-overwrite"], "example")  # to go on with --resume
+    assert kept == Stage(output)
+    (kept,) = parse_settings([Stage], ["--config", str(config), "--output", f"{output}put"], "example")
+    assert kept.overwrite
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
