@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import pyarrow.parquet
 
@@ -97,20 +97,16 @@ def read_csv(name: str, text_column: str, problems: Problems, table: dict) -> It
     Args:
         table: of TABLES.
     """
-    csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
     with open_text(name, newline="") as file:
-        rows = csv.reader(file, **table)
         try:
-            header = next(rows, None)
+            rows = table_rows(file, table)
+            _, header = next(rows, (0, None))
             if header is None:
                 return
             if text_column not in header:
                 raise _missing_column(name, text_column, header)
-            column, before = header.index(text_column), rows.line_num
-            for row in rows:
-                line, before = before + 1, rows.line_num
-                if not row:
-                    continue
+            column = header.index(text_column)
+            for line, row in rows:
                 if len(row) != len(header):
                     detail = f"{len(row)}, the head has {len(header)}"
                     problems.report(name, f"line {line}", "wrong number of columns", detail)
@@ -119,7 +115,28 @@ def read_csv(name: str, text_column: str, problems: Problems, table: dict) -> It
                 else:
                     yield row[column], line
         except csv.Error as error:
-            raise UserError(f"{name}, line {rows.line_num}: not CSV ({error}); correct it or leave it out") from error
+            raise UserError(f"{name}, {error}; correct it or leave it out") from error
+
+
+def table_rows(file: TextIO, table: dict) -> Iterator[tuple[int, list[str]]]:
+    """The line that a row begins in, and its fields; blank lines are left out.
+
+    Args:
+        file: opened with `newline=""`.
+        table: of TABLES.
+
+    Raises:
+        csv.Error: a line cannot be read; it says which.
+    """
+    csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
+    rows, before = csv.reader(file, **table), 0
+    try:
+        for row in rows:
+            line, before = before + 1, rows.line_num
+            if row:
+                yield line, row
+    except csv.Error as error:
+        raise csv.Error(f"line {rows.line_num}: not CSV ({error})") from error
 
 
 def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:

@@ -12,6 +12,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
 from modeling_mybert.question_answering_mybert import best_spans, score_spans
+from mybert.common.errors import UserError
 from mybert.corpus.files import file_format
 from mybert.finetuning import squad
 from mybert.finetuning.squad_file import read_nested
@@ -79,7 +80,13 @@ class QuestionAnswering(Task):
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `begin`, where the window begins in the tokens of the context, and `offsets`, the characters of these
-        tokens in it."""
+        tokens in it.
+
+        Raises:
+            UserError: windows would overlap by all that they hold.
+        """
+        if (overlap := self.settings.overlap) is not None and overlap >= (room := self.settings.max_length - 4):
+            raise UserError(f"--overlap {overlap}: expected less than the {room} tokens that a window has for context")
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             found: dict[str, list] = {}

@@ -1,5 +1,6 @@
 """Rows of a file, folder or Hub data set, under the names that a task knows."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from datasets.exceptions import DatasetGenerationError
 from mybert.common.errors import UserError
 from mybert.common.foreign import parse_json
 from mybert.corpus.data_sets import open_hub, open_saved, root_cause
-from mybert.corpus.files import file_format, open_file
-from mybert.corpus.formats import TABLES
+from mybert.corpus.files import file_format, open_file, open_text
+from mybert.corpus.formats import TABLES, table_rows
 from mybert.finetuning.task import Task
 
 _READERS = {
@@ -82,25 +83,32 @@ def _read_file(path: Path) -> Dataset:
         raise UserError(f"{path}{reason}")  # Arrow's reader ends the process on a row that is `null`, or nested deeply
     try:
         if builder == "csv":
-            options = {**options, "features": _texts(path, options)}
+            options = {**options, "features": _texts(path, TABLES[kind], options)}
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", **options)
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return _dates_as_text(rows, path, kind) if builder == "json" else rows
-    except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
+    except (DatasetGenerationError, csv.Error, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
 
 
-def _texts(path: Path, options: dict) -> Features:
+def _texts(path: Path, table: dict, options: dict) -> Features:
     """Every column of a table as text; else pandas reads 007 as 7, and True as a word or not by what else is there.
 
     Raises:
-        ValueError: the first row has more fields than there are names; pandas would take the first for a row's name.
+        ValueError: a row has more fields than there are names, or fewer, which pandas would fill up; or there is none.
     """
+    with open_text(str(path), newline="") as file:
+        rows = table_rows(file, table)
+        _, names = next(rows, (0, []))
+        line = 0
+        for line, row in rows:
+            if len(row) != len(names):
+                raise ValueError(f"line {line} has {len(row)} fields, the first line {len(names)} names; correct one")
+    if not line:
+        raise ValueError("no row follows the names of the columns")
     with open_file(path) as file:
-        head = pd.read_csv(file, nrows=1, **options)
-    if not isinstance(head.index, pd.RangeIndex):
-        raise ValueError(f"row 1 has more fields than the first line has names ({len(head.columns)}); correct one")
+        head = pd.read_csv(file, nrows=0, **options)
     return Features({name: Value("string") for name in head.columns})
 
 

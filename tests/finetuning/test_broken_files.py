@@ -53,7 +53,7 @@ BROKEN = [
         "a field too many",
         "train.csv",
         "text,label\na good film,good\na bad, dull film,bad\n",
-        ": Error tokenizing data. C error: Expected 2 fields in line 3, saw 3",
+        ": line 3 has 3 fields, the first line 2 names; correct one",
     ),
     (
         "text-classification",

@@ -25,6 +25,13 @@ def task(**settings) -> QuestionAnswering:
     return QuestionAnswering(TaskSettings(**settings).with_defaults(QuestionAnswering.defaults), MyBertConfig())
 
 
+def test_windows_that_overlap_by_all_that_they_hold_are_refused(tiny_checkpoint):
+    rows, tokenizer = Dataset.from_list([ROW]), MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    with pytest.raises(UserError, match="--overlap 12: expected less than the 12 tokens that a window has"):
+        task(max_length=16, overlap=12).features(rows, tokenizer, training=False)
+    assert len(task(max_length=16, overlap=11).features(rows, tokenizer, training=False))
+
+
 @pytest.mark.parametrize(
     ("said", "answers", "exact_match", "f1"),
     [

@@ -60,10 +60,18 @@ def test_quotes_in_tsv_are_characters_and_swallow_no_row(write):
     assert list(oracle.itertuples(index=False, name=None)) == rows
 
 
-@pytest.mark.parametrize("row", ["a,b,1", "a,1,"])
-def test_a_table_whose_rows_all_have_a_field_too_many_is_refused(write, row):
-    path = write("rows.csv", "text,label\n" + f"{row}\n" * 3)
-    with pytest.raises(UserError, match=r"rows.csv: row 1 has more fields than the first line has names \(2\)"):
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("a,b,1\n" * 3, "line 2 has 3 fields"),  # pandas takes the first of them for a row's name
+        ("a,1,\n" * 3, "line 2 has 3 fields"),
+        ('"a\nb",1\n\nc\nd,0\n', "line 5 has 1 fields"),  # and fills this one up
+        ("a,1\nc,0,d\n", "line 3 has 3 fields"),
+    ],
+)
+def test_a_row_with_other_fields_than_the_first_line_has_names_is_refused(write, rows, message):
+    path = write("rows.csv", f"text,label\n{rows}")
+    with pytest.raises(UserError, match=f"rows.csv: {message}, the first line 2 names; correct one"):
         read(path)
 
 
