@@ -159,10 +159,10 @@ class PretrainingCollator:
     def __call__(self, examples: Examples) -> dict[str, torch.Tensor | int]:
         """
         Returns:
-            Packed: `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); their
-            `masked_lm_positions`; `cu_seq_lens_q`, `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
+            Packed: `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); `cu_seq_lens_q`,
+            `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
             Padded: `input_ids`, `token_type_ids`, `attention_mask`, `labels` (B, S).
-            Both: `next_sentence_label` (N,), when there are pairs.
+            Both: `masked_lm_positions` (n_labelled,); `next_sentence_label` (N,), when there are pairs.
         """
         masked, labels = self.masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
         filler = examples.epochs == FILLER
@@ -172,6 +172,7 @@ class PretrainingCollator:
             batch = _packed(masked, token_types, labels, examples.lengths)
         else:
             batch = _padded(masked, token_types, labels, examples.lengths, self.pad_token_id)
+        batch["masked_lm_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
         if examples.next_sentence_label is not None:
             pairs = np.where(filler, IGNORED, examples.next_sentence_label).astype(np.int64)
             batch["next_sentence_label"] = torch.from_numpy(pairs)
@@ -188,7 +189,6 @@ def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, length
         "token_type_ids": torch.from_numpy(token_types)[None],
         "position_ids": torch.from_numpy(positions)[None],
         "labels": torch.from_numpy(labels)[None],
-        "masked_lm_positions": torch.from_numpy(np.flatnonzero(labels != IGNORED)),
         "cu_seq_lens_q": cu_seq_lens,
         "cu_seq_lens_k": cu_seq_lens,
         "max_length_q": longest,

@@ -154,7 +154,8 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     trainer.guard.settle()  # a last step that was neither saved nor logged
     if trainer.guard.must_stop and trainer.state.global_step < trainer.state.max_steps:
         if trainer.is_world_process_zero():
-            print(f"stopped by SIGTERM after step {trainer.state.global_step}; --resume goes on there", flush=True)
+            done = trainer.state.global_step
+            print(f"stopped by SIGTERM after step {done}; `mybert pretrain … --resume` goes on there", flush=True)
         raise Preempted
 
 

@@ -279,7 +279,7 @@ def test_sigterm_saves_and_leaves_with_a_status_of_its_own(start, whole, table, 
     output = tmp_path / "run"
     statuses, _, text = start(output, "--dataloader-num-workers", workers, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
-    assert "stopped by SIGTERM after step 7; --resume goes on there" in text
+    assert "stopped by SIGTERM after step 7; `mybert pretrain … --resume` goes on there" in text
     name = f"SIGTERM: {fault.__name__.replace('_', ' ')}, {workers} workers"
     equal, lost, steps, _ = finish(start, whole, output, 7, table, name, "143")
     assert (equal, lost, steps) == (True, 0, 0)
