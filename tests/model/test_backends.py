@@ -111,7 +111,8 @@ def kernels(monkeypatch):
 
     def imported(implementation):
         process = flash_utils._lazy_define_process_function(flash_attn_varlen_func)
-        return (None, flash_attn_varlen_func, None, None, None), (process, None)
+        newer = hasattr(flash_utils, "_process_with_kvcache_kwargs_fn")  # it returns two functions
+        return (None, flash_attn_varlen_func, None, None, None), (process, None) if newer else process
 
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     monkeypatch.setattr(flash_utils, "lazy_import_flash_attention", imported)
