@@ -1,12 +1,12 @@
 """How often each word occurs in a stream of texts, after a tokenizer's own normalisation and splitting."""
 
-import contextlib
-import multiprocessing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tokenizers import Tokenizer
 from tqdm import tqdm
+
+from .processes import map_unordered
 
 _BATCH_CHARACTERS = 4_000_000  # one job of counting: about a second
 _SLICE_CHUNKS = 50_000  # one job of splitting: about a second
@@ -32,31 +32,21 @@ def count_words(
 
     Returns:
         One counter per backend.
+
+    Raises:
+        concurrent.futures.process.BrokenProcessPool: a process was killed.
     """
     totals: list[Counter[str]] = [Counter() for _ in backends]
     pipelines = [(backend.normalizer, backend.pre_tokenizer) for backend in backends]
     chunks: Counter[str] = Counter()
-    with (
-        _processes(num_proc) as run,
-        tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress or None) as bar,
-    ):
-        for characters, counts in run(_count_chunks, _batches(texts)):
+    with tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress or None) as bar:
+        for _, (characters, counts) in map_unordered(_count_chunks, _batches(texts), num_proc):
             _add(chunks, counts)
             if len(chunks) > _MOST_CHUNKS:
-                _split_all(chunks, pipelines, totals, run)
+                _split_all(chunks, pipelines, totals, num_proc)
             bar.update(characters)
-        _split_all(chunks, pipelines, totals, run)
+        _split_all(chunks, pipelines, totals, num_proc)
     return totals
-
-
-@contextlib.contextmanager
-def _processes(num_proc: int) -> Iterator:
-    """Yields a `map` that runs in `num_proc` processes and reads no further ahead than its pipe holds."""
-    if num_proc == 1:
-        yield map
-    else:
-        with multiprocessing.Pool(num_proc) as pool:
-            yield pool.imap_unordered
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -85,12 +75,12 @@ def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
     return sum(map(len, texts)), dict(chunks)
 
 
-def _split_all(chunks: Counter[str], pipelines: list[tuple], totals: list[Counter[str]], run) -> None:
+def _split_all(chunks: Counter[str], pipelines: list[tuple], totals: list[Counter[str]], num_proc: int) -> None:
     """Moves all of `chunks` as words into `totals`, one for each of `pipelines`."""
     items = list(chunks.items())
     chunks.clear()
     jobs = ((items[at : at + _SLICE_CHUNKS], pipelines) for at in range(0, len(items), _SLICE_CHUNKS))
-    for counts in run(_split_chunks, jobs):
+    for _, counts in map_unordered(_split_chunks, jobs, num_proc):
         for total, words in zip(totals, counts, strict=True):
             _add(total, words)
 

@@ -4,16 +4,11 @@ A function writes its result to the build's folder or returns it; a task done tw
 """
 
 import contextlib
-import multiprocessing
 import os
 import pickle
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -21,6 +16,7 @@ from tqdm.auto import tqdm
 from mybert.common.errors import UserError
 from mybert.common.machine import usable_cores
 from mybert.corpus.settings import CorpusSettings
+from tokenization.processes import map_unordered
 
 
 def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusSettings, name: str) -> list:
@@ -36,44 +32,26 @@ def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusS
     if settings.engine == "ray":
         done = _on_ray(function, tasks)
     else:
-        done = _in_processes(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
+        done = map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
     results = [None] * len(tasks)
-    with contextlib.closing(done), one_thread_a_process():
+    with explain_killed(), contextlib.closing(done), one_thread_a_process():
         for number, result in tqdm(done, desc=name, total=len(tasks), disable=not tasks or None):
             results[number] = result
     return results
 
 
-def _in_processes(function: Callable, tasks: Sequence, processes: int) -> Iterator[tuple[int, Any]]:
-    if processes <= 1:
-        yield from ((number, function(task)) for number, task in enumerate(tasks))
-        return
-    listen, stop = multiprocessing.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(processes, initializer=_serve, initargs=(listen,))
+@contextlib.contextmanager
+def explain_killed() -> Iterator[None]:
+    """
+    Raises:
+        UserError: a process of `map_unordered` was killed.
+    """
     try:
-        numbers = {pool.submit(function, task): number for number, task in enumerate(tasks)}
-        for future in as_completed(numbers):
-            yield numbers.pop(future), future.result()
+        yield
     except BrokenProcessPool as error:
         raise UserError(
             "a process of the build was killed, as the system does when memory runs out; use a smaller --num-proc"
         ) from error
-    except BaseException:
-        stop.send(None)  # nobody takes it away, so all processes see it
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _serve(listen: Connection) -> None:
-    """A worker leaves the terminal's interrupt to its parent, and ends when told or when that was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def end() -> None:
-        wait([multiprocessing.parent_process().sentinel, listen])
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from mybert.common.manifest import write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import refuse_existing, staged_folder
 from mybert.common.table import print_table
+from mybert.corpus.engines import explain_killed
 from mybert.corpus.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.tokenizer_settings import TokenizerSettings
 from mybert.corpus.wordpiece import load_wordpiece
@@ -38,12 +39,13 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
     if settings.compare:
         tokenizers.append(load_wordpiece(settings.compare, "--compare"))
     seen, skipped = Counter(), Counter()
-    word_counts = count_words(
-        _texts(settings, seen, skipped),
-        [tokenizer.backend_tokenizer for tokenizer in tokenizers],
-        num_proc=settings.num_proc or usable_cores(),
-        show_progress=True,
-    )
+    with explain_killed():
+        word_counts = count_words(
+            _texts(settings, seen, skipped),
+            [tokenizer.backend_tokenizer for tokenizer in tokenizers],
+            num_proc=settings.num_proc or usable_cores(),
+            show_progress=True,
+        )
     if not word_counts[0]:
         raise UserError(f"{', '.join(settings.inputs)}: no words ({seen['documents']} documents read)")
     vocabulary = train_wordpiece(

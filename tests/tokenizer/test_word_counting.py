@@ -1,7 +1,11 @@
 """Counts are those of normalising and splitting each whole text by the library."""
 
+import multiprocessing
+import os
 import random
+import signal
 from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from hypothesis import given, settings
@@ -46,3 +50,21 @@ def test_an_error_while_reading_comes_through_the_processes():
     for num_proc in (1, 2):
         with pytest.raises(ValueError, match="line 7"):
             count_words(broken(), [UNCASED], num_proc=num_proc)
+
+
+def test_a_killed_process_ends_the_count_and_leaves_no_other_behind():
+    """Out of memory, the system kills one; a pool that does not notice waits for its result for ever."""
+
+    def texts():
+        for _ in range(50):
+            yield "hello " * 1000
+            if children := multiprocessing.active_children():
+                killed.extend(children)
+                os.kill(children[0].pid, signal.SIGKILL)
+
+    killed = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_counting, "_BATCH_CHARACTERS", 1000)
+        with pytest.raises(BrokenProcessPool):
+            count_words(texts(), [UNCASED], num_proc=3)
+    assert len(killed) > 1 and not any(process.is_alive() for process in killed)
