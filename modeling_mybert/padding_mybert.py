@@ -171,6 +171,8 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
         ValueError: the mask has another shape, or a row of it has no real token (not looked at in a compiled graph).
     """
     if attention_mask is None or attention_mask.dim() == 4:
+        if attention_mask is not None and not attention_mask.is_floating_point():
+            attention_mask = attention_mask.bool()  # a number that is no score to add means what it does in 2-D
         return _dense_layout(grid, attention_mask, None, device)
     if attention_mask.shape != torch.Size(grid):
         raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, expected {tuple(grid)}")

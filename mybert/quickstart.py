@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mybert.common.errors import UserError
-from mybert.common.settings import parse_settings, setting
+from mybert.common.settings import check, check_least, parse_settings, setting
 from mybert.common.staging import refuse_existing
 from mybert.common.table import print_table
 
@@ -58,8 +57,8 @@ class QuickstartSettings:
     overwrite: bool = setting(False, "Replace what an earlier quickstart left there.")
 
     def __post_init__(self):
-        if self.steps < 1:
-            raise UserError(f"steps must be at least 1, got {self.steps}")
+        check_least(self, "steps", 1)
+        check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
 
 
 def quickstart(settings: QuickstartSettings) -> Path:

@@ -158,7 +158,7 @@ def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[
     if isinstance(source, Mapping):
         name, pieces = "the vocabulary", _pieces_of_mapping(source)
     elif isinstance(source, (str, PathLike)):
-        name, pieces = str(source), _pieces_of_file(Path(source))
+        name, pieces = str(source), read_pieces(Path(source))
     else:
         name, pieces = "the vocabulary", list(source)
     if not pieces:
@@ -188,7 +188,12 @@ def _pieces_of_mapping(vocab: Mapping[str, int]) -> list[str]:
     return pieces
 
 
-def _pieces_of_file(path: Path) -> list[str]:
+def read_pieces(path: Path) -> list[str]:
+    """The lines of a vocab.txt.
+
+    Raises:
+        ValueError: there is no such file, or a line is not UTF-8.
+    """
     if path.is_dir():
         raise ValueError(f"{path} is a folder; use MyBertTokenizer.from_pretrained, or name the vocab.txt in it")
     if not path.is_file():

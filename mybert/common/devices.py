@@ -43,7 +43,7 @@ def advise_half(arguments: TrainingArguments) -> None:
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """transformers reports weights of other heads as unexpected and those of a new head as missing; we check both."""
+    """Mutes transformers, which reports weights of other heads and of a new one; see `loading.refuse_missing`."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

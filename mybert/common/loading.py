@@ -2,7 +2,7 @@
 
 import contextlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
@@ -47,6 +47,21 @@ def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, confi
             f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {config.vocab_size}; "
             "one of them is of another checkpoint"
         )
+
+
+def refuse_missing(name: str, missing: Iterable[str], new: tuple[str, ...] = (), remedy: str = "") -> None:
+    """
+    Args:
+        missing: weights of the model that the checkpoint lacks (`missing_keys` of `from_pretrained`).
+        new: how the names of those begin that may start new.
+
+    Raises:
+        UserError: others are missing too.
+    """
+    lacking = sorted(key for key in missing if not key.startswith(new))
+    if lacking:
+        remedy = remedy or "they would be random"
+        raise UserError(f"checkpoint {name} lacks {len(lacking)} weights, such as {lacking[0]}; {remedy}")
 
 
 def refuse_other_shapes(name: str, mismatched: list[tuple]) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 import platform
 import stat
 from datetime import UTC, datetime
@@ -47,11 +48,20 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes `value` as indented JSON, aside first and renamed when complete."""
+    """Writes `value` as indented JSON, null for numbers that it has none of, aside first and renamed when complete."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False)
+    aside.write_text(text + "\n", encoding="utf-8")
     aside.replace(path)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_manifest(folder: str | Path) -> dict:

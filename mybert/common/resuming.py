@@ -9,13 +9,16 @@ from mybert.common.errors import UserError
 _OF_A_STEP = (
     *("optim", "optim_args", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("max_grad_norm", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "bf16", "fp16"),
-    *("seed", "data_seed"),
+    *("seed", "data_seed", "sequences_per_step"),
 )
 
 
 def choices_of(arguments: TrainingArguments, *more: str) -> dict:
     """Name and value of the arguments, and of those named in `more`, that decide what a step computes."""
     given = arguments.to_dict()  # choices of transformers' by their plain names
+    given["sequences_per_step"] = (
+        arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+    )
     return {name: given[name] for name in (*_OF_A_STEP, *more)}
 
 

@@ -57,7 +57,7 @@ def staged_folder(
 
 
 @contextlib.contextmanager
-def staged_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Iterator[Path]:
+def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrite: bool = True) -> Iterator[Path]:
     """Yields the path of a file to write, which takes the name `path` when the block ends well.
 
     It lies in a new folder that has room for others and is gone then. A manifest written there stays, as
@@ -65,9 +65,10 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Iterator
 
     Args:
         inputs: what is read meanwhile; names that are no paths are passed over.
+        overwrite: whether a file that a stage has made, which has such a manifest, may be replaced.
 
     Raises:
-        UserError: `path` cannot be made, is an input, or the disk is full.
+        UserError: `path` cannot be made, is an input or a file that may not be replaced, or the disk is full.
     """
     path = Path(path)
     _refuse_unreachable(path)
@@ -78,6 +79,10 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = ()) -> Iterator
     for name in inputs:
         if path.exists() and is_there(Path(name)) and path.samefile(name):
             raise UserError(f"output {path} is the input {name}; name another file")
+    if path.exists() and not overwrite:
+        raise UserError(f"output {path} exists; add --overwrite to replace it or name another file")
+    if path.exists() and not manifest_beside(path).is_file():
+        raise UserError(f"--overwrite: {path} was not made by mybert; remove it yourself or name another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     _name_leftovers(path)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))

@@ -5,7 +5,7 @@ import torch
 from modeling_mybert import MyBertModel
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.loading import explain_unreadable, refuse_other_shapes, refuse_other_vocabulary
+from mybert.common.loading import explain_unreadable, refuse_missing, refuse_other_shapes, refuse_other_vocabulary
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
 
@@ -29,9 +29,7 @@ def load_checkpoint(settings: EncodingSettings) -> tuple[MyBertModel, MyBertToke
             ignore_mismatched_sizes=True,
         )
         refuse_other_shapes(name, report["mismatched_keys"])
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
-    if missing:
-        raise UserError(f"checkpoint {name} lacks {len(missing)} weights of the encoder, such as {missing[0]}")
+    refuse_missing(name, report["missing_keys"], new=("pooler.",))
     if report["missing_keys"]:
         model.pooler = None
     _check_fit(model, tokenizer, settings)

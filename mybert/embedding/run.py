@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 from tqdm.auto import tqdm
 
-from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, write_manifest
+from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.settings import parse_settings
-from mybert.common.staging import manifest_beside, staged_file
+from mybert.common.staging import staged_file
 from mybert.common.table import print_table
 from mybert.embedding.outputs import VECTOR, WRITERS, vector_column
 from mybert.embedding.settings import EmbedSettings
@@ -39,8 +38,7 @@ def embed(settings: EmbedSettings) -> Path:
     """
     began = time.monotonic()
     output = Path(settings.output)
-    _refuse_existing(output, settings.overwrite)
-    with staged_file(output, settings.inputs) as path:
+    with staged_file(output, settings.inputs, overwrite=settings.overwrite) as path:
         embedder = Embedder(settings)
         texts = store_texts(settings, path.with_name("texts.arrow"), embedder)
         rows = _write(settings, embedder, texts, path)
@@ -48,27 +46,14 @@ def embed(settings: EmbedSettings) -> Path:
             path.parent,
             "embed",
             settings=settings,
-            inputs=_inputs(settings, texts),
+            inputs={
+                "checkpoint": identity(settings.checkpoint),
+                "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)},
+            },
             counts={"texts": texts.count, "vectors": rows, "tokens": embedder.tokens, "left_out": texts.skipped},
         )
     _summary(settings, embedder, texts, rows, time.monotonic() - began)
     return output
-
-
-def _refuse_existing(output: Path, overwrite: bool) -> None:
-    if not output.exists():
-        return
-    if not overwrite:
-        raise UserError(f"output {output} exists; add --overwrite to replace it or name another file")
-    if not manifest_beside(output).is_file():
-        raise UserError(f"--overwrite: {output} was not made by mybert; remove it yourself or name another file")
-
-
-def _inputs(settings: EmbedSettings, texts: StoredTexts) -> dict:
-    checkpoint = {"path": settings.checkpoint}
-    if Path(settings.checkpoint).is_dir():
-        checkpoint["sha256"] = fingerprint(settings.checkpoint)
-    return {"checkpoint": checkpoint, "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}}
 
 
 def _write(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, path: Path) -> int:

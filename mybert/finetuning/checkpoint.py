@@ -3,8 +3,8 @@
 `config.finetuned` of a fine-tuned checkpoint holds the task's name, its `TaskSettings` and the names of its `inputs`.
 """
 
-import dataclasses
-from typing import NamedTuple
+from dataclasses import asdict, fields
+from typing import NamedTuple, get_origin
 
 import torch
 from transformers import PreTrainedModel
@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 from modeling_mybert import MyBertConfig
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.loading import explain_unreadable, refuse_other_shapes, refuse_other_vocabulary
+from mybert.common.foreign import short
+from mybert.common.loading import explain_unreadable, refuse_missing, refuse_other_shapes, refuse_other_vocabulary
 from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.task import Task
 from mybert.finetuning.tasks import task_class
@@ -35,6 +36,8 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     """
     config, tokenizer = _load(settings.model)
     config.problem_type = None
+    if settings.attn_implementation is not None:
+        config._attn_implementation = settings.attn_implementation
     if settings.dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
         config.classifier_dropout = None  # the same for the head
@@ -42,7 +45,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     task = kind(settings.with_defaults(_defaults(kind, config)), config)
     _refuse_unused(settings, task)
     _check_length(task, settings.model)
-    config.finetuned = {"task": settings.task, **dataclasses.asdict(task.settings)}
+    config.finetuned = {"task": settings.task, **asdict(task.settings)}
     return task, tokenizer
 
 
@@ -63,8 +66,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         UserError: the checkpoint cannot be used, or has no head for the task.
     """
     config, tokenizer = _load(settings.model)
-    remembered = getattr(config, "finetuned", None)
-    remembered = remembered if isinstance(remembered, dict) else {}
+    remembered = _remembered(config, settings.model)
     name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
     kind = task_class(name)
     if remembered.get("task") != name:
@@ -94,6 +96,21 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
     return config, tokenizer
 
 
+def _remembered(config: MyBertConfig, name: str) -> dict:
+    """
+    Raises:
+        UserError: a value is of another type than its setting.
+    """
+    found = getattr(config, "finetuned", None)
+    if not isinstance(found, dict):
+        return {}
+    types = {field.name: list if get_origin(field.type) is list else field.type for field in fields(TaskSettings)}
+    for key, kind in {**types, "task": str}.items():
+        if key in found and not isinstance(found[key], kind):
+            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {key} = {short(found[key])}")
+    return found
+
+
 def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
     with explain_unreadable(name):
         model, report = task.head.from_pretrained(
@@ -102,10 +119,8 @@ def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
     heads = tuple(f"{child}." for child, _ in model.named_children() if child != model.base_model_prefix)
     new = (*heads, f"{model.base_model_prefix}.pooler.") if head_is_new else ()
     refuse_other_shapes(name, [found for found in report["mismatched_keys"] if not found[0].startswith(new)])
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith(new))
-    if missing:
-        remedy = "" if head_is_new else f"; fine-tune it with `mybert finetune --task {task.name}`"
-        raise UserError(f"checkpoint {name} lacks {len(missing)} weights, such as {missing[0]}{remedy}")
+    remedy = "" if head_is_new else f"fine-tune it with `mybert finetune --task {task.name}`"
+    refuse_missing(name, report["missing_keys"], new, remedy)
     return model
 
 
@@ -116,7 +131,7 @@ def _defaults(kind: type[Task], config: MyBertConfig) -> dict:
 
 def _refuse_unused(settings: TaskSettings, task: Task) -> None:
     """Of what the user gave, which the task's own settings complete."""
-    for field in dataclasses.fields(TaskSettings):
+    for field in fields(TaskSettings):
         of_all = field.name in ("columns", "max_length")
         if not of_all and field.name not in task.uses and getattr(settings, field.name) is not None:
             raise UserError(f"--{field.name.replace('_', '-')} means nothing to {task.name}; leave it out")

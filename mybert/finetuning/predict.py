@@ -11,8 +11,10 @@ import datasets
 from datasets import Dataset
 from tqdm.auto import tqdm
 
+from mybert.common.manifest import identity, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_file
+from mybert.corpus.files import STDIN
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, find_problems
 from mybert.finetuning.inference import logits_of
@@ -27,6 +29,8 @@ _ROWS_AT_ONCE = 8192  # sorted by length together; a multiple of many batches, a
 def predict(settings: PredictSettings) -> tuple[int, int]:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
+    `OUTPUT.manifest.json` says how a file was made.
+
     With `errors="skip"`, the line of a row that cannot be used has an `error` in place of a prediction.
 
     Returns:
@@ -35,16 +39,20 @@ def predict(settings: PredictSettings) -> tuple[int, int]:
     Raises:
         UserError: checkpoint or output cannot be used, or a row and `errors` is strict; a file is left as it was then.
     """
-    finetuned = load_finetuned(settings)
-    rows = errors = 0
-    with _writer(settings) as file, _one_bar() as bar:
-        for given, said in _answers(settings, finetuned, bar.update):
-            for row, answer in zip(given, said, strict=True):
-                file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
-            file.flush()
-            rows += len(said)
-            errors += sum("error" in answer for answer in said)
-    return rows - errors, errors
+    if settings.output == STDIN:
+        return _predict(settings, load_finetuned(settings), sys.stdout)
+    with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
+        finetuned = load_finetuned(settings)
+        with path.open("w", encoding="utf-8") as file:
+            predictions, errors = _predict(settings, finetuned, file)
+        write_manifest(
+            path.parent,
+            "predict",
+            settings=settings,
+            inputs={"model": identity(settings.model), "rows": [identity(name) for name in settings.inputs]},
+            counts={"predictions": predictions, "errors": errors},
+        )
+    return predictions, errors
 
 
 def predict_rows(
@@ -70,6 +78,18 @@ def main(argv: list[str], prog: str) -> None:
     place = "written" if settings.output == "-" else f"in {settings.output}"
     said = f"{predictions:,} predictions and {errors:,} errors" if errors else f"{predictions:,} predictions"
     print(f"{said} are {place}", file=sys.stderr)
+
+
+def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> tuple[int, int]:
+    rows = errors = 0
+    with _one_bar() as bar:
+        for given, said in _answers(settings, finetuned, bar.update):
+            for row, answer in zip(given, said, strict=True):
+                file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
+            file.flush()
+            rows += len(said)
+            errors += sum("error" in answer for answer in said)
+    return rows - errors, errors
 
 
 class _Part(NamedTuple):
@@ -138,13 +158,3 @@ def _one_bar() -> Iterator[tqdm]:
     finally:
         if before:
             datasets.enable_progress_bars()
-
-
-@contextlib.contextmanager
-def _writer(settings: PredictSettings) -> Iterator[TextIO]:
-    """Yields what text is written to: standard output, or a file aside that is renamed when complete."""
-    if settings.output == "-":
-        yield sys.stdout
-        return
-    with staged_file(settings.output, settings.inputs) as path, path.open("w", encoding="utf-8") as file:
-        yield file

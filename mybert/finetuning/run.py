@@ -30,10 +30,10 @@ from mybert.finetuning.training import MODEL, RESULTS, Job, train_run
 STAGE = "finetune"
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 RUNS = "runs"
-_FREE = {"resume", "overwrite", "output", "bootstrap"}  # settings that may differ when a run is resumed
+# settings that may differ when a run is resumed
+_FREE = {"resume", "overwrite", "output", "bootstrap", "attn_implementation"}
 _FIXED = (  # arguments that may not, beside those of a step
-    *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("label_smoothing_factor", "train_sampling_strategy"),
+    *("num_train_epochs", "max_steps", "label_smoothing_factor", "train_sampling_strategy"),
 )
 
 

@@ -115,6 +115,9 @@ class FinetuneSettings(TaskSettings):
         "dropout of layers and attention, in [0, 1); the checkpoint's when nothing is said. Where that was pretrained "
         "without, BERT's is 0.1",
     )
+    attn_implementation: str | None = setting(
+        None, "attention backend: eager, sdpa (the default), flex_attention, varlen_attn, flash_attention_2 …"
+    )
     class_weights: bool = setting(False, "weigh each class by how rare it is")
     freeze: str | None = setting(None, "encoder: train the head alone on the vectors of the model as it is")
     train_limit: int | None = setting(None, "train on the first rows only, as many as this")
@@ -209,8 +212,6 @@ class PredictSettings(TaskSettings):
             raise UserError("expected a checkpoint and at least one input: mybert predict MODEL INPUT …")
         if self.output != "-" and Path(self.output).is_dir():
             raise UserError(f"output {self.output} is a folder; name a file")
-        if self.output != "-" and Path(self.output).exists() and not self.overwrite:
-            raise UserError(f"output {self.output} exists; add --overwrite to replace it or name another file")
 
 
 @dataclass

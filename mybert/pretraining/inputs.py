@@ -7,11 +7,12 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+from accelerate import PartialState
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.foreign import cause, load_saved_dataset
-from mybert.common.loading import explain_unreadable
+from mybert.common.loading import explain_unreadable, refuse_missing
 from mybert.common.manifest import MANIFEST, fingerprint
 from mybert.pretraining.batching import ExampleDataset
 from mybert.pretraining.plan import CorpusShape
@@ -20,6 +21,7 @@ from tokenization import MyBertTokenizer
 
 _COLUMNS = ("input_ids", "token_type_ids")
 _SAMPLE = 1000
+_HEADS = ("cls.", "bert.pooler.")  # what a BERT that was pretrained otherwise may lack
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,14 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
         longest: tokens of the longest sequence that it will read.
 
     Raises:
-        UserError: the checkpoint cannot be read, has another vocabulary, or too few positions.
+        UserError: the checkpoint cannot be read, lacks weights of its encoder, has another vocabulary, or too few
+            positions; or there is no such attention backend here.
     """
-    dropout = {}
+    choices = {}
     if settings.dropout is not None:
-        dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+        choices = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    if settings.attn_implementation is not None:
+        choices["attn_implementation"] = settings.attn_implementation
     if settings.init_from is None:
         positions = max(longest, MyBertConfig().max_position_embeddings)
         config = MyBertConfig.from_size(
@@ -129,19 +134,25 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             vocab_size=len(corpus.tokenizer),
             pad_token_id=corpus.tokenizer.pad_token_id,
             max_position_embeddings=positions,
-            **dropout,
+            **choices,
             **({} if settings.initializer_range is None else {"initializer_range": settings.initializer_range}),
         )
-        return MyBertForPreTraining(config)
+        try:
+            return MyBertForPreTraining(config)
+        except (ValueError, ImportError) as error:  # a backend that is not known, or not installed
+            raise UserError(cause(error)) from error
     with explain_unreadable(settings.init_from):
         tokenizer = MyBertTokenizer.from_pretrained(settings.init_from)
         same = tokenizer.get_vocab() == corpus.tokenizer.get_vocab()
-        model = MyBertForPreTraining.from_pretrained(settings.init_from, **dropout) if same else None
-    if model is None:
-        raise UserError(
-            f"--init-from {settings.init_from} has another vocabulary than the corpus; "
-            f"build the corpus with `--tokenizer {settings.init_from}`"
-        )
+        if not same:
+            raise UserError(
+                f"--init-from {settings.init_from} has another vocabulary than the corpus; "
+                f"build the corpus with `--tokenizer {settings.init_from}`"
+            )
+        model, report = MyBertForPreTraining.from_pretrained(settings.init_from, output_loading_info=True, **choices)
+    refuse_missing(settings.init_from, report["missing_keys"], new=_HEADS)
+    if report["missing_keys"] and PartialState().is_main_process:
+        print(f"new, since {settings.init_from} lacks them: {', '.join(sorted(report['missing_keys']))}")
     if longest > model.config.max_position_embeddings:
         raise UserError(
             f"the corpus has a sequence of {longest} tokens, {settings.init_from} only "

@@ -40,9 +40,6 @@ class Identity:
             for name in (*names, "dropout", "initializer_range", "masking_seed", "phase2_share")
         }
         choices |= choices_of(arguments)
-        choices["sequences_per_step"] = (
-            arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-        )
         if settings.max_tokens_per_batch is not None:
             choices["train_sampling_strategy"] = arguments.train_sampling_strategy
         inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))

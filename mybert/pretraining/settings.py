@@ -36,6 +36,11 @@ class PretrainSettings:
         "Standard deviation that a new model's weights start from, above 0; BERT's 0.02 when nothing is said. Narrow "
         "models leave the first plateau sooner from about 1 / sqrt(hidden size).",
     )
+    attn_implementation: str | None = setting(
+        None,
+        "Attention backend: eager, sdpa, flex_attention, varlen_attn, flash_attention_2 …; sdpa when nothing is said. "
+        "What a backend lacks, such as dropout, sdpa computes in its place.",
+    )
     mlm_probability: float = setting(0.15, "Share of a sequence's tokens to be guessed, in (0, 1).")
     max_predictions_per_seq: int | None = setting(None, "Most tokens to be guessed in a sequence, at least 1.")
     whole_word_masking: bool = setting(False, "Mask all pieces of a word together.")

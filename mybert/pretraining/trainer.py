@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
-from mybert.pretraining.batching import EpochSampler, EvaluationSampler, ExampleDataset
+from mybert.pretraining.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.checkpointing import CheckpointingTrainer
 from mybert.pretraining.guard import Guard
 from mybert.pretraining.masking import IGNORED
@@ -152,9 +152,15 @@ class MyBertTrainer(CheckpointingTrainer):
         self.start_epoch(step, loader)
         first = step % self.steps_per_epoch(loader) * self.args.gradient_accumulation_steps
         batches = islice(loader.batch_sampler, first, first + self.args.gradient_accumulation_steps)
-        keys = sorted(gather_object(list(chain.from_iterable(batches))))
+        keys = sorted(key for key in gather_object(list(chain.from_iterable(batches))) if key[0] != FILLER)
         self.sampler.set_epoch(now)
-        return f"examples {', '.join(str(index) for _, index in keys)} in pass {keys[0][0] + 1} over the corpus"
+        named = []
+        for corpus, first in (("corpus", 0), ("phase2_corpus", self._first_length)):
+            read = [key for key in keys if (key[1] >= self._first_length) == (first > 0)]
+            if read:
+                numbers = ", ".join(str(index - first) for _, index in read)
+                named.append(f"examples {numbers} in pass {read[0][0] + 1} over the {corpus}")
+        return " and ".join(named)
 
     def _get_eval_sampler(self, eval_dataset) -> EvaluationSampler:
         whole_batches = self.args.world_size > 1 or self.args.dataloader_drop_last

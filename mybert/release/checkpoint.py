@@ -16,7 +16,7 @@ from modeling_mybert import (
 )
 from mybert.common.errors import UserError
 from mybert.common.foreign import cause, parse_json
-from mybert.common.loading import explain_unreadable, refuse_other_shapes
+from mybert.common.loading import explain_unreadable, refuse_missing, refuse_other_shapes, refuse_other_vocabulary
 from mybert.release.checks import sides
 from tokenization import MyBertTokenizer
 
@@ -54,17 +54,10 @@ def load_checkpoint(name: str) -> Checkpoint:
         if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased calls itself a masked language model
             loaded = ((model, missing, left_out), *(_load(cls, name) for cls in _PRETRAINING))
             model, missing, left_out = min(loaded, key=lambda found: (len(found[1]), len(found[2])))
-        if missing:
-            raise UserError(
-                f"checkpoint {name} lacks {len(missing)} weights of {type(model).__name__}, such as {missing[0]}; "
-                "they would be random"
-            )
+        refuse_missing(name, missing, remedy=f"they would be random in {type(model).__name__}")
         tokenizer = _tokenizer(name)
-    if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
-        raise UserError(
-            f"the tokenizer of {name} has {len(tokenizer)} tokens, its model {model.config.vocab_size}; one of them "
-            "is of another checkpoint"
-        )
+    if tokenizer is not None:
+        refuse_other_vocabulary(name, tokenizer, model.config)
     return Checkpoint(name, model.eval(), tokenizer, left_out)
 
 
@@ -77,8 +70,7 @@ def load_pair(name: str) -> Checkpoint:
     """An encoder and its decoder, as `load_checkpoint` loads a single model."""
     with explain_unreadable(name):
         model, report = MyBertEncoderDecoderModel.from_pretrained(name, output_loading_info=True)
-        if report["missing_keys"]:
-            raise UserError(f"checkpoint {name} lacks {len(report['missing_keys'])} weights; they would be random")
+        refuse_missing(name, report["missing_keys"])
         return Checkpoint(name, model.eval(), _tokenizer(name), sorted(report["unexpected_keys"]))
 
 

@@ -13,6 +13,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.foreign import cause, parse_json
 from mybert.release.heads import HEADS
 from mybert.release.paths_and_secrets import as_text, find_paths, find_secrets
+from tokenization.tokenization_mybert import read_pieces
 
 INDEX = "model.safetensors.index.json"
 # JSON that MyBERT and transformers write, where paths are a record of the machine: shortened to names in the bundle.
@@ -170,7 +171,11 @@ def _problems_of_vocabulary(folder: Path, rows: int | None) -> Iterator[str]:
     if isinstance(rows, int) and not rows - _SPARE_ROWS < size <= rows:
         yield f"the tokenizer has {size:,} tokens, the model {rows:,}; one of them is of another checkpoint: {remedy}"
     if (folder / "vocab.txt").is_file():
-        listed = (folder / "vocab.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        try:
+            listed = read_pieces(folder / "vocab.txt")
+        except ValueError as error:
+            yield f"{error}: {remedy}"
+            return
         if any(vocabulary.get(token) != index for index, token in enumerate(listed)):
             yield f"vocab.txt and tokenizer.json differ: {remedy}"
 

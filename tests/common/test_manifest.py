@@ -1,14 +1,16 @@
 """What a manifest says of a folder."""
 
+import json
 import os
 import time
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, read_manifest, write_manifest
+from mybert.common.manifest import fingerprint, read_manifest, write_json, write_manifest
 
 
 def test_a_fingerprint_follows_names_and_contents_but_not_time(tmp_path):
@@ -43,3 +45,11 @@ def test_weights_are_for_whom_the_umask_says_though_safetensors_writes_for_the_o
     finally:
         os.umask(before)
     assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == mode
+
+
+def test_numbers_that_json_has_none_of_are_null(tmp_path):
+    write_json(
+        tmp_path / "a.json", {"loss": float("nan"), "deep": [{"x": (float("-inf"), 1.5)}], "n": np.float64("inf")}
+    )
+    text = (tmp_path / "a.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"loss": None, "deep": [{"x": [None, 1.5]}], "n": None}

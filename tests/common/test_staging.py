@@ -109,9 +109,14 @@ def test_a_file_appears_only_when_the_block_ends_well_and_alone(tmp_path):
     assert out.read_text() == "whole"
     assert sorted(p.name for p in out.parent.iterdir()) == ["out.txt", "out.txt.manifest.json"]
     assert out.stat().st_mode == (out.parent / "out.txt.manifest.json").stat().st_mode  # as the umask has it
+    with pytest.raises(UserError, match=r"out\.txt exists; add --overwrite"), staged_file(out, overwrite=False):
+        raise AssertionError("the block was entered")
     with staged_file(out) as path:
         path.write_text("other")
     assert [p.name for p in out.parent.iterdir()] == ["out.txt"]  # the manifest was not about this one
+    with pytest.raises(UserError, match=r"--overwrite: .*out\.txt was not made by mybert"), staged_file(out):
+        raise AssertionError("the block was entered")
+    assert out.read_text() == "other"
 
 
 def test_a_file_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):

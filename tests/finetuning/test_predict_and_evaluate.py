@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -335,3 +336,35 @@ def test_batches_hold_every_number_once_and_keep_to_the_limit():
     assert all(max(sizes[number] for number in batch) * len(batch) <= 64 for batch in found)
     assert len(found) < 40
     assert list(batches([100, 1], 64)) == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_length": "128"}, "has max_length = '128'"),
+        ({"task": ["text-classification"]}, "has task = ['text-classification']"),
+        ({"columns": "text=body"}, "has columns = 'text=body'"),
+        ({"max_length": 2}, "--max-length: expected 8 or more, found 2"),
+    ],
+)
+def test_what_a_checkpoint_remembers_wrongly_is_one_line(classifier, write_rows, tmp_path, capsys, values, message):
+    shutil.copytree(classifier, tmp_path / "odd")
+    config = json.loads((tmp_path / "odd/config.json").read_text())
+    config["finetuned"] |= values
+    (tmp_path / "odd/config.json").write_text(json.dumps(config))
+    assert predict(tmp_path / "odd", write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_file_of_predictions_may_be_replaced_and_no_other(classifier, write_rows, tmp_path, capsys):
+    rows, output, mine = (
+        write_rows("rows.jsonl", [{"text": "a good film"}]),
+        tmp_path / "said.jsonl",
+        tmp_path / "mine",
+    )
+    mine.write_text("keep me")
+    assert [predict(classifier, rows, "--output", output, *more) for more in ((), ("--overwrite",))] == [0, 0]
+    assert json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["counts"] == {"predictions": 1, "errors": 0}
+    assert predict(classifier, rows, "--output", mine, "--overwrite") == 2
+    assert f"{mine} was not made by mybert" in capsys.readouterr().err
+    assert mine.read_text() == "keep me"

@@ -87,6 +87,7 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_
         ("--weight-decay", 0.5, "weight_decay is 0.5, the run was started with 0.01"),
         ("--label-smoothing-factor", 0.1, "label_smoothing_factor is 0.1, the run was started with 0.0"),
         ("--optim", "adafactor", "optim is 'adafactor', the run was started with 'adamw_torch"),
+        ("--gradient-accumulation-steps", 2, "sequences_per_step is"),
     ):
         assert finetune(*words, "--resume", word, value) == 2
         assert message in capsys.readouterr().err

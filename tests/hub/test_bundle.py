@@ -18,9 +18,10 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM
 from mybert.common.errors import UserError
 from mybert.release.bundle import make_bundle
-from mybert.release.checks import problems_of_content
+from mybert.release.checks import problems_of_content, problems_of_model
 from mybert.release.paths_and_secrets import find_paths, find_secrets, without_folders
 from mybert.release.settings import PushSettings
+from tokenization import MyBertTokenizer
 
 
 @pytest.fixture
@@ -263,6 +264,14 @@ def test_a_vocabulary_file_that_contradicts_the_tokenizer_is_refused(bundle, che
     lines = (checkpoint / "vocab.txt").read_text(encoding="utf-8").split("\n")
     (checkpoint / "vocab.txt").write_text("\n".join([*lines[:7], lines[8], lines[7], *lines[9:]]), encoding="utf-8")
     assert "vocab.txt and tokenizer.json differ" in refusal(bundle)
+
+
+def test_only_line_feeds_end_a_piece_of_the_vocabulary_file(checkpoint):
+    pieces = sorted(vocabulary := MyBertTokenizer.from_pretrained(checkpoint).get_vocab(), key=vocabulary.get)
+    MyBertTokenizer([*pieces[:-2], "\u2028", "\x85"]).save_pretrained(checkpoint)
+    assert not list(problems_of_model(checkpoint))
+    (checkpoint / "vocab.txt").write_bytes(b"\xff\n")
+    assert "vocab.txt, line 1: not UTF-8" in " ".join(problems_of_model(checkpoint))
 
 
 def test_weights_that_are_not_of_the_configuration_are_refused(bundle, checkpoint):

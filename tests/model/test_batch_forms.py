@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import DataCollatorWithFlattening
+from transformers import BertConfig, BertModel, DataCollatorWithFlattening
 
 from modeling_mybert import (
     MyBertForMaskedLM,
@@ -205,3 +205,18 @@ def test_chunked_feed_forward_and_gradient_checkpointing_change_nothing(tiny_con
         model(**packed(rows), labels=packed(rows)["input_ids"]).loss.backward()
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8])
+def test_a_square_mask_of_whole_numbers_hides_where_it_is_zero(tiny_config, attention, dtype):
+    """Added to the scores, as those of a mask that is a floating point number are, it would hide nothing."""
+    tiny_config._attn_implementation = attention
+    model, bert = MyBertModel(tiny_config).eval(), BertModel(BertConfig(**tiny_config.to_dict())).eval()
+    bert.load_state_dict(model.state_dict())
+    ids = torch.randint(5, tiny_config.vocab_size, (2, 9))
+    mask = torch.arange(9) < torch.tensor([[9], [4]])
+    with torch.no_grad():
+        expected = bert(ids, attention_mask=mask).last_hidden_state[mask]
+        found = model(ids, attention_mask=mask[:, None, None, :].expand(2, 1, 9, 9).to(dtype)).last_hidden_state[mask]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

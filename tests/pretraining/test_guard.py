@@ -5,6 +5,7 @@ import torch
 
 from mybert.common.errors import UserError
 from mybert.pretraining.batching import FILLER, EpochSampler
+from mybert.pretraining.randomness import permutation
 from mybert.pretraining.spikes import SpikeMeter
 
 
@@ -43,6 +44,21 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(m
     assert named == set(asked[8] + asked[9])
     assert len(named) == 32
     assert all(torch.isfinite(p).all() and torch.equal(p, before[n]) for n, p in trainer.model.named_parameters())
+
+
+def test_an_example_is_named_by_its_corpus_and_number_there_and_fillers_are_not(make_trainer, pairs):
+    trainer = make_trainer(max_steps=4, train=pairs(24), phase2=pairs(40, seed=8), per_device_train_batch_size=16)
+    trainer.phase2_share = 0.25
+    trainer.train()
+    order, second_order = permutation(24, 42, 0), permutation(40, 42, 0)
+    first = f"examples {', '.join(map(str, sorted(order[:16])))} in pass 1 over the corpus"
+    assert trainer.name_examples(0) == first
+    second = trainer.name_examples(3)
+    assert second.endswith("in pass 1 over the phase2_corpus") and "over the corpus" not in second
+    numbers = {int(number) for number in re.search(r"examples ([\d, ]+) in", second)[1].split(", ")}
+    assert numbers == set(second_order[:8].tolist())
+    trainer.sampler.fillers = 8  # as in several processes
+    assert trainer.name_examples(1) == f"examples {', '.join(map(str, sorted(order[16:])))} in pass 1 over the corpus"
 
 
 def test_nothing_is_saved_after_a_gradient_that_is_not_finite(make_trainer, tmp_path):

@@ -8,9 +8,10 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
-from modeling_mybert import MyBertForPreTraining
+from modeling_mybert import MyBertForPreTraining, attention_mybert
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.settings import parse_settings
@@ -127,12 +128,18 @@ def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(ru
     assert json.loads((output / "results.json").read_text())["metrics"] == {}
 
 
-def test_two_phases_are_one_run(run, pairs, tokenizer, tmp_path):
-    second = tmp_path / "long"
-    pairs(40, seed=8, longest=60).save_to_disk(second)
-    tokenizer.save_pretrained(second / "tokenizer")
-    output = run(phase2_corpus=str(second), phase2_share=0.5, max_steps=6, save_strategy="no")
-    assert json.loads((output / "results.json").read_text())["steps"] == 6
+@pytest.mark.parametrize(("share", "first"), [(0.5, 32), (0.25, 48)])
+def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path, share, first):
+    """64 examples in four steps; which ones is known, and what they hold."""
+    examples = pairs(40, seed=8, longest=60)
+    examples.save_to_disk(tmp_path / "long")
+    tokenizer.save_pretrained(tmp_path / "long" / "tokenizer")
+    output = run(phase2_corpus=str(tmp_path / "long"), phase2_share=share, max_steps=4, save_strategy="no")
+    tokens = 0
+    for corpus, read in ((datasets.load_from_disk(corpus_folder), first), (examples, 64 - first)):
+        order = permutation(len(corpus), 42, 0)
+        tokens += sum(map(len, corpus[order[:read].tolist()]["input_ids"]))
+    assert json.loads((output / "results.json").read_text())["tokens_seen"] == tokens
 
 
 @pytest.mark.parametrize("family", ["bert", "mybert"])
@@ -145,6 +152,37 @@ def test_training_goes_on_from_a_checkpoint_of_the_same_vocabulary(run, tokenize
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
     expected = tensors(start)
     assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
+
+
+@pytest.mark.parametrize("renamed", ["_orig_mod.bert", "bert.encoder.layer.7"])
+def test_a_checkpoint_without_weights_of_the_encoder_is_refused(run, tokenizer, tmp_path, renamed):
+    start = Path(bert_folder(tokenizer, tmp_path / "start"))
+    weights = load_file(start / "model.safetensors")
+    old = "bert.encoder.layer.0" if "layer" in renamed else "bert"
+    save_file({name.replace(old, renamed, 1): value for name, value in weights.items()}, start / "model.safetensors")
+    with pytest.raises(UserError, match=r"lacks \d+ weights, such as bert\..*; they would be random"):
+        run(init_from=str(start), max_steps=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_that_the_checkpoint_lacks_starts_new_and_is_named(run, tokenizer, tmp_path, capsys):
+    start = tmp_path / "start"
+    BertForMaskedLM.from_pretrained(bert_folder(tokenizer, tmp_path / "both")).save_pretrained(start)
+    tokenizer.save_pretrained(start)
+    output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
+    assert f"new, since {start} lacks them: bert.pooler.dense.bias" in capsys.readouterr().out
+    name = "cls.predictions.transform.dense.weight"
+    assert torch.equal(tensors(output)[name], tensors(tmp_path / "both")[name])
+
+
+def test_an_attention_backend_is_chosen_by_name(run, tmp_path, monkeypatch):
+    used = []
+    eager = attention_mybert.eager_attention_forward
+    monkeypatch.setattr(attention_mybert, "eager_attention_forward", lambda *a, **k: used.append(1) or eager(*a, **k))
+    run(max_steps=1, attn_implementation="eager", dropout=0.0)
+    assert used
+    with pytest.raises(UserError, match="flash_attention_7"):
+        run(max_steps=1, output=tmp_path / "other", attn_implementation="flash_attention_7")
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_folder, tokenizer, pairs, tmp_path):

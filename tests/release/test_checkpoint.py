@@ -173,7 +173,7 @@ def test_what_cannot_be_loaded_is_one_message(bert, tmp_path):
         (changed("head", architectures=["RobertaForMaskedLM"]), "a RobertaForMaskedLM, which MyBERT has no counter"),
         (
             changed("class", architectures=["BertForTokenClassification"]),
-            "lacks 2 weights of MyBertForTokenClassifica",
+            "lacks 2 weights, such as classifier.bias; they would be random in MyBertForTokenClassif",
         ),
         (changed("type", model_type="encoder-decoder"), "model_type must be 'bert' or 'mybert', .* 'encoder-d"),
         (changed("relative", position_embedding_type="relative_key"), "must be 'absolute', the checkpoint has 'relat"),
