@@ -8,6 +8,7 @@ import sys
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import short
+from mybert.common.full_disk import FULL_DISK
 
 _UNREACHABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)  # names that lead nowhere, any command
 
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
             if sys.stdout is not None:  # closed by who started us: `>&-`
                 sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+        if not isinstance(error, BrokenPipeError) and error.errno not in FULL_DISK:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
         if isinstance(error, BrokenPipeError):  # who reads the output has seen enough: `| head`

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from transformers import TrainingArguments
 
+from mybert.common.devices import advise_half, feed_without_waiting
 from mybert.common.errors import UserError
 
 
@@ -13,6 +14,27 @@ def bars_on_terminals(arguments: TrainingArguments) -> None:
     """Unless told otherwise, Trainer draws no bars in files, whose logged lines they would bury."""
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
+
+
+def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:
+    """What every training asks for before anything is read, and how its batches come to a GPU.
+
+    Args:
+        output: the folder that `--output` names.
+        command: for example `pretrain`.
+
+    Raises:
+        UserError: another output is named too, or one process is given several GPUs.
+    """
+    if arguments.output_dir not in (None, "trainer_output", output):
+        raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
+    if arguments.n_gpu > 1:
+        raise UserError(
+            f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
+            f"{arguments.n_gpu} -m mybert.cli {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
+        )
+    feed_without_waiting(arguments)
+    advise_half(arguments)
 
 
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:

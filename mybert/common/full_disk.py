@@ -10,7 +10,8 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system calls a disk that takes no more, a quota or a limit of size that is reached."""
 
 
 @contextlib.contextmanager
@@ -42,8 +43,8 @@ def explain_full_disk(
 def _full_disk(error: Exception) -> int | None:
     """The operating system's number for a full disk, if that is what `error` is about."""
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno if error.errno in _FULL_DISK else None
+        return error.errno if error.errno in FULL_DISK else None
     if "inline_container" in str(error):  # torch.save tells no reason; only writing fails there
         return errno.ENOSPC
     found = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors, which are written in Rust
-    return int(found[1]) if found and int(found[1]) in _FULL_DISK else None
+    return int(found[1]) if found and int(found[1]) in FULL_DISK else None

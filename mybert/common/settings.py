@@ -68,6 +68,12 @@ def _is_unset(settings: Any, name: str) -> bool:
     return getattr(settings, name) is None and settings.__dataclass_fields__[name].default is None
 
 
+def check_resume(settings: Any) -> None:
+    """Refuses `resume` and `overwrite` together."""
+    if settings.resume and settings.overwrite:
+        raise UserError("--resume and --overwrite exclude each other: one keeps the run, one replaces it")
+
+
 _MANY = ("*", "+")  # `nargs` of settings that are lists
 
 

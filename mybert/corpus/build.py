@@ -1,6 +1,5 @@
 """`mybert corpus`: documents → pretraining examples on disk."""
 
-import dataclasses
 import functools
 import json
 import shutil
@@ -14,7 +13,7 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import refuse_existing
-from mybert.corpus.disk_budget import expect_room, require_room
+from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, expect_room, require_room
 from mybert.corpus.documents import StoredDocuments, held_out, open_stored, read_stored, store_documents
 from mybert.corpus.engines import run_tasks
 from mybert.corpus.report import print_report, summarize
@@ -25,7 +24,6 @@ from mybert.corpus.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.wordpiece import load_wordpiece, plain_tokenizer
 from mybert.corpus.work_folder import describe_job, work_folder
 
-_SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 500
 _MOST_UNKNOWN = 0.5
 
 
@@ -129,9 +127,9 @@ def _check_fit(folder: Path, documents: np.ndarray, tokenizer: Path, name: str) 
     Raises:
         UserError: most of what the tokenizer finds in the first documents is unknown to it.
     """
-    texts = read_stored(folder, documents[:_SAMPLE_DOCUMENTS])
+    texts = read_stored(folder, documents[:SAMPLE_DOCUMENTS])
     known = plain(str(tokenizer))  # loaded here, it is there already in the processes forked later
-    sample = [text[:_SAMPLE_CHARACTERS] for text in texts]
+    sample = [text[:SAMPLE_CHARACTERS] for text in texts]
     found = [encoding.ids for encoding in known.backend.encode_batch_fast(sample, add_special_tokens=False)]
     total = sum(map(len, found))
     unknown = sum(ids.count(known.unk_id) for ids in found)
@@ -144,7 +142,4 @@ def _check_fit(folder: Path, documents: np.ndarray, tokenizer: Path, name: str) 
 
 def _key(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
     """Everything that the examples are a function of."""
-    without = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
-    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if name not in without}
-    chosen = {name: value for name, value in chosen.items() if value not in (None, [])}  # as before the option existed
-    return json.dumps([chosen, stored.sha256, fingerprint(tokenizer)], sort_keys=True)
+    return json.dumps([settings.decisive(), stored.sha256, fingerprint(tokenizer)], sort_keys=True)

@@ -19,7 +19,7 @@ from mybert.corpus.sources import Document, Source, read_documents
 from mybert.corpus.wordpiece import PlainTokenizer
 
 _SAMPLE_BYTES = 1 << 24
-_SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 500
+SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 100, 500
 TOKENS_A_BYTE = 0.25  # where there is no sample
 _SPECIAL = ("python-docs", "hub")
 BYTES_A_TOKEN = 5  # input_ids and token_type_ids
@@ -62,7 +62,7 @@ def require_room(
     Raises:
         UserError: the disk has less.
     """
-    texts = read_stored(stored.folder, documents[:: max(1, len(documents) // _SAMPLE_DOCUMENTS)])
+    texts = read_stored(stored.folder, documents[:: max(1, len(documents) // SAMPLE_DOCUMENTS)])
     size = int(stored.size * (stored.lengths[documents].sum() / stored.lengths.sum()))
     _require("the examples", 0, examples_bytes(size, texts, tokenizer, settings), settings)
 
@@ -73,7 +73,7 @@ def examples_bytes(size: int, texts: Sequence[str], tokenizer: PlainTokenizer, s
     Args:
         texts: a sample of it.
     """
-    sample = [text[:_SAMPLE_CHARACTERS] for text in texts]
+    sample = [text[:SAMPLE_CHARACTERS] for text in texts]
     tokens = sum(map(len, tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)))
     share = tokens / sum(len(text.encode()) for text in sample) if any(sample) else TOKENS_A_BYTE
     bytes_a_token = BYTES_A_TOKEN + _BYTES_AN_EXAMPLE / (_SHARE_FILLED * settings.max_length)
@@ -114,7 +114,7 @@ def _sample(source: Source, settings: CorpusSettings) -> list[Document]:
     if source.kind == ".json" or settings.document_per_file:
         return []
     with contextlib.suppress(UserError):  # reading will say what is wrong
-        return list(islice(read_documents([source.name], text_column=settings.text_column), _SAMPLE_DOCUMENTS))
+        return list(islice(read_documents([source.name], text_column=settings.text_column), SAMPLE_DOCUMENTS))
     return []
 
 

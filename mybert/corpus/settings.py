@@ -1,7 +1,7 @@
 """What `mybert corpus` can be told."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
@@ -92,3 +92,8 @@ class CorpusSettings:
             raise UserError("--num-proc has no effect with --engine ray, which uses the whole cluster; leave it out")
         if self.resume and STDIN in self.inputs:
             raise UserError("--resume cannot read standard input again; store it in a file")
+
+    def decisive(self) -> dict:
+        """The settings that the examples are a function of, beside what the inputs and the tokenizer hold."""
+        free = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
+        return {name: value for name, value in asdict(self).items() if name not in free}

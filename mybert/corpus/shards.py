@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mybert.common.foreign import parse_json
-from mybert.common.manifest import write_json
+from mybert.common.manifest import fingerprint, write_json
 from mybert.corpus.blocks import block_to_examples, example_schema
 from mybert.corpus.documents import even_order, group_in_blocks, read_stored
 from mybert.corpus.report import measure
@@ -98,7 +98,7 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
             lengths.update(of_table[0])
             sums.update(of_table[1])
     aside.replace(path)
-    record = {"counts": counts, "lengths": lengths, "sums": sums, "sha256": _sha256(path)}
+    record = {"counts": counts, "lengths": lengths, "sums": sums, "sha256": fingerprint(path)}
     write_json(path.with_suffix(".json"), record)
     return record
 
@@ -110,14 +110,9 @@ def finished(path: Path) -> dict | None:
     """The record of a shard; None if the shard is not complete or not as it was written."""
     try:
         record = parse_json(path.with_suffix(".json").read_bytes())
-        return record if record["sha256"] == _sha256(path) else None
+        return record if record["sha256"] == fingerprint(path) else None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
@@ -128,12 +123,12 @@ def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
     Args:
         identity: the fingerprint, random otherwise, becomes a function of it.
     """
-    fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     files = open_shards(paths).data.nbytes // _FILE_BYTES + 1
     names = [f"data-{index:05d}-of-{files:05d}.arrow" for index in range(files)]
     for index, name in enumerate(names):
         examples = open_shards(paths).shard(files, index, contiguous=True)
-        examples._fingerprint = fingerprint
+        examples._fingerprint = digest
         part = folder / ".part"
         examples.save_to_disk(str(part), num_shards=1)
         (part / "data-00000-of-00001.arrow").replace(folder / name)

@@ -1,7 +1,6 @@
 """The folder a build works in: it becomes the output, vanishes, or stays for `--resume`."""
 
 import contextlib
-import dataclasses
 import glob
 import hashlib
 import importlib.metadata
@@ -53,12 +52,11 @@ def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Pat
 
 def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
     """Everything that the result depends on; files by name, size and time, so that nothing large is read for it."""
-    free = {"output", "overwrite", "num_proc", "engine", "resume", "inputs", "tokenizer"}
     inputs = {
         source.name: [[file.stat().st_size, file.stat().st_mtime_ns] for file in source.files()] for source in sources
     }
     return {
-        "settings": {name: value for name, value in dataclasses.asdict(settings).items() if name not in free},
+        "settings": settings.decisive(),
         "inputs": inputs,
         "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
         "versions": versions() | {"sentencex": importlib.metadata.version("sentencex")},

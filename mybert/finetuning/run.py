@@ -12,7 +12,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertConfig
 from mybert.common.allocator import keep_freed_memory
-from mybert.common.devices import advise_half, feed_without_waiting
+from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
@@ -87,17 +87,9 @@ def main(argv: list[str], prog: str) -> None:
 
 
 def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -> None:
-    if arguments.output_dir not in (None, "trainer_output", settings.output):
-        raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
+    prepare_launch(arguments, settings.output, STAGE)
     if settings.sweep is not None:
         _leave_to_sweep(arguments)
-    if arguments.n_gpu > 1:
-        raise UserError(
-            f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
-            f"{arguments.n_gpu} -m mybert.cli finetune …`, or choose one with CUDA_VISIBLE_DEVICES"
-        )
-    feed_without_waiting(arguments)
-    advise_half(arguments)
     if settings.validation is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     if settings.patience is not None and arguments.eval_strategy == IntervalStrategy.NO:

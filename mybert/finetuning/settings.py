@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from mybert.common.arguments import bars_on_terminals, check_arguments
 from mybert.common.errors import UserError
-from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, setting
+from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, check_resume, setting
 
 TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
 PROBLEMS = {  # and what `config.problem_type` calls them
@@ -136,8 +136,7 @@ class FinetuneSettings(TaskSettings):
         for name in ("seeds", "patience", "train_limit"):
             check_least(self, name, 1)
         check_least(self, "bootstrap", 0)
-        if self.resume and self.overwrite:
-            raise UserError("--resume and --overwrite exclude each other: one keeps the run, one replaces it")
+        check_resume(self)
         if self.validation is None:
             for name in ("sweep", "patience", "metric"):
                 if getattr(self, name) is not None:

@@ -11,7 +11,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.allocator import keep_freed_memory
-from mybert.common.devices import advise_half, feed_without_waiting
+from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.settings import parse_settings
@@ -20,7 +20,7 @@ from mybert.pretraining.batching import PretrainingCollator
 from mybert.pretraining.guard import Preempted
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus
 from mybert.pretraining.masking import Masker
-from mybert.pretraining.outputs import Identity, check_output, start_output
+from mybert.pretraining.outputs import STAGE, Identity, check_output, start_output
 from mybert.pretraining.plan import Plan, print_plan
 from mybert.pretraining.report import final_metrics, print_report, write_report
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
@@ -84,19 +84,11 @@ def main(argv: list[str], prog: str) -> None:
 
 
 def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    if arguments.output_dir not in (None, "trainer_output", settings.output):
-        raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
-    if arguments.n_gpu > 1:
-        raise UserError(
-            f"{arguments.n_gpu} GPUs in one process: start one process for each with `torchrun --nproc-per-node "
-            f"{arguments.n_gpu} -m mybert.cli pretrain …`, or choose one with CUDA_VISIBLE_DEVICES"
-        )
+    prepare_launch(arguments, settings.output, STAGE)
     if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
         raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would leave whole copies there, and say nothing
         raise UserError("--fsdp shards over accelerators only; on the CPU leave it out: processes hold whole copies")
-    feed_without_waiting(arguments)
-    advise_half(arguments)
     if settings.dry_run:
         arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
         arguments.report_to = []

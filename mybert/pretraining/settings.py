@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from modeling_mybert.configuration_mybert import NAMED_SIZES
 from mybert.common.arguments import bars_on_terminals, check_arguments
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
+from mybert.common.settings import check_resume, setting
 
 
 @dataclass
@@ -95,8 +95,7 @@ class PretrainSettings:
             raise UserError(f"peak_flops must be above 0, got {self.peak_flops}")
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
             raise UserError("phase2_share has no effect without phase2_corpus")
-        if self.resume and self.overwrite:
-            raise UserError("--resume and --overwrite exclude each other: one keeps the run, one replaces it")
+        check_resume(self)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """What goes wrong between here and the Hub, in one line that says what to do and what state the repository is in."""
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from huggingface_hub.errors import (
 )
 
 from mybert.common.errors import UserError
+from mybert.common.full_disk import FULL_DISK
 from mybert.release.escaping import one_line
 
 _AGAIN = "run the same command again: what has arrived is not sent twice"
@@ -56,7 +56,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _is_full_disk(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and error.errno in FULL_DISK
 
 
 def _is_of_transport(error: BaseException) -> bool:
