@@ -4,9 +4,14 @@ It travels with checkpoints: `pipeline("question-answering", model=folder, trust
 `custom_pipelines` of their configuration.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from transformers import BatchEncoding
 from transformers.pipelines.base import ChunkPipeline
+
+MAX_LENGTH, MAX_ANSWER_LENGTH = 384, 30  # tokens, where nothing else is said
 
 # What the configuration of a checkpoint with a question-answering head says, so that `pipeline` finds the class below.
 CUSTOM_PIPELINES = {
@@ -117,28 +122,9 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         """Yields the windows of one example as inputs of the model, with what `postprocess` must know of them."""
         question, context = _checked(example)
         length = self._window_length(max_seq_len)
-        longest = max_answer_len or self._remembered("max_answer_length", 30)
-        stride = self._remembered("overlap", length // 3, least=0) if doc_stride is None else doc_stride
-        tokens = len(self.tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"])
-        room = length - tokens - self.tokenizer.num_special_tokens_to_add(pair=True)
-        if room < 1:
-            raise ValueError(
-                f"the question has {tokens} tokens and leaves no room for context in windows of {length}; shorten it"
-                f" or raise max_seq_len: {question[:60]!r}"
-            )
-        shared = min(max(stride, longest - 1), room - 1)
-        encoding = self.tokenizer(
-            question,
-            context,
-            truncation="only_second",
-            max_length=length,
-            stride=shared,
-            padding=False,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-            return_attention_mask=True,
-            split_special_tokens=True,  # a literal [SEP] in a text is text
-        )
+        longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
+        stride = self._remembered("overlap", None, least=0) if doc_stride is None else doc_stride
+        encoding, step, _ = encode_windows(self.tokenizer, question, context, length, stride, longest)
         count = len(encoding["input_ids"])
         for number in range(count):
             places = [place for place, part in enumerate(encoding.sequence_ids(number)) if part == 1]
@@ -149,7 +135,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             inputs = {name: torch.tensor([encoding[name][number]]) for name in names}
             inputs["window"] = {
                 "context": context,
-                "begin": number * (room - shared),
+                "begin": number * step,
                 "places": places,
                 "offsets": torch.tensor([encoding["offset_mapping"][number][place] for place in places]),
                 "cls": ids.index(self.tokenizer.cls_token_id),
@@ -160,9 +146,9 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         most = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
         if max_seq_len is not None and max_seq_len > most:
             raise ValueError(f"max_seq_len {max_seq_len} is more than the {most} positions of the model")
-        return min(self._remembered("max_length", 384), most) if max_seq_len is None else max_seq_len
+        return min(self._remembered("max_length", MAX_LENGTH), most) if max_seq_len is None else max_seq_len
 
-    def _remembered(self, name: str, default: int, least: int = 1) -> int:
+    def _remembered(self, name: str, default: int | None, least: int = 1) -> int | None:
         finetuned = getattr(self.model.config, "finetuned", None)
         value = finetuned.get(name) if isinstance(finetuned, dict) else None
         return value if isinstance(value, int) and value >= least else default
@@ -190,7 +176,9 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         """The answers in the windows of one example; see `__call__`."""
         if no_answer_threshold is None:
             no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
-        scores, offsets, no_answer = score_spans(windows, max_answer_len or self._remembered("max_answer_length", 30))
+        scores, offsets, no_answer = score_spans(
+            windows, max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
+        )
         no_answer_score = float(no_answer - scores.max())
         total = scores.logsumexp((0, 1))
         if no_answer_threshold is not None:
@@ -203,6 +191,55 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         answers.sort(key=lambda answer: -answer["score"])
         answers = [{**answer, "no_answer_score": no_answer_score} for answer in answers[:top_k]]
         return answers[0] if top_k == 1 else answers
+
+
+class Windows(NamedTuple):
+    """
+    Attributes:
+        encoding: a row for each window: question and some of the context, between special tokens.
+        step: tokens of the context from the first of a window to the first of the next.
+        question_tokens: of the question, special tokens left out.
+    """
+
+    encoding: BatchEncoding
+    step: int
+    question_tokens: int
+
+
+def encode_windows(
+    tokenizer, question: str, context: str, max_length: int, overlap: int | None, max_answer_length: int
+) -> Windows:
+    """Cuts a context into windows, for training, evaluation and the pipeline alike.
+
+    Args:
+        max_length: tokens of a window, question and special tokens included.
+        overlap: tokens of the context that a window shares with the next; None: a third of a window. At least
+            `max_answer_length - 1` are shared, so that no answer falls between two windows, and less than a window.
+
+    Raises:
+        ValueError: the question leaves no room for context.
+    """
+    tokens = len(tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+    room = max_length - tokens - tokenizer.num_special_tokens_to_add(pair=True)
+    if room < 1:
+        raise ValueError(
+            f"the question has {tokens} tokens and leaves no room for context in windows of {max_length}; shorten it"
+            f" or raise max_seq_len: {question[:60]!r}"
+        )
+    shared = min(max(max_length // 3 if overlap is None else overlap, max_answer_length - 1), room - 1)
+    encoding = tokenizer(
+        question,
+        context,
+        truncation="only_second",
+        max_length=max_length,
+        stride=shared,
+        padding=False,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_attention_mask=True,
+        split_special_tokens=True,  # a literal [SEP] in a text is text
+    )
+    return Windows(encoding, room - shared, tokens)
 
 
 def score_spans(windows: list[dict], max_answer_len: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,13 @@ from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
-from modeling_mybert.question_answering_mybert import best_spans, score_spans
+from modeling_mybert.question_answering_mybert import (
+    MAX_ANSWER_LENGTH,
+    MAX_LENGTH,
+    best_spans,
+    encode_windows,
+    score_spans,
+)
 from mybert.common.errors import UserError
 from mybert.corpus.files import file_format
 from mybert.finetuning import squad
@@ -34,7 +40,7 @@ class QuestionAnswering(Task):
     inputs = {"question": ("question", "query"), "context": ("context", "passage")}  # noqa: RUF012 - a constant
     targets = {"answers": ("answers",)}  # noqa: RUF012
     uses = frozenset({"overlap", "n_best", "max_answer_length"})
-    defaults = {"max_length": 384, "n_best": 20, "max_answer_length": 30}  # noqa: RUF012
+    defaults = {"max_length": MAX_LENGTH, "n_best": 20, "max_answer_length": MAX_ANSWER_LENGTH}  # noqa: RUF012
     best_metric = "f1"
 
     # Rows
@@ -102,30 +108,19 @@ class QuestionAnswering(Task):
     def _windows(
         self, question: str, context: str, row: int, answers: dict | None, tokenizer: PreTrainedTokenizerBase
     ) -> Iterator[dict]:
-        length, least = self.settings.max_length, self.settings.max_answer_length
-        asked = tokenizer(question, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        room = length - 3 - len(asked)
-        overlap = length // 3 if self.settings.overlap is None else self.settings.overlap
-        shared = min(max(overlap, least - 1), room - 1)  # no answer falls between two windows
-        encoded = tokenizer(
-            question,
-            context,
-            truncation="only_second",
-            max_length=length,
-            stride=shared,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-            split_special_tokens=True,  # a literal [SEP] in a text is text
+        given = self.settings
+        encoded, step, question_tokens = encode_windows(
+            tokenizer, question, context, given.max_length, given.overlap, given.max_answer_length
         )
+        first = question_tokens + 2  # after [CLS] question [SEP]
         for number, ids in enumerate(encoded["input_ids"]):
-            first = len(asked) + 2  # after [CLS] question [SEP]
             offsets = [list(pair) for pair in encoded["offset_mapping"][number][first:-1]]
             window = {
                 "input_ids": ids,
                 "token_type_ids": encoded["token_type_ids"][number],
                 "attention_mask": encoded["attention_mask"][number],
                 ROW: row,
-                "begin": number * (room - shared),
+                "begin": number * step,
                 "first": first,
                 "offsets": offsets,
             }
