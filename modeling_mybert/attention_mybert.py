@@ -19,7 +19,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
-from .dropout_mybert import dropout as dropped
+from .dropout_mybert import dropout as apply_dropout
 from .input_checks_mybert import may_read
 from .padding_mybert import KeptTokens, RaggedLayout
 
@@ -57,7 +57,7 @@ def eager_attention_forward(
     elif attention_mask is not None:
         scores = scores + attention_mask
     probabilities = scores.softmax(-1).to(query.dtype)
-    probabilities = dropped(probabilities, dropout, module.training)
+    probabilities = apply_dropout(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
 
 
@@ -125,7 +125,7 @@ def attend_each(
     for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x, lengths in parts), strict=True):
         if dropout:
             scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
-            mixed = dropped(scores.softmax(-1).to(v.dtype), dropout, True) @ v
+            mixed = apply_dropout(scores.softmax(-1).to(v.dtype), dropout, True) @ v
         else:
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))
@@ -203,48 +203,46 @@ class MyBertSelfAttention(nn.Module):
         hidden_states: Tensor,
         layout: RaggedLayout,
         output_attentions: bool = False,
-        asking: Tensor | None = None,
+        query_states: Tensor | None = None,
         kept: KeptTokens | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             hidden_states: (T, H).
             output_attentions: compute with the reference, whichever backend is set, since no other has them.
-            asking: (R, H) the tokens that attend to those; None: all of them.
+            query_states: (R, H) the tokens that attend to those; None: all of them.
             kept: which these are.
 
         Returns:
             (R, H), and the probabilities (N, A, L, L) when asked for.
         """
-        asking, queries = (hidden_states, layout) if kept is None else (asking, kept)
-        query, key, value = (
-            projection(states).unflatten(-1, (-1, self.head_size))
-            for projection, states in ((self.query, asking), (self.key, hidden_states), (self.value, hidden_states))
-        )
+        query_states, query_layout = (hidden_states, layout) if kept is None else (query_states, kept)
+        projected = self.query(query_states), self.key(hidden_states), self.value(hidden_states)
+        query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = able_backend(backend, query, layout, dropout)
         if backend == "sdpa" and layout.is_ragged and query.device.type == "cpu" and may_read(query, self.training):
-            lengths = queries.lengths, layout.lengths
+            lengths = query_layout.lengths, layout.lengths
             scores = query.shape[1] * sum(q * k for q, k in zip(*lengths, strict=True))
             if scores >= _WORTH_ALONE * len(layout.lengths):
                 return attend_each(query, key, value, *lengths, self.scaling, dropout).flatten(1), None
             backend = "eager" if dropout else backend  # sdpa with dropout is not fused there, and its dropout is slow
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
-        where = self._on_tokens if works_on_tokens(backend) else self._on_grid
-        context, probabilities = where(attend, query, key, value, queries, layout, dropout)
+        compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
+        context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)
         return context.flatten(1), probabilities if output_attentions else None
 
-    def _on_grid(self, attend, query, key, value, queries, keys, dropout) -> tuple[Tensor, Tensor | None]:
+    def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:
         """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): padding comes back for this step alone."""
-        query = queries.to_grid(query).transpose(1, 2)
-        key, value = (keys.to_grid(x).transpose(1, 2) for x in (key, value))
+        query = query_layout.to_grid(query).transpose(1, 2)
+        key, value = (key_layout.to_grid(x).transpose(1, 2) for x in (key, value))
         context, probabilities = attend(
-            self, query, key, value, keys.mask, scaling=self.scaling, dropout=dropout, is_causal=False
+            self, query, key, value, key_layout.mask, scaling=self.scaling, dropout=dropout, is_causal=False
         )
-        return queries.from_grid(context), probabilities
+        return query_layout.from_grid(context), probabilities
 
-    def _on_tokens(self, attend, query, key, value, queries, keys, dropout) -> tuple[Tensor, None]:
+    def _on_tokens(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, None]:
         """(R, A, D), (T, A, D) → (1, A, R, D) → (R, A, D): the backend keeps sequences apart itself."""
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
         context, _ = attend(
@@ -252,13 +250,14 @@ class MyBertSelfAttention(nn.Module):
             query,
             key,
             value,
-            keys.block_mask() if self.config._attn_implementation == "flex_attention" else None,
+            key_layout.block_mask() if self.config._attn_implementation == "flex_attention" else None,
             scaling=self.scaling,
             dropout=dropout,
             is_causal=False,
-            cu_seq_lens_q=queries.cu_seq_lens,
-            cu_seq_lens_k=keys.cu_seq_lens,
-            max_length_q=keys.grid[1] if queries is keys else queries.total,  # no sequence has more of them
-            max_length_k=keys.grid[1],
+            cu_seq_lens_q=query_layout.cu_seq_lens,
+            cu_seq_lens_k=key_layout.cu_seq_lens,
+            # no sequence has more queries than there are
+            max_length_q=key_layout.grid[1] if query_layout is key_layout else query_layout.total,
+            max_length_k=key_layout.grid[1],
         )
         return context.squeeze(0), None

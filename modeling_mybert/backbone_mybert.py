@@ -136,6 +136,7 @@ class MyBertModel(MyBertPreTrainedModel):
             output_attentions = self.config.output_attentions
         kept = None
         if tokens_to_keep is not None:
+            # Not of a Tensor: in a graph being compiled its length may be a number that is not known yet.
             pooled_alone = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
             tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
             places = inputs.shape[0] * inputs.shape[1]

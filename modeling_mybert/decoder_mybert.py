@@ -32,7 +32,7 @@ from .decoder_layers_mybert import (
 )
 from .encoder_mybert import MyBertEmbeddings
 from .input_checks_mybert import check_inputs, check_labels, check_shape
-from .pretraining_heads_mybert import MaskedLMMixin, MyBertPreTrainingHeads
+from .pretraining_heads_mybert import MyBertPreTrainingHeads, VocabularyHeadMixin
 
 logger = logging.get_logger(__name__)
 
@@ -156,7 +156,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
         return config
 
 
-class MyBertLMHeadModel(MaskedLMMixin, MyBertPreTrainedModel, GenerationMixin):
+class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMixin):
     """A causal language model; with `add_cross_attention` the decoder of a sequence-to-sequence model.
 
     It is causal whatever `is_decoder` says: on a configuration that does not say so, it works with a copy that does.

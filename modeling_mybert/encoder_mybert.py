@@ -73,9 +73,9 @@ class MyBertAttention(nn.Module):
         kept: KeptTokens | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """(T, H) → (T, H), or (R, H) of `kept` alone, and the probabilities (N, A, L, L) when asked for."""
-        asking = hidden_states if kept is None else hidden_states.index_select(0, kept.rows)
-        context, probabilities = self.self(hidden_states, layout, output_attentions, asking, kept)
-        return self.output(context, asking), probabilities
+        query_states = hidden_states if kept is None else hidden_states.index_select(0, kept.rows)
+        context, probabilities = self.self(hidden_states, layout, output_attentions, query_states, kept)
+        return self.output(context, query_states), probabilities
 
 
 class MyBertIntermediate(nn.Module):

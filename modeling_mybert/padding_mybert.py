@@ -127,10 +127,11 @@ class RaggedLayout:
 
 @dataclass
 class KeptTokens(RaggedLayout):
-    """Some tokens of a batch, each sequence's first among them: all the last layer computes where no others are read.
+    """The tokens that the last layer computes where no others are read, each sequence's first among them.
 
-    They are the queries; keys and values are those of all tokens, whose layout has the mask. Where their number in a
-    sequence can be read, their grid has as many columns; elsewhere it is that of all tokens, each in its own place.
+    They are the queries of its attention; keys and values come from all tokens, whose layout has the mask. On the CPU
+    the grid of queries is as narrow as the longest of their sequences. Elsewhere their numbers cannot be read without
+    waiting for the device, so the grid is that of all tokens and each query stands where its token does.
 
     Attributes:
         rows: (R,) which of the batch's tokens they are, in ragged order.
@@ -145,7 +146,7 @@ class KeptTokens(RaggedLayout):
     weights: Tensor | None = None
 
     def to_grid(self, ragged: Tensor) -> Tensor:
-        """(R, …) → (N, L, …); what stands there twice, and is equal, is averaged: each has its share of gradient."""
+        """(R, …) → (N, L, …); copies of one token are averaged there: each gets its share of the gradient."""
         if self.weights is None:
             return super().to_grid(ragged)
         flat = ragged.new_zeros(self.grid[0] * self.grid[1], *ragged.shape[1:])

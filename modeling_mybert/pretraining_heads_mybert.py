@@ -75,8 +75,8 @@ class MyBertForPreTrainingOutput(ModelOutput):
     nsp_loss: Tensor | None = None
 
 
-class MaskedLMMixin:
-    """The vocabulary projection, on all positions or on the labelled ones alone."""
+class VocabularyHeadMixin:
+    """The vocabulary projection: tied to the word embedding, found by transformers' own names."""
 
     _tied_weights_keys = {  # noqa: RUF012
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -97,6 +97,10 @@ class MaskedLMMixin:
         # Untied biases are two on disk as in BERT, and one of them would be missing there if they were one tensor.
         bias = new_embeddings.bias
         self.cls.predictions.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
+
+
+class MaskedLMMixin(VocabularyHeadMixin):
+    """The vocabulary projection of masked tokens, on all positions or on the labelled ones alone."""
 
     def _places(
         self,
