@@ -39,21 +39,23 @@ def staged_folder(
     Raises:
         UserError: `refuse_existing` refuses `path`, or the disk is full.
     """
-    refuse_existing(path, overwrite=overwrite, stage=stage, inputs=inputs)
+    existing = {"overwrite": overwrite, "stage": stage, "inputs": inputs}
+    refuse_existing(path, **existing)
     path = Path(path).resolve()  # a link stays, and what it leads to is replaced
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = left
-    if folder is None:
-        _name_leftovers(path)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-        folder.chmod(0o755)
-    try:
-        with explain_full_disk(path):
-            yield folder
-        replace_folder(folder, path)
-    finally:
-        if not keep(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+    with alone_in(path):
+        refuse_existing(path, **existing)  # what another run may have made a moment ago
+        folder = left
+        if folder is None:
+            _name_leftovers(path)
+            folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+            folder.chmod(0o755)
+        try:
+            with explain_full_disk(path):
+                yield folder
+            replace_folder(folder, path)
+        finally:
+            if not keep(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -79,23 +81,23 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
     for name in inputs:
         if path.exists() and is_there(Path(name)) and path.samefile(name):
             raise UserError(f"output {path} is the input {name}; name another file")
-    if path.exists() and not overwrite:
-        raise UserError(f"output {path} exists; add --overwrite to replace it or name another file")
-    if path.exists() and not manifest_beside(path).is_file():
-        raise UserError(f"--overwrite: {path} was not made by mybert; remove it yourself or name another file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _name_leftovers(path)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-    try:
-        with explain_full_disk(path):
-            yield folder / path.name
-        manifest = manifest_beside(path)
-        manifest.unlink(missing_ok=True)  # it never stands beside a file that it is not about
-        (folder / path.name).replace(path)
-        if (folder / MANIFEST).exists():
-            (folder / MANIFEST).replace(manifest)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with alone_in(path):
+        if path.exists() and not overwrite:
+            raise UserError(f"output {path} exists; add --overwrite to replace it or name another file")
+        if path.exists() and not manifest_beside(path).is_file():
+            raise UserError(f"--overwrite: {path} was not made by mybert; remove it yourself or name another file")
+        _name_leftovers(path)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+        try:
+            with explain_full_disk(path):
+                yield folder / path.name
+            manifest = manifest_beside(path)
+            manifest.unlink(missing_ok=True)  # it never stands beside a file that it is not about
+            (folder / path.name).replace(path)
+            if (folder / MANIFEST).exists():
+                (folder / MANIFEST).replace(manifest)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

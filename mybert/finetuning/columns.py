@@ -27,7 +27,9 @@ def read_columns(path: Path) -> Dataset:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}); save it as UTF-8") from error
-            fields = [field.strip() for field in text.split("\t")] if "\t" in text.strip() else text.split()
+            tabbed = "\t" in text.strip(" \t")
+            fields = [field.strip(" ") for field in text.split("\t")] if tabbed else text.replace("\t", " ").split(" ")
+            fields = fields if tabbed else [field for field in fields if field]  # other blanks may be part of a word
             if not fields or fields[0] == _DOCUMENT:
                 sentences.append(sentence)
                 sentence = []

@@ -45,6 +45,12 @@ def find(sentences: Sequence[Sequence[str]], scheme: str) -> list[set[Entity]]:
     return [{(entity.start, entity.end, entity.tag) for entity in one} for one in found]
 
 
+def lost(sentences: Sequence[Sequence[str]], scheme: str) -> int:
+    """How many words have a tag of an entity and belong to none, because the tags around break the scheme."""
+    tagged = sum(tag != "O" for tags in sentences for tag in tags)
+    return tagged - sum(end - start for found in find(sentences, scheme) for start, end, _ in found)
+
+
 def score(
     said: Sequence[Sequence[str]], true: Sequence[Sequence[str]], scheme: str, samples: np.ndarray
 ) -> dict[str, list[float]]:

@@ -14,15 +14,17 @@ from mybert.finetuning.task import Matrix
 
 _WORST = 100
 _CELL = 200  # characters of a value
-_NAMES_IN_CELLS = 20  # labels up to which the picture has the counts in its cells
+_NAMES_IN_CELLS = 20  # labels up to which text and picture have all counts
 
 
 def write_errors(
     path: Path, rows: Dataset, predictions: Sequence[dict], errors: Sequence[float], matrix: Matrix | None
 ) -> None:
     """Writes the confusion matrix, if there is one, and the worst rows with what was said of them, the worst first."""
-    console = Console(file=io.StringIO(), width=140)
-    if matrix is not None:
+    console = Console(file=io.StringIO(), width=140, emoji=False)
+    if matrix is not None and len(matrix.names) > _NAMES_IN_CELLS:
+        console.print(_confusions(matrix), markup=False)
+    elif matrix is not None:
         table = Table("true \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
         for name, counts in zip(matrix.names, matrix.counts.tolist(), strict=True):
             table.add_row(name, *map(str, counts))
@@ -35,6 +37,18 @@ def write_errors(
         for name, value in {**rows[row], "predicted": said}.items():
             console.print(f"  {name}: {_short(value)}", markup=False, highlight=False, soft_wrap=True)
     path.write_text(console.file.getvalue(), encoding="utf-8")
+
+
+def _confusions(matrix: Matrix) -> Table:
+    """The commonest ones, of more labels than a page has columns."""
+    counts = matrix.counts.copy()
+    np.fill_diagonal(counts, 0)
+    table = Table("true", "predicted", "times", title="The commonest confusions", title_justify="left")
+    for place in np.argsort(-counts, axis=None, kind="stable")[:_WORST].tolist():
+        true, said = divmod(place, len(matrix.names))
+        if counts[true, said]:
+            table.add_row(matrix.names[true], matrix.names[said], str(counts[true, said]))
+    return table
 
 
 def _short(value) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
+from mybert.common.errors import UserError
+from mybert.common.foreign import short
 
+_FEW = 0.1
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -31,12 +34,24 @@ def number(label: Any) -> float | None:
 
 
 def are_fractions(labels: Sequence[Any]) -> bool:
-    """Whether labels are measured, not counted: the first is a float, or all are texts that say numbers, some with a
-    point, as in tables."""
+    """Whether labels are measured, not counted: the first is a float, or all are texts that say numbers, as in tables,
+    and some of these have a fraction. 1.0 has none: tables of whole numbers with gaps are written so.
+
+    Raises:
+        UserError: all but a few of the texts are such numbers.
+    """
     if labels and isinstance(labels[0], float):
         return True
-    said = all(isinstance(label, str) and number(label) is not None for label in labels)
-    return said and any("." in label for label in labels)
+    numbers = [number(label) if isinstance(label, str) else None for label in labels]
+    if all(found is None or found.is_integer() for found in numbers):
+        return False
+    others = [label for label, found in zip(labels, numbers, strict=True) if found is None]
+    if 0 < len(others) <= _FEW * len(labels):
+        raise UserError(
+            f"{len(others):,} of {len(labels):,} labels are no numbers, such as {short(others[0])}, the others are, "
+            "some with fractions: correct them, or say what labels are by --problem regression or single-label"
+        )
+    return not others
 
 
 def sort_labels(labels: Iterable[Any]) -> list[str]:

@@ -97,6 +97,8 @@ class _Reader:
             self.is_json = True
         if self.is_json:
             return _record(text)
+        if self.is_json is False and text.lstrip().startswith("{") and _is_record(text):
+            raise UserError("a JSON object among texts; the first line is none, so all are read as texts")
         row = self.task.plain_row(text.rstrip("\r\n"), "it")
         self.is_json = False
         return row
@@ -131,6 +133,13 @@ def _record(text: str) -> dict:
     if problem := unwritable(record):
         raise UserError(problem)
     return record
+
+
+def _is_record(text: str) -> bool:
+    try:
+        return isinstance(parse_json(text), dict)
+    except ValueError:
+        return False
 
 
 def _row(given: dict, places: dict[str, str | list[str]] | str) -> dict:

@@ -11,10 +11,11 @@ from scipy.special import softmax
 from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForMultipleChoice
+from mybert.common.errors import UserError
 from mybert.finetuning.labels import is_missing
 from mybert.finetuning.task import ROW, Problem, Task, commonest, map_rows
 
-_NUMBERED = re.compile(r"(ending|choice|option|answer)_?(\d)$")
+_NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
 
 
 class MultipleChoice(Task):
@@ -38,9 +39,11 @@ class MultipleChoice(Task):
     # Rows
 
     def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        numbered = sorted((int(m[2]), name) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
+        numbered = sorted((int(m[2]), m[1]) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
         if numbered and not set(self.inputs["choices"]) & set(dataset.column_names):
-            columns = [dataset[name] for _, name in numbered]
+            if len(kinds := sorted({kind for _, kind in numbered})) > 1:
+                raise UserError(f"{source}: columns of choices have several names ({', '.join(kinds)}); keep one kind")
+            columns = [dataset[f"{kind}{number}"] for number, kind in numbered]
             dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
         return super().canonical(dataset, source, labelled)
 
@@ -60,7 +63,7 @@ class MultipleChoice(Task):
                 problems.append(Problem(number, f"expected two or more choices, found {choices!r}"))
                 continue
             count = count or len(choices)
-            if len(choices) != count:
+            if training and len(choices) != count:
                 problems.append(Problem(number, f"{len(choices)} choices, the first row has {count}"))
             if not all(isinstance(choice, str) and choice.strip() for choice in choices):
                 problems.append(Problem(number, "a choice is missing or empty"))
@@ -113,6 +116,7 @@ class MultipleChoice(Task):
         """`choice`, counted from 0, its `text`, and the probabilities of all."""
         predictions = []
         for row, choices in zip(logits, rows["choices"], strict=True):
+            row = row[: len(choices)]  # what the collator has added for the rows beside it is left out
             best = int(np.argmax(row))
             predictions.append({"choice": best, "text": choices[best], "scores": softmax(row.astype(float)).tolist()})
         return predictions
@@ -146,9 +150,14 @@ def _choice(label: Any, choices: int) -> int | None:
 
 
 class _Collator(DataCollatorForMultipleChoice):
-    """transformers' own, for rows without labels too."""
+    """transformers' own, for rows without labels, and with unlike numbers of choices, too."""
 
     def torch_call(self, examples: list[dict]) -> dict:
+        most = max(len(example["input_ids"]) for example in examples)
+        examples = [
+            {name: x + x[:1] * (most - len(x)) if isinstance(x, list) else x for name, x in example.items()}
+            for example in examples
+        ]
         labelled = "labels" in examples[0]
         batch = super().torch_call(examples if labelled else [{**example, "labels": 0} for example in examples])
         if not labelled:

@@ -1,7 +1,10 @@
 """Rows of a file, folder or Hub data set, under the names that a task knows."""
 
+import atexit
 import csv
+import functools
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import parse_json
+from mybert.common.foreign import parse_json, short
 from mybert.corpus.data_sets import open_hub, open_saved, root_cause
 from mybert.corpus.files import file_format, open_file, open_text
 from mybert.corpus.formats import TABLES, table_rows
@@ -74,22 +77,38 @@ def _read_file(path: Path) -> Dataset:
         raise UserError(f"{path}: expected {', '.join(_READERS)} (all but .parquet also .gz and .zst), found {found}")
     if not path.stat().st_size:
         raise UserError(f"{path} is empty")
+    size = path.stat().st_size
     if compression:
-        with open_file(path) as file:
-            while file.read(1 << 20):  # `datasets` does not notice that the end is missing
-                pass
+        with open_file(path) as file:  # `datasets` does not notice that the end is missing
+            size = sum(map(len, iter(lambda: file.read(1 << 20), b"")))
     builder, options = _READERS[kind]
     if builder == "json" and (reason := _undecodable_line(path) or _broken_line(path, kind)):
         raise UserError(f"{path}{reason}")  # Arrow's reader ends the process on a row that is `null`, or nested deeply
     try:
-        if builder == "csv":
+        if builder == "json":
+            options = {"chunksize": size}  # a column's type is what all of its values say, not the first megabytes
+        elif builder == "csv":
             options = {**options, "features": _texts(path, TABLES[kind], options)}
-        rows = datasets.load_dataset(builder, data_files=str(path), split="train", **options)
+        cache = tempfile.mkdtemp(dir=_scratch())
+        rows = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=cache, **options)
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return _dates_as_text(rows, path, kind) if builder == "json" else rows
     except (DatasetGenerationError, csv.Error, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
+
+
+@functools.cache
+def _scratch() -> str:
+    """A folder that is gone at the end of this process.
+
+    The cache of `datasets` knows a file by name and time: it would give the rows of an older one of the same time.
+    """
+    home = Path(datasets.config.HF_DATASETS_CACHE)
+    home.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.TemporaryDirectory(prefix="mybert-", dir=home, ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return folder.name
 
 
 def _texts(path: Path, table: dict, options: dict) -> Features:
@@ -148,7 +167,7 @@ def _broken_line(path: Path, kind: str) -> str | None:
                 record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
                 if not isinstance(record, dict):
                     return f", row {number}: expected a JSON object, found {type(record).__name__}"
-                if problem := unwritable(record):
+                if problem := unwritable(record) or _too_large(record):
                     return f", row {number}: {problem}"
                 records += 1
     except ValueError as error:
@@ -164,6 +183,14 @@ def unwritable(record: dict) -> str | None:
         return f"{error.object[error.start : error.end]!r} is half a surrogate pair, no character"
     except RecursionError:
         return "nested too deeply"
+    return None
+
+
+def _too_large(record: dict) -> str | None:
+    """Of whole numbers, which Arrow would round; at the top of a record, where numbers that name rows stand."""
+    for name, value in record.items():
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return f"{name!r} is a whole number of more than 64 bits ({short(value)}); put it between quotes"
     return None
 
 

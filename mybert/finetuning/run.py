@@ -55,8 +55,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
     output = Path(settings.output)
-    if not settings.resume:
-        refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
+    _refuse_existing(settings)
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
@@ -130,11 +129,17 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
         if before.get("stage") != STAGE:
             raise UserError(f"--resume: {output} has no run of `mybert finetune` to go on with")
         check_unchanged(before, choices, inputs)
+    _refuse_existing(settings)  # what another run may have made while the rows were read
     processes.wait_for_everyone()  # all have seen the folder as it was
     if processes.is_main_process and not settings.resume:
         empty_folder(output)
         write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, choices=choices, complete=False)
     processes.wait_for_everyone()
+
+
+def _refuse_existing(settings: FinetuneSettings) -> None:
+    if not settings.resume:
+        refuse_existing(settings.output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
 
 
 def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:

@@ -248,4 +248,11 @@ class FinetuningArguments(TrainingArguments):
     def __post_init__(self):
         bars_on_terminals(self)
         super().__post_init__()
-        check_arguments(self, {"dataloader_drop_last": "every row is trained on and scored"})
+        unsupported = {
+            "dataloader_drop_last": "every row is trained on and scored",
+            "prediction_loss_only": "checkpoints are chosen by scores",
+            "batch_eval_metrics": "scores are of all rows together",
+        }
+        check_arguments(self, unsupported)
+        if not self.eval_do_concat_batches:
+            raise UserError("eval_do_concat_batches false is not supported: scores are of all rows together")

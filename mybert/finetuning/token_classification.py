@@ -1,6 +1,7 @@
 """token-classification: a tag for each word: parts of speech, or entities."""
 
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from mybert.finetuning import class_scores, entities
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import check_label, label_name, name_labels, sort_labels
 from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
+
+logger = logging.getLogger(__name__)
 
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
 _IGNORED = -100  # a label that transformers' losses leave out
@@ -56,7 +59,18 @@ class TokenClassification(Task):
             message = _tokens_message(row["tokens"]) or ("tags" in row and _tags_message(row, known))
             if message:
                 problems.append(Problem(number, message))
+        if not training and not problems and "tags" in rows.column_names:
+            self._warn_of_lost(self.references(rows))
         return problems
+
+    def _warn_of_lost(self, tags: list[list[str]]) -> None:
+        """Tags of entities that are scored as none, as in seqeval's strict mode."""
+        if self._scheme is not None and (lost := entities.lost(tags, self._scheme)):
+            logger.warning(
+                "%d words have a tag of an entity and count as none, since the tags around break %s, the scheme that "
+                "most training rows follow; write all rows in one scheme",
+                *(lost, self._scheme),
+            )
 
     def balance(self, rows: Dataset) -> Counter:
         return Counter(tag for tags in self.references(rows) for tag in tags)
@@ -76,6 +90,7 @@ class TokenClassification(Task):
         names.sort(key=lambda name: name != "O")  # O first, the others as they were
         name_labels(self.config, names)
         self.config.tag_scheme = entities.scheme_of(tags)
+        self._warn_of_lost(tags)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word that it is read for, or -1."""

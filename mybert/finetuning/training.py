@@ -135,7 +135,7 @@ def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
         "seed": run.seed,
         "metrics": {name.removeprefix("eval_"): v for name, v in metrics.items() if not name.endswith(measures)},
         "steps": state.global_step,
-        "best_step": state.best_global_step,
+        "best_step": state.best_global_step if trainer.args.load_best_model_at_end else state.global_step,
         "seconds": runtime,  # of the last session, evaluations included
         "tokens_seen": state.num_input_tokens_seen,  # without padding
         "flops": state.total_flos,  # 6 for each parameter and position, padding included

@@ -79,8 +79,7 @@ def check_output(settings: PretrainSettings) -> str | None:
             raise UserError(f"--resume: {_list(damaged)}; none is left: start the run anew with --overwrite")
         check_optimizer(checkpoint)
         return str(checkpoint)
-    inputs = [name for name in (settings.corpus, settings.phase2_corpus, settings.init_from) if name is not None]
-    refuse_existing(output, overwrite=settings.overwrite, stage=STAGE, inputs=inputs)
+    _refuse_existing(settings)
     return None
 
 
@@ -88,6 +87,8 @@ def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | No
     """Empties the folder of a new run and writes down what it is; in a resumed one, sets aside what is damaged."""
     output = Path(settings.output)
     processes = PartialState()
+    if not checkpoint:
+        _refuse_existing(settings)  # what another run may have made while the corpus was read
     processes.wait_for_everyone()  # all have seen the folder as it was
     if processes.is_main_process and not checkpoint:
         empty_folder(output)
@@ -100,6 +101,11 @@ def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | No
     if processes.is_main_process:
         run.write(settings, complete=False)
     processes.wait_for_everyone()
+
+
+def _refuse_existing(settings: PretrainSettings) -> None:
+    inputs = [name for name in (settings.corpus, settings.phase2_corpus, settings.init_from) if name is not None]
+    refuse_existing(settings.output, overwrite=settings.overwrite, stage=STAGE, inputs=inputs)
 
 
 def _list(damaged: dict[Path, str]) -> str:

@@ -135,6 +135,16 @@ def test_a_file_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("staged", [staged_folder, staged_file])
+def test_two_runs_do_not_replace_each_others_output(tmp_path, staged):
+    with staged(tmp_path / "out") as path:
+        (path / "a" if path.is_dir() else path).write_text("first")
+        with pytest.raises(UserError, match=r"another run is at work in .*out"), staged(tmp_path / "out"):
+            raise AssertionError("the block was entered")
+    with pytest.raises(UserError, match="out exists; add --overwrite"), staged(tmp_path / "out", overwrite=False):
+        raise AssertionError("the block was entered")
+
+
 def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_next_run_names(tmp_path, caplog):
     script = (
         "import sys, time\nfrom mybert.common.staging import staged_folder\n"
@@ -146,9 +156,10 @@ def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_nex
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out").exists()
-    (left,) = tmp_path.iterdir()
+    (left,) = tmp_path.glob(".out.partial-*")
     with staged_folder(tmp_path / "out"):
         assert str(left) in caplog.text
+    assert not (tmp_path / ".out.lock").exists()
     with staged_folder(tmp_path / "other"):
         assert len(caplog.records) == 1
 

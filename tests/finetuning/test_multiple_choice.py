@@ -5,9 +5,12 @@ import json
 import pytest
 from datasets import Dataset
 
-from modeling_mybert import MyBertConfig
+from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
 from mybert import cli
+from mybert.common.errors import UserError
+from mybert.finetuning.checkpoint import Finetuned
 from mybert.finetuning.multiple_choice import MultipleChoice
+from mybert.finetuning.predict import predict_rows
 from mybert.finetuning.settings import TaskSettings
 from tokenization import MyBertTokenizer
 
@@ -88,3 +91,26 @@ def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, sw
     said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
     assert [one["choice"] for one in said] == [row["label"] for row in swag]
     assert [one["text"] for one in said] == [row[f"ending{row['label']}"] for row in swag]
+
+
+def test_choices_stand_in_columns_of_one_kind_however_many():
+    rows = Dataset.from_list([{"context": "c", **{f"ending{i}": f"e{i}" for i in range(12)}, "label": 11}])
+    rows = task().canonical(rows, "rows", labelled=True)
+    assert rows[0]["choices"] == [f"e{i}" for i in range(12)] and task().references(rows) == [11]
+    mixed = Dataset.from_list([{"context": "c", "ending0": "a", "ending1": "b", "option_0": "z"}])
+    with pytest.raises(UserError, match=r"rows: columns of choices have several names \(ending, option_\)"):
+        task().canonical(mixed, "rows", labelled=False)
+
+
+def test_rows_of_unlike_numbers_of_choices_are_predicted_as_alone(tiny_checkpoint):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
+    reader = task()
+    model = MyBertForMultipleChoice.from_pretrained(tiny_checkpoint).eval()
+    rows = Dataset.from_list([{"context": "the film", "choices": ["good", "bad", "dull film"][:n]} for n in (2, 3, 2)])
+    assert not reader.check_rows(rows, training=False)
+    assert "3 choices, the first row has 2" in str(reader.check_rows(rows, training=True))
+    together = predict_rows(Finetuned(model, tokenizer, reader), rows)
+    alone = [predict_rows(Finetuned(model, tokenizer, reader), rows.select([i]))[0] for i in range(3)]
+    assert [len(one["scores"]) for one in together] == [2, 3, 2]
+    for one, other in zip(together, alone, strict=True):
+        assert one["scores"] == pytest.approx(other["scores"], abs=1e-6) and one["choice"] == other["choice"]

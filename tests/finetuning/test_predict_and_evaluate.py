@@ -368,3 +368,33 @@ def test_a_file_of_predictions_may_be_replaced_and_no_other(classifier, write_ro
     assert predict(classifier, rows, "--output", mine, "--overwrite") == 2
     assert f"{mine} was not made by mybert" in capsys.readouterr().err
     assert mine.read_text() == "keep me"
+
+
+def test_json_after_a_broken_first_line_is_not_read_as_text(classifier, tmp_path, capsys):
+    cut = tmp_path / "tail.txt"  # as `tail -c` leaves it
+    cut.write_text('ext": "cut off"}\n{"text": "a good film"}\n')
+    assert predict(classifier, cut) == 2
+    assert "line 2: a JSON object among texts; the first line is none" in capsys.readouterr().err
+    assert predict(classifier, cut, "--errors", "skip") == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "label" in said[0] and "a JSON object among texts" in said[1]["error"]
+
+
+def test_the_commonest_confusions_stand_for_a_matrix_that_no_page_holds(tmp_path):
+    names = [f"label{i}" for i in range(1500)]
+    counts = np.eye(1500, dtype=int)
+    counts[7, 1400], counts[3, 2] = 5, 9
+    write_errors(
+        tmp_path / "errors.txt",
+        Dataset.from_dict({"text": [":smile:"]}),
+        [{"label": "x"}],
+        [1.0],
+        Matrix(names, counts),
+    )
+    text = (tmp_path / "errors.txt").read_text()
+    listed = [line.split() for line in text.splitlines() if "label" in line and "│" in line]
+    assert [[word for word in line if word != "│"] for line in listed] == [
+        ["label3", "label2", "9"],
+        ["label7", "label1400", "5"],
+    ]
+    assert "text: :smile:" in text

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import datasets
 import pytest
@@ -41,6 +42,11 @@ def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
         ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8"),
         ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", row 2001: .* is half a surrogate pair"),
         ("blank.jsonl", b"\n\n", " holds no rows"),
+        (
+            "large.json",
+            b'[{"text": "a", "label": "b", "id": 9223372036854775808}]',
+            ", row 1: 'id' .*more than 64 bits",
+        ),
         ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: expected a JSON object, found int"),
         ("cut.json", b'[{"text": "a", "lab', ", row 1: not JSON"),
         ("ragged.csv", b"text,label\na,b\nc,d,e\n", ": line 3 has 3 fields, the first line 2 names"),
@@ -122,3 +128,23 @@ def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, as
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert read_rows(name, TextClassification(TaskSettings(), MyBertConfig()), split="test").to_list() == rows
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
+    """By name and time, as the cache of `datasets` knows files, it is the same."""
+    for text in ("good", "evil"):
+        content = json.dumps({"text": text, "label": "a"}) if name.endswith("l") else f"text,label\n{text},a\n"
+        (tmp_path / name).write_text(content)
+        os.utime(tmp_path / name, (10**9, 10**9))
+        assert read(tmp_path / name) == [{"text": text, "label": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [({"label": 1}, {"label": 2.5}), ({"label": []}, {"label": ["a"]}), ({}, {"label": "a"})]
+)
+def test_what_a_column_holds_may_show_only_after_megabytes(tmp_path, first, last):
+    rows = [{"text": "x" * 2000, **first}] * 6000 + [{"text": "y", **last}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read_table(str(tmp_path / "rows.jsonl"), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])

@@ -247,6 +247,11 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--seed", -1), "seed: expected 0 or more and below 2**32, found -1"),
         (("--neftune-noise-alpha", 5), "neftune_noise_alpha is not supported"),
         (("--dataloader-drop-last", "true"), "dataloader_drop_last is not supported: every row is trained on"),
+        (
+            ("--prediction-loss-only", "true"),
+            "prediction_loss_only is not supported: checkpoints are chosen by",
+        ),
+        (("--eval-do-concat-batches", "false"), "eval_do_concat_batches false is not supported"),
         (("--report-to", "wandb"), "wandb"),
         (
             ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4),

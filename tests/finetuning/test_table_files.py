@@ -114,6 +114,7 @@ def test_labels_of_one_file_are_those_of_another_whatever_else_it_holds(finetune
         (["1.2.3", "1.2.4"], SINGLE),
         (["inf", "0.5"], SINGLE),
         ([1, 2], SINGLE),
+        (["1.0", "0.0", "1.0"], SINGLE),  # whole numbers of a table that had a gap
         ([["0.5"], []], MULTI),
     ],
 )
@@ -122,6 +123,14 @@ def test_labels_say_which_problem_they_are(labels, problem):
     task = TextClassification(TaskSettings(), MyBertConfig())
     task.configure(rows.filter(lambda row: row["label"] != ""))
     assert task.config.problem_type == problem
+
+
+def test_a_few_words_among_numbers_with_fractions_are_asked_about():
+    rows = Dataset.from_dict({"text": ["x"] * 41, "label": [f"{i / 10}" for i in range(40)] + ["NaN"]})
+    with pytest.raises(
+        UserError, match=r"1 of 41 labels are no numbers, such as 'NaN'.*--problem regression or single"
+    ):
+        TextClassification(TaskSettings(), MyBertConfig()).configure(rows)
 
 
 def test_what_is_a_number():

@@ -230,3 +230,22 @@ def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(fine
     said = [json.loads(line) for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()]
     assert [one["tags"] for one in said] == [row["upos"] for row in rows]
     assert not any("entities" in one for one in said)
+
+
+def test_tags_that_no_entity_has_are_said(caplog):
+    rows = Dataset.from_list(
+        [{"tokens": ["a", "b", "c"], "tags": tags} for tags in (["B-X", "I-X", "O"], ["O", "B-X", "O"])]
+    )
+    reader = TokenClassification(TaskSettings(), MyBertConfig())
+    reader.configure(rows)
+    assert not reader.check_rows(rows, training=False) and not caplog.text
+    other = Dataset.from_list([{"tokens": ["a", "b", "c"], "tags": ["I-X", "I-X", "O"]}])  # IOB1
+    assert not reader.check_rows(other, training=False)
+    assert "2 words have a tag of an entity and count as none, since the tags around break IOB2" in caplog.text
+
+
+def test_blanks_other_than_spaces_and_tabs_are_part_of_a_word(tmp_path):
+    (tmp_path / "a.conll").write_text("10\u00a0000  B-N\nfr\u2028x \t O\n\n", encoding="utf-8")
+    assert read_columns(tmp_path / "a.conll").to_list() == [
+        {"tokens": ["10\u00a0000", "fr\u2028x"], "tags": ["B-N", "O"]}
+    ]
