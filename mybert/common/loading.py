@@ -81,7 +81,11 @@ def refuse_other_shapes(name: str, mismatched: list[tuple]) -> None:
 
 
 def _check_folder(name: str) -> None:
-    """What transformers takes for the name of a repository, or passes over."""
+    """Refuses paths that transformers would look up on the Hub, and folders that it would read without a complaint.
+
+    Raises:
+        UserError: there is no such folder, or no configuration in it.
+    """
     path = Path(name)
     if path.is_file():
         raise UserError(f"checkpoint {name} cannot be used (a file); name the folder that it is in")

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from modeling_mybert.question_answering_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert.common.arguments import bars_on_terminals, check_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, check_resume, setting
@@ -39,7 +40,8 @@ class TaskSettings:
         help="columns that do not have a usual name, as ROLE=COLUMN, such as text=body label=gold",
     )
     max_length: int | None = setting(
-        None, "tokens that the model reads at once, special tokens included (default: 128; 384 for questions)"
+        None,
+        f"tokens that the model reads at once, special tokens included (default: 128; {MAX_LENGTH} for questions)",
     )
     problem: str | None = setting(
         None,
@@ -58,7 +60,9 @@ class TaskSettings:
         None, "token-classification: the pieces of a word that are labelled: the first (default) or all"
     )
     n_best: int | None = setting(None, "question-answering: spans that are compared (default: 20)")
-    max_answer_length: int | None = setting(None, "question-answering: tokens of an answer at most (default: 30)")
+    max_answer_length: int | None = setting(
+        None, f"question-answering: tokens of an answer at most (default: {MAX_ANSWER_LENGTH})"
+    )
 
     def __post_init__(self):
         check_choice(self, "problem", PROBLEMS)

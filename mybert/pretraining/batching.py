@@ -20,7 +20,7 @@ from mybert.pretraining.randomness import permutation
 EVALUATION = 2**62
 """The epoch of examples that are evaluated: their masks never change."""
 FILLER = EVALUATION + 1
-"""The epoch of an example that only makes the processes' batches equal in number; it carries no labels."""
+"""The epoch of an example without labels, which fills the last batch up so that all processes have as many."""
 _PART = 65536
 
 Key = tuple[int, int]
@@ -91,8 +91,8 @@ class EpochSampler(Sampler[Key]):
     Attributes:
         epoch: the pass that the next iteration makes.
         switch: position, counted over all epochs in examples, from which the second corpus is read.
-        skip: so many keys at the start of the next iteration are going to be thrown away by a resumed run, and are
-            None: making millions of them takes a while.
+        skip: how many keys at the start of the next iteration are None: a resumed run throws them away, and making
+            millions of real ones takes a while.
     """
 
     def __init__(self, length: int, seed: int, second_length: int = 0, multiple: int = 1):

@@ -51,7 +51,7 @@ class Meter:
         """
         Args:
             parts: mlm and nsp loss of one batch of the step.
-            scale: what they are multiplied by.
+            scale: what Trainer multiplies losses by before the processes average their gradients.
         """
         for i, part in enumerate(parts):
             if part is not None:

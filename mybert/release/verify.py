@@ -1,4 +1,4 @@
-"""Does a stranger get the model that was meant? Every Auto class, in a clean process, to the last bit."""
+"""Does who downloads the model get what was meant? Every Auto class, in a clean process, to the last bit."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def _run(folder: Path, home: Path) -> dict:
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise UserError(f"a stranger could not load the model: {reason[0]}")
+        raise UserError(f"the model cannot be loaded by a process that has no MyBERT installed: {reason[0]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
