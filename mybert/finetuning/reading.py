@@ -2,7 +2,6 @@
 
 import atexit
 import csv
-import functools
 import json
 import tempfile
 from pathlib import Path
@@ -89,8 +88,7 @@ def _read_file(path: Path) -> Dataset:
             options = {"chunksize": size}  # a column's type is what all of its values say, not the first megabytes
         elif builder == "csv":
             options = {**options, "features": _texts(path, TABLES[kind], options)}
-        cache = tempfile.mkdtemp(dir=_scratch())
-        rows = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=cache, **options)
+        rows = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=_scratch(), **options)
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return _dates_as_text(rows, path, kind) if builder == "json" else rows
     except (DatasetGenerationError, csv.Error, ValueError, TypeError, OSError) as error:
@@ -98,9 +96,8 @@ def _read_file(path: Path) -> Dataset:
         raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
 
 
-@functools.cache
 def _scratch() -> str:
-    """A folder that is gone at the end of this process.
+    """A new folder that is gone at the end of this process.
 
     The cache of `datasets` knows a file by name and time: it would give the rows of an older one of the same time.
     """

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES, MyBertConfig
-from mybert.common.errors import UserError
-from mybert.common.foreign import short
 from mybert.common.quantities import Quantity, with_unit
-from mybert.common.settings import parse_settings, setting
+from mybert.common.settings import check, parse_settings, setting
 from mybert.common.table import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
 from mybert.pretraining.costs import Costs
@@ -43,22 +41,15 @@ class ForecastSettings:
     price: float | None = setting(None, "Price of a device and hour, in any currency, 0 or more.")
 
     def __post_init__(self):
-        for size in self.size:
-            if size not in NAMED_SIZES:
-                raise UserError(f"size must be one of {', '.join(NAMED_SIZES)}, got {size!r}")
-        for name in ("devices", "per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
-            for count in self.devices if name == "devices" else [getattr(self, name)]:
-                if not 1 <= count <= _MOST:
-                    raise UserError(f"{name} must lie from 1 to {_MOST:,}, got {short(count)}")
+        check(self, "size", set(self.size) <= NAMED_SIZES.keys(), " or ".join(NAMED_SIZES))
+        check(self, "devices", all(1 <= count <= _MOST for count in self.devices), f"1 to {_MOST:,}")
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
+            check(self, name, 1 <= getattr(self, name) <= _MOST, f"1 to {_MOST:,}")
         longest = MyBertConfig().max_position_embeddings
-        if not 1 <= self.length <= longest:
-            raise UserError(f"length must lie from 1 to {longest}, got {self.length}")
-        if not _LEAST <= self.mfu <= 1:
-            raise UserError(f"mfu must lie from {_LEAST} to 1, got {self.mfu}")
-        if not _LEAST <= self.epochs <= _MOST:
-            raise UserError(f"epochs must lie from {_LEAST} to {_MOST:,}, got {self.epochs}")
-        if self.price is not None and not 0 <= self.price <= _MOST:
-            raise UserError(f"price must lie from 0 to {_MOST:,}, got {self.price}")
+        check(self, "length", 1 <= self.length <= longest, f"1 to {longest}")
+        check(self, "mfu", _LEAST <= self.mfu <= 1, f"{_LEAST} to 1")
+        check(self, "epochs", _LEAST <= self.epochs <= _MOST, f"{_LEAST} to {_MOST:,}")
+        check(self, "price", self.price is None or 0 <= self.price <= _MOST, f"0 to {_MOST:,}")
 
 
 @dataclass(frozen=True)

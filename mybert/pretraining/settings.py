@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from modeling_mybert.configuration_mybert import NAMED_SIZES
 from mybert.common.arguments import bars_on_terminals, check_arguments
 from mybert.common.errors import UserError
-from mybert.common.settings import check_resume, setting
+from mybert.common.settings import check, check_choice, check_least, check_resume, setting
 
 
 @dataclass
@@ -72,29 +72,21 @@ class PretrainSettings:
             raise UserError("--size and --init-from exclude each other: a checkpoint has its size already")
         if self.size is None and self.init_from is None:
             self.size = "small"
-        if self.size is not None and self.size not in NAMED_SIZES:
-            raise UserError(f"size must be one of {', '.join(NAMED_SIZES)}, got {self.size!r}")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must lie in [0, 1), got {self.dropout}")
-        if self.initializer_range is not None and self.initializer_range <= 0:
-            raise UserError(f"initializer_range must be above 0, got {self.initializer_range}")
+        check_choice(self, "size", NAMED_SIZES)
+        check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
+        check(self, "initializer_range", self.initializer_range is None or self.initializer_range > 0, "above 0")
         if self.initializer_range is not None and self.init_from is not None:
-            raise UserError("initializer_range has no effect with --init-from: a checkpoint has its weights already")
+            raise UserError("--initializer-range has no effect with --init-from: a checkpoint has its weights already")
         for name in ("mlm_probability", "phase2_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise UserError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
-        if self.max_predictions_per_seq is not None and self.max_predictions_per_seq < 1:
-            raise UserError(f"max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}")
-        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
-            raise UserError(f"max_tokens_per_batch must be at least 1, got {self.max_tokens_per_batch}")
-        if self.masking_seed is not None and not 0 <= self.masking_seed < 2**64:
-            raise UserError(f"masking_seed must lie in [0, 2**64), got {self.masking_seed}")
-        if self.on_nonfinite not in ("stop", "skip"):
-            raise UserError(f"on_nonfinite must be stop or skip, got {self.on_nonfinite!r}")
-        if self.peak_flops is not None and not 0 < self.peak_flops < math.inf:
-            raise UserError(f"peak_flops must be above 0, got {self.peak_flops}")
+            check(self, name, 0 < getattr(self, name) < 1, "between 0 and 1")
+        check_least(self, "max_predictions_per_seq", 1)
+        check_least(self, "max_tokens_per_batch", 1)
+        seed = self.masking_seed
+        check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
+        check_choice(self, "on_nonfinite", ("stop", "skip"))
+        check(self, "peak_flops", self.peak_flops is None or 0 < self.peak_flops < math.inf, "above 0")
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
-            raise UserError("phase2_share has no effect without phase2_corpus")
+            raise UserError("--phase2-share has no effect without --phase2-corpus")
         check_resume(self)
 
 

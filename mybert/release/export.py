@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
-from mybert.common.settings import parse_settings, setting
+from mybert.common.settings import check, check_choice, parse_settings, setting
 from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
 from mybert.release.checkpoint import load_checkpoint, said_of, save_companions
@@ -44,13 +44,11 @@ class ExportSettings:
         for name in ("checkpoint", "output"):
             if not getattr(self, name):
                 raise UserError(f"{name} is required")
-        if self.to not in FORMATS:
-            raise UserError(f"--to: expected {' or '.join(FORMATS)}, found {self.to!r}")
+        check_choice(self, "to", FORMATS)
         if self.int8 and self.to != "onnx":
             raise UserError("--int8 is for --to onnx")
         for name in ("tolerance", "int8_tolerance"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"--{name.replace('_', '-')}: expected a positive number, found {getattr(self, name)}")
+            check(self, name, getattr(self, name) > 0, "a positive number")
 
 
 def main(argv: list[str], prog: str) -> None:

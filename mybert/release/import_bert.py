@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
-from mybert.common.settings import parse_settings, setting
+from mybert.common.settings import check, check_choice, parse_settings, setting
 from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
 from mybert.release.checkpoint import load_checkpoint, said_of, save_companions
@@ -42,10 +42,8 @@ class ImportSettings:
         for name in ("checkpoint", "output"):
             if not getattr(self, name):
                 raise UserError(f"{name} is required")
-        if self.casing not in CASINGS:
-            raise UserError(f"--casing: expected {', '.join(CASINGS)}, found {self.casing!r}")
-        if not self.tolerance > 0:
-            raise UserError(f"--tolerance: expected a positive number, found {self.tolerance}")
+        check_choice(self, "casing", CASINGS)
+        check(self, "tolerance", self.tolerance > 0, "a positive number")
 
 
 def main(argv: list[str], prog: str) -> None:
