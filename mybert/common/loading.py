@@ -32,8 +32,9 @@ def explain_unreadable(name: str) -> Iterator[None]:
             f"might run a stranger's code ({refused.strip()}); ask for a copy in safetensors"
         ) from error
     except Exception as error:  # transformers and torch check few types: they trip over a wrong one anywhere
+        where = "" if Path(name).exists() else "there is no such folder, and as a name of the Hub: "
         raise UserError(
-            f"checkpoint {name} cannot be used ({cause(error)}); name a MyBERT or BERT checkpoint"
+            f"checkpoint {name} cannot be used ({where}{cause(error)}); name a MyBERT or BERT checkpoint"
         ) from error
 
 

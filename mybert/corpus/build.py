@@ -83,7 +83,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
-    print_report(facts)
+    print_report(facts, settings.validation_share)
     return Path(settings.output)
 
 

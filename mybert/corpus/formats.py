@@ -2,8 +2,9 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TextIO
 
 import pyarrow.parquet
@@ -11,7 +12,7 @@ import pyarrow.parquet
 from mybert.common.errors import UserError
 from mybert.common.foreign import cause, parse_json, short
 from mybert.corpus.data_sets import open_hub, open_saved
-from mybert.corpus.files import is_unicode, open_text
+from mybert.corpus.files import STDIN, is_unicode, open_text
 
 TextAndLine = tuple[str, int]
 TABLES = {  # what the suffix of a table means, in words that csv and pandas share
@@ -36,34 +37,34 @@ class Problems(NamedTuple):
 
 def read_text(name: str, document_per_file: bool, problems: Problems) -> Iterator[TextAndLine]:
     """Plain text: documents separated by blank lines, or the whole file."""
-    lines, first = [], 1
     with open_text(name) as file:
-        for number, line in enumerate(file, 1):
-            if not is_unicode(line):
-                problems.report(name, f"line {number}", _NOT_UTF8)
-            elif line.strip() or document_per_file:
-                first = first if lines else number
-                lines.append(line)
-            elif lines:
-                yield "".join(lines), first
-                lines = []
-    if "".join(lines).strip():
-        yield "".join(lines), first
+        yield from _plain_documents(file, name, document_per_file, problems)
 
 
 def read_jsonl(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
     """One JSON object a line."""
     with open_text(name) as file:
-        for number, line in enumerate(file, 1):
-            if not is_unicode(line):
-                problems.report(name, f"line {number}", _NOT_UTF8)
-            elif line.strip():
-                try:
-                    record = parse_json(line)
-                except ValueError as error:
-                    problems.report(name, f"line {number}", "not JSON", _json_error(error))
-                    continue
-                yield from _text_of_record(record, text_column, name, number, "line", problems)
+        yield from json_lines(file, name, text_column, problems)
+
+
+def read_stdin(text_column: str, document_per_file: bool, problems: Problems) -> Iterator[TextAndLine]:
+    """Plain text, or JSON lines; see `are_json`."""
+    with open_text(STDIN) as file:
+        is_json, lines = are_json(file)
+        if is_json:
+            yield from json_lines(lines, STDIN, text_column, problems)
+        else:
+            yield from _plain_documents(lines, STDIN, document_per_file, problems)
+
+
+def are_json(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
+    """Whether the first of `lines` with anything in it is a JSON object, as all should be then; and all lines."""
+    head, lines = [], iter(lines)
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    return bool(head) and head[-1].lstrip().startswith("{") and _is_json(head[-1]), chain(head, lines)
 
 
 def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
@@ -169,6 +170,35 @@ def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems
         data = data.select_columns([text_column])
     for number, record in enumerate(data, 1):
         yield from _text_of_record(record, text_column, name, number, "row", problems)
+
+
+def _plain_documents(lines: Iterable[str], name: str, document_per_file: bool, problems: Problems):
+    document, first = [], 1
+    for number, line in enumerate(lines, 1):
+        if not is_unicode(line):
+            problems.report(name, f"line {number}", _NOT_UTF8)
+        elif line.strip() or document_per_file:
+            first = first if document else number
+            document.append(line)
+        elif document:
+            yield "".join(document), first
+            document = []
+    if "".join(document).strip():
+        yield "".join(document), first
+
+
+def json_lines(lines: Iterable[str], name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
+    """The text of each JSON object, one a line; `name` is what problems are reported of."""
+    for number, line in enumerate(lines, 1):
+        if not is_unicode(line):
+            problems.report(name, f"line {number}", _NOT_UTF8)
+        elif line.strip():
+            try:
+                record = parse_json(line)
+            except ValueError as error:
+                problems.report(name, f"line {number}", "not JSON", _json_error(error))
+                continue
+            yield from _text_of_record(record, text_column, name, number, "line", problems)
 
 
 def _text_of_record(record: Any, text_column: str, name: str, number: int, unit: str, problems: Problems):

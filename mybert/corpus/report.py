@@ -9,6 +9,7 @@ import pyarrow as pa
 from mybert.common.table import print_table
 
 _PERCENTILES = (0, 10, 50, 90, 100)
+_MUCH = 0.1  # of the examples held out
 
 
 def measure(examples: pa.Table) -> tuple[Counter, Counter]:
@@ -87,8 +88,13 @@ def _statistics(records: list[dict]) -> dict:
     return found
 
 
-def print_report(facts: dict) -> None:
-    """The closing tables."""
+def print_report(facts: dict, validation_share: float) -> None:
+    """The closing tables, and remarks on what was probably not meant.
+
+    Args:
+        facts: of `summarize`.
+        validation_share: of the documents, that was asked for.
+    """
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
     rows = [
         ("documents", counts["documents"]),
@@ -97,6 +103,7 @@ def print_report(facts: dict) -> None:
         ("  repeating another", counts["documents_duplicate"]),
         *([("  nearly repeating another, left out", near)] if (near := counts["documents_near_duplicate"]) else []),
         ("  of one sentence", counts["documents_of_one_sentence"]),
+        ("  held out for validation", counts["documents_held_out"]),
         ("sentences", counts["sentences"]),
         ("tokens", counts["tokens"]),
         ("unknown tokens", f"{statistics['unknown_rate']:.3%}"),
@@ -110,6 +117,18 @@ def print_report(facts: dict) -> None:
         [_row(name, counts, statistics) for name in ("training", "validation") if name in statistics],
         ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))} %"],
     )
+    training, held = (counts.get(f"examples_{name}", 0) for name in ("training", "validation"))
+    share = held / (training + held)
+    if validation_share and not held:
+        print(
+            "No document is held out, so that a model of this corpus is not evaluated; more documents help, or "
+            "--split-documents, which cuts them up."
+        )
+    elif share > max(_MUCH, 3 * validation_share):
+        print(
+            f"{share:.0%} of the examples are held out: whole documents are, and these are few or long; "
+            "--split-documents cuts them up."
+        )
     if "is_next_share" in statistics["training"] and 2 * counts["documents_of_one_sentence"] > counts["documents"]:
         print(
             "Most documents have one sentence, after which a random one must come: next sentences are learned from "

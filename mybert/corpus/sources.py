@@ -13,7 +13,7 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest
 from mybert.corpus.embedded import PYTHON_DOCS, python_documents
 from mybert.corpus.files import COMPRESSIONS, STDIN, file_format
-from mybert.corpus.formats import FORMATS, Problems, read_dataset
+from mybert.corpus.formats import FORMATS, Problems, read_dataset, read_stdin
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def read_documents(
 
     Args:
         inputs: files, folders, glob patterns, saved `datasets` folders, Hub data sets (`owner/name[:config[:split]]`),
-            `-` for standard input (plain text), `python-docs` for the documentation inside Python.
+            `-` for standard input (plain text or JSON lines), `python-docs` for the documentation inside Python.
         text_column: where the text is in JSON, CSV, TSV, Parquet and data sets.
         errors: `strict` raises at the first bad line; `skip` leaves it out and counts it.
         document_per_file: a `.txt` file is one document; otherwise blank lines stand between documents.
@@ -103,6 +103,8 @@ def _read(source: Source, text_column: str, document_per_file: bool, problems: P
         return python_documents()
     if source.kind in ("dataset", "hub"):
         return read_dataset(source.name, source.kind == "hub", text_column, problems)
+    if source.name == STDIN:
+        return read_stdin(text_column, document_per_file, problems)
     option = document_per_file if source.kind == ".txt" else text_column
     return FORMATS[source.kind](source.name, option, problems)
 

@@ -67,7 +67,7 @@ class EmbedSettings(EncodingSettings):
         default_factory=list,
         positional=True,
         help="files (.txt, one text a line; .jsonl .json .csv .tsv, also .gz and .zst; .parquet), folders, patterns, "
-        "data sets, or `-` for standard input, one text a line",
+        "data sets, or `-` for standard input, one text a line or JSON lines",
     )
     output: str = setting("", f"file to write: {', '.join(FORMATS)} (required)")
     vectors: str = setting(

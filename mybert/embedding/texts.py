@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from mybert.common.errors import UserError
-from mybert.corpus.files import is_unicode, open_text
-from mybert.corpus.formats import Problems
+from mybert.corpus.files import STDIN, is_unicode, open_text
+from mybert.corpus.formats import Problems, are_json, json_lines
 from mybert.corpus.sources import Document, find_sources, read_documents
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vectors import Embedder
@@ -89,17 +89,21 @@ def _short_enough(texts: list[Document], embedder: Embedder, problems: Problems)
 def _read(settings: EmbedSettings, problems: Problems) -> Iterator[Document]:
     for source in find_sources(settings.inputs):
         if source.kind == ".txt":
-            yield from _read_lines(source.name, problems)
+            yield from _read_lines(source.name, settings.text_column, problems)
         else:
             yield from read_documents(
                 [source.name], text_column=settings.text_column, errors=settings.errors, skipped=problems.skipped
             )
 
 
-def _read_lines(name: str, problems: Problems) -> Iterator[Document]:
-    """Plain text, a text a line; blank lines are left out and counted."""
+def _read_lines(name: str, text_column: str, problems: Problems) -> Iterator[Document]:
+    """Plain text, a text a line, blank lines left out and counted; standard input may also be JSON lines."""
     with open_text(name) as file:
-        for number, line in enumerate(file, 1):
+        is_json, lines = are_json(file) if name == STDIN else (False, file)
+        if is_json:
+            yield from (Document(text, name, line) for text, line in json_lines(lines, name, text_column, problems))
+            return
+        for number, line in enumerate(lines, 1):
             if not is_unicode(line):
                 problems.report(name, f"line {number}", "not UTF-8")
             elif line.strip():

@@ -186,6 +186,7 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> Non
     amounts = {name: results[best][name] for name in _AMOUNTS}
     for path in (output / RUNS / best.name / MODEL).iterdir():
         path.replace(output / path.name)
+    (output / RUNS / best.name / MODEL).rmdir()
     task.config = MyBertConfig.from_pretrained(str(output))  # the best run's, with what it has tuned
     model = new_model(task, str(output)).to(arguments.device)
     evaluations = {}

@@ -62,6 +62,25 @@ def test_documents_of_one_sentence_are_remarked_upon_where_pairs_are_made(
         assert ("Most documents have one sentence" in capsys.readouterr().out) == remarked
 
 
+@pytest.mark.parametrize(
+    ("documents", "share", "remark"),
+    [
+        (3, 0.0, None),
+        (1, 0.05, "No document is held out"),
+        (4, 0.5, None),
+        (3, 0.05, "of the examples are held out: whole documents are"),
+        (200, 0.05, None),
+    ],
+)
+def test_a_share_held_out_that_is_not_what_was_asked_for_is_remarked_upon(
+    build, make_documents, write_jsonl, capsys, documents, share, remark
+):
+    *_, manifest = build([write_jsonl(make_documents(documents, sentences=(9, 9)))], nsp=False, validation_share=share)
+    said = capsys.readouterr().out
+    assert f"held out for validation │ {manifest['counts']['documents_held_out']}" in " ".join(said.split())
+    assert (remark in said) if remark else ("held out," not in said and "are held out" not in said)
+
+
 def test_the_same_bytes_for_any_number_of_processes_and_others_for_another_seed(
     build, make_documents, write_jsonl, tmp_path
 ):

@@ -138,6 +138,14 @@ def test_a_text_file_may_be_one_document(tmp_path):
     assert texts(tmp_path / "a.txt", document_per_file=True) == ["one\n\ntwo\n"]
 
 
+def test_standard_input_may_be_json_lines(monkeypatch):
+    content = b'\n{"body": "one\\n\\ntwo"}\n{"body": "three"}\n{"x": 1}\n'
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(content)))
+    skipped = Counter()
+    assert texts("-", text_column="body", errors="skip", skipped=skipped) == ["one\n\ntwo", "three"]
+    assert skipped == {"no column 'body'": 1}
+
+
 def test_standard_input_is_plain_text(monkeypatch):
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(b"one\n\ntwo \xff\n")))
     skipped = Counter()

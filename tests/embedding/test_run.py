@@ -80,10 +80,15 @@ def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_
 
 
 def test_standard_input_is_read_line_by_line(minilm_folder, tmp_path, embedder, monkeypatch):
+    content = "\n".join(json.dumps({"text": line}) for line in LINES)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    assert run(minilm_folder, "-", "--output", tmp_path / "j.npy") == 0
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
     assert run(minilm_folder, "-", "--output", tmp_path / "v.npy") == 0
     assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.npy", "v.npy.manifest.json"]
+    assert np.array_equal(np.load(tmp_path / "j.npy"), np.load(tmp_path / "v.npy"))
+    outputs = ("j.npy", "v.npy")
+    assert {path.name for path in tmp_path.iterdir()} == {*outputs, *(f"{name}.manifest.json" for name in outputs)}
 
 
 def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path, capsys):
