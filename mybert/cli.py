@@ -50,10 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno not in FULL_DISK:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
         if isinstance(error, BrokenPipeError):  # who reads the output has seen enough: `| head`
             return 141
-        print("mybert: error: no room for what is printed: the disk is full", file=sys.stderr)
+        print(f"mybert: error: {error.strerror}; free some space where the output goes", file=sys.stderr)
         return 2
 
 
