@@ -122,14 +122,23 @@ def attend_each(
     """
     parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
     context = []
+    written_out = _written_out(query, dropout)
     for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x, lengths in parts), strict=True):
-        if dropout:
+        if written_out:
             scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
             mixed = apply_dropout(scores.softmax(-1).to(v.dtype), dropout, True) @ v
         else:
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))
     return torch.cat(context)
+
+
+def _written_out(query: Tensor, dropout: float) -> bool:
+    """Whether plain products beat sdpa on the CPU.
+
+    Its fused kernel there has no dropout, and its gradients in bfloat16 take eight times as long as those of products.
+    """
+    return dropout > 0 or (query.requires_grad and query.dtype != torch.float32)
 
 
 def works_on_tokens(backend: str) -> bool:
@@ -227,7 +236,7 @@ class MyBertSelfAttention(nn.Module):
             scores = query.shape[1] * sum(q * k for q, k in zip(*lengths, strict=True))
             if scores >= _WORTH_ALONE * len(layout.lengths):
                 return attend_each(query, key, value, *lengths, self.scaling, dropout).flatten(1), None
-            backend = "eager" if dropout else backend  # sdpa with dropout is not fused there, and its dropout is slow
+            backend = "eager" if _written_out(query, dropout) else backend
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
         context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)
