@@ -68,6 +68,9 @@ def _run(argv: list[str]) -> int:
         meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
         print(f"mybert: error: unknown command {name!r}{meant}\n\n{usage()}", file=sys.stderr)
         return 2
+    if sys.stderr is None or not sys.stderr.isatty():  # in files, bars bury the lines; read when they are imported
+        for library in ("HF_DATASETS", "HF_HUB"):
+            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
     try:
         importlib.import_module(COMMANDS[name][0]).main(rest, prog=f"mybert {name}")
     except UserError as error:

@@ -4,16 +4,19 @@ import math
 import sys
 from collections.abc import Mapping
 
+import torch
 from transformers import TrainingArguments
 
 from mybert.common.devices import advise_half, feed_without_waiting
 from mybert.common.errors import UserError
 
 
-def bars_on_terminals(arguments: TrainingArguments) -> None:
-    """Unless told otherwise, Trainer draws no bars in files, whose logged lines they would bury."""
+def settle_arguments(arguments: TrainingArguments) -> None:
+    """Before transformers checks them: no bars in files, where they bury the lines; bfloat16 on a CPU by one flag."""
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
+    if arguments.bf16 and not torch.accelerator.is_available():
+        arguments.use_cpu = True  # which transformers asks for before it believes that bfloat16 is meant
 
 
 def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:

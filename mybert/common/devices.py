@@ -35,10 +35,18 @@ def feed_without_waiting(arguments: TrainingArguments) -> None:
 
 
 def advise_half(arguments: TrainingArguments) -> None:
-    """Says so where the better part of a GPU is left unused, which its speed in float32 would not show."""
-    whole = not (arguments.bf16 or arguments.fp16) and arguments.device.type == "cuda"
-    if whole and arguments.process_index == 0 and torch.cuda.is_bf16_supported():
+    """Says so where the better part of a device is left unused, which its speed in float32 would not show."""
+    if arguments.bf16 or arguments.fp16 or arguments.process_index != 0:
+        return
+    if arguments.device.type == "cuda" and torch.cuda.is_bf16_supported():
         print("training in float32; this GPU is many times as fast in bfloat16: --bf16 true")
+    elif arguments.device.type == "cpu" and _multiplies_bfloat16():
+        print("training in float32; this processor multiplies many times as fast in bfloat16: --bf16 true")
+
+
+def _multiplies_bfloat16() -> bool:
+    """Whether the processor has matrix units for it (AMX); False where torch is too old to tell."""
+    return bool(getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16"))
 
 
 @contextlib.contextmanager

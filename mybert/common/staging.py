@@ -164,7 +164,7 @@ def refuse_existing(
         raise UserError(f"output {path} is a file; name a folder")
     if os.path.ismount(path):
         raise UserError(f"output {path} is where a disk is mounted; name a folder in it")
-    if not path.is_dir() or not any(path.iterdir()):
+    if is_vacant(path):
         return
     inside = [name for name in map(Path, inputs) if is_there(name) and name.resolve().is_relative_to(path.resolve())]
     if inside:
@@ -179,6 +179,12 @@ def refuse_existing(
     if "stage" not in manifest or stage not in (None, manifest["stage"]):
         maker = f"`mybert {stage}`" if stage else "mybert"
         raise UserError(f"--overwrite: {path} was not made by {maker}; remove it yourself or name another folder")
+
+
+def is_vacant(path: str | Path) -> bool:
+    """Whether there is no such folder, or nothing in it."""
+    path = Path(path)
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def _refuse_unreachable(path: Path) -> None:

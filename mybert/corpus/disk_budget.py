@@ -12,6 +12,7 @@ import pyarrow.parquet
 import zstandard
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import with_unit
 from mybert.corpus.documents import StoredDocuments, read_stored
 from mybert.corpus.files import decompressed, file_format, open_text
 from mybert.corpus.settings import CorpusSettings
@@ -132,11 +133,8 @@ def _require(what: str, documents: int, examples: int, settings: CorpusSettings)
     needed = documents + 2 * examples
     folder = next(parent for parent in Path(settings.output).absolute().parents if parent.is_dir())
     free = shutil.disk_usage(folder).free
-    said = f"{what}: about {_gb(needed)} of disk while building, {_gb(examples)} after; {_gb(free)} free"
+    building, after, left = (with_unit(size, "B") for size in (needed, examples, free))
+    said = f"{what}: about {building} of disk while building, {after} after; {left} free"
     if needed > free:
         raise UserError(f"no room for {said}; free some space or choose an --output elsewhere")
     print(said)
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.3g} GB"

@@ -130,14 +130,23 @@ def table_rows(file: TextIO, table: dict) -> Iterator[tuple[int, list[str]]]:
         csv.Error: a line cannot be read; it says which.
     """
     csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
-    rows, before = csv.reader(file, **table), 0
+    rows, before, header = csv.reader(file, **table), 0, None
     try:
         for row in rows:
             line, before = before + 1, rows.line_num
             if row:
+                header = header or _checked_header(row, table["delimiter"])
                 yield line, row
     except csv.Error as error:
-        raise csv.Error(f"line {rows.line_num}: not CSV ({error})") from error
+        raise csv.Error(f"line {rows.line_num}: not CSV ({error})") from None
+
+
+def _checked_header(row: list[str], delimiter: str) -> list[str]:
+    """Refuses one column whose name holds what separates columns elsewhere, as spreadsheets of some countries do."""
+    others = ";\t|,".replace(delimiter, "")
+    if len(row) == 1 and any(other in row[0] for other in others):
+        raise csv.Error(f"one column, {short(row[0])}; columns are separated by commas in .csv and by tabs in .tsv")
+    return row
 
 
 def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:

@@ -36,13 +36,18 @@ def load_checkpoint(settings: EncodingSettings) -> tuple[MyBertModel, MyBertToke
     return model.eval().to(choose_device(settings.device)), tokenizer
 
 
+def window_length(settings: EncodingSettings, model: MyBertModel, tokenizer: MyBertTokenizer) -> int:
+    """Tokens of a window: as many as the settings say, else as the model was trained on."""
+    return settings.max_length or min(model.config.max_position_embeddings, tokenizer.model_max_length)
+
+
 def _check_fit(model: MyBertModel, tokenizer: MyBertTokenizer, settings: EncodingSettings) -> None:
     config = model.config
     refuse_other_vocabulary(settings.checkpoint, tokenizer, config)
     positions, layers = config.max_position_embeddings, config.num_hidden_layers
     if settings.max_length is not None and settings.max_length > positions:
         raise UserError(f"--max-length {settings.max_length}: the model has {positions} positions")
-    room = (settings.max_length or positions) - 2
+    room = window_length(settings, model, tokenizer) - 2
     if settings.overlap is not None and settings.overlap >= room:
         raise UserError(f"--overlap {settings.overlap}: expected less than the {room} tokens of a window's text")
     for layer in settings.layers:

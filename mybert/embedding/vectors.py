@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mybert.common.errors import UserError
 from mybert.common.windows import cut_windows
-from mybert.embedding.checkpoint import load_checkpoint
+from mybert.embedding.checkpoint import load_checkpoint, window_length
 from mybert.embedding.settings import EncodingSettings
 
 _NOWHERE = -1
@@ -77,7 +77,7 @@ class Embedder:
         self.backend = tokenizer.plain_text_backend()
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
         self.width = self.model.config.hidden_size
-        self.max_length = settings.max_length or self.model.config.max_position_embeddings
+        self.max_length = window_length(settings, self.model, tokenizer)
         self.overlap = (self.max_length - 2) // 2 if settings.overlap is None else settings.overlap
         self.batch_tokens = settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
         self.tokens = 0

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import NamedTuple, get_origin
 
 import torch
+from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
@@ -45,6 +46,13 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     task = kind(settings.with_defaults(_defaults(kind, config)), config)
     _refuse_unused(settings, task)
     _check_length(task, settings.model)
+    trained, length = min(tokenizer.model_max_length, config.max_position_embeddings), task.settings.max_length
+    if length > trained and PartialState().is_main_process:
+        print(
+            f"{settings.model} was pretrained on at most {trained} tokens at once: the positions beyond, up to "
+            f"--max-length {length}, learn from these rows alone"
+        )
+    tokenizer.model_max_length = max(trained, length)
     config.finetuned = {"task": settings.task, **asdict(task.settings)}
     return task, tokenizer
 

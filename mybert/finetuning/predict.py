@@ -75,9 +75,9 @@ def predict_rows(
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((PredictSettings,), argv, prog, "Checkpoint + rows → predictions as JSON lines.")
     predictions, errors = predict(settings)
-    place = "written" if settings.output == "-" else f"in {settings.output}"
-    said = f"{predictions:,} predictions and {errors:,} errors" if errors else f"{predictions:,} predictions"
-    print(f"{said} are {place}", file=sys.stderr)
+    place = "" if settings.output == "-" else f" in {settings.output}"
+    said = f", errors: {errors:,}" if errors else ""
+    print(f"predictions{place}: {predictions:,}{said}", file=sys.stderr)
 
 
 def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
 from mybert.common.resuming import check_unchanged, choices_of
 from mybert.common.settings import parse_settings
-from mybert.common.staging import alone_in, empty_folder, refuse_existing
+from mybert.common.staging import alone_in, empty_folder, is_vacant, refuse_existing
 from mybert.finetuning.checkpoint import new_model, new_task
 from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data
@@ -119,26 +119,27 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
     """Empties the folder of a new run and writes down what it is; that of a resumed one must be the same run.
 
     Raises:
-        UserError: there is nothing to resume, or it was started with something else.
+        UserError: what is there is no run to resume, or it was started with something else.
     """
     output, choices = Path(settings.output), _choices(settings, arguments)
     inputs = {name: identity(path) for name, path in _inputs(settings).items()}
     processes = PartialState()
-    if settings.resume:
+    begun = settings.resume and not is_vacant(output)
+    if begun:
         before = read_manifest(output)
         if before.get("stage") != STAGE:
             raise UserError(f"--resume: {output} has no run of `mybert finetune` to go on with")
         check_unchanged(before, choices, inputs)
     _refuse_existing(settings)  # what another run may have made while the rows were read
     processes.wait_for_everyone()  # all have seen the folder as it was
-    if processes.is_main_process and not settings.resume:
+    if processes.is_main_process and not begun:
         empty_folder(output)
         write_manifest(output, STAGE, settings=settings, inputs=inputs, counts={}, choices=choices, complete=False)
     processes.wait_for_everyone()
 
 
 def _refuse_existing(settings: FinetuneSettings) -> None:
-    if not settings.resume:
+    if not settings.resume or is_vacant(settings.output):
         refuse_existing(settings.output, overwrite=settings.overwrite, stage=STAGE, inputs=_inputs(settings).values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from modeling_mybert.question_answering_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
-from mybert.common.arguments import bars_on_terminals, check_arguments
+from mybert.common.arguments import check_arguments, settle_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, check_resume, setting
 
@@ -127,7 +127,7 @@ class FinetuneSettings(TaskSettings):
     train_limit: int | None = setting(None, "train on the first rows only, as many as this")
     errors: str = setting("strict", "stop when a row cannot be used (strict), or leave it out and count it (skip)")
     bootstrap: int = setting(1000, "samples drawn for confidence intervals; 0 for none")
-    resume: bool = setting(False, "go on with the run in the output folder")
+    resume: bool = setting(False, "go on with the run in the output folder; begin where there is none yet")
     overwrite: bool = setting(False, "replace the run in the output folder")
 
     def __post_init__(self):
@@ -250,7 +250,7 @@ class FinetuningArguments(TrainingArguments):
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
 
     def __post_init__(self):
-        bars_on_terminals(self)
+        settle_arguments(self)
         super().__post_init__()
         unsupported = {
             "dataloader_drop_last": "every row is trained on and scored",

@@ -159,3 +159,15 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             f"{model.config.max_position_embeddings} positions; build the corpus with a smaller --max-length"
         )
     return model
+
+
+def trained_length(settings: PretrainSettings, model: MyBertForPreTraining, longest: int) -> int:
+    """Most tokens that the finished model will have read at once; positions beyond stay as they began.
+
+    Args:
+        longest: tokens of the longest sequence of this run.
+    """
+    if settings.init_from is None:
+        return longest
+    before = MyBertTokenizer.from_pretrained(settings.init_from).model_max_length
+    return max(longest, min(before, model.config.max_position_embeddings))

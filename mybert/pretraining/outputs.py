@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest, write_manifest
 from mybert.common.resuming import check_optimizer, check_unchanged, choices_of
-from mybert.common.staging import empty_folder, refuse_existing
+from mybert.common.staging import empty_folder, is_vacant, refuse_existing
 from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings
@@ -63,22 +63,25 @@ class Identity:
 def check_output(settings: PretrainSettings) -> str | None:
     """
     Returns:
-        The checkpoint to go on from, if that was asked for.
+        The checkpoint to go on from, if that was asked for and the run has come so far.
 
     Raises:
-        UserError: there is none to go on from, or something is in the way.
+        UserError: there is none to go on from though there was, or something is in the way.
     """
     output = Path(settings.output)
     if settings.dry_run:
         return None
-    if settings.resume:
+    if settings.resume and not is_vacant(output):
         checkpoint, damaged = last_whole(output)
-        if checkpoint is None and not damaged:
-            raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
-        if checkpoint is None:
+        if checkpoint is not None:
+            check_optimizer(checkpoint)
+            return str(checkpoint)
+        if damaged:
             raise UserError(f"--resume: {_list(damaged)}; none is left: start the run anew with --overwrite")
-        check_optimizer(checkpoint)
-        return str(checkpoint)
+        if read_manifest(output).get("complete") is not False:
+            raise UserError(f"--resume: {output} has no checkpoint; start the run anew with --overwrite")
+    if settings.resume and PartialState().is_main_process:
+        print(f"--resume: {output} has no checkpoint yet: the run begins")
     _refuse_existing(settings)
     return None
 
@@ -105,7 +108,8 @@ def start_output(settings: PretrainSettings, run: Identity, checkpoint: str | No
 
 def _refuse_existing(settings: PretrainSettings) -> None:
     inputs = [name for name in (settings.corpus, settings.phase2_corpus, settings.init_from) if name is not None]
-    refuse_existing(settings.output, overwrite=settings.overwrite, stage=STAGE, inputs=inputs)
+    overwrite = settings.overwrite or settings.resume  # of a run that was cut off before its first checkpoint
+    refuse_existing(settings.output, overwrite=overwrite, stage=STAGE, inputs=inputs)
 
 
 def _list(damaged: dict[Path, str]) -> str:

@@ -18,7 +18,7 @@ from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in
 from mybert.pretraining.batching import PretrainingCollator
 from mybert.pretraining.guard import Preempted
-from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus
+from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus, trained_length
 from mybert.pretraining.masking import Masker
 from mybert.pretraining.outputs import STAGE, Identity, check_output, start_output
 from mybert.pretraining.plan import Plan, print_plan
@@ -54,7 +54,10 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     if checkpoint:
         run.check_same(settings.output)
     set_seed(arguments.seed)
-    model = build_model(settings, corpora[0], max(corpus.shape.longest for corpus in corpora))
+    longest = max(corpus.shape.longest for corpus in corpora)
+    model = build_model(settings, corpora[0], longest)
+    # where it truncates, once published
+    corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)
     if arguments.process_index > 0:
         set_seed(arguments.seed + arguments.process_index)  # or dropout would hit the same places in all processes
     if arguments.ddp_find_unused_parameters is None:  # the pooler, where no pair asks for it
@@ -155,7 +158,6 @@ def _trainer(
     settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], model: MyBertForPreTraining
 ) -> MyBertTrainer:
     first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
-    first.tokenizer.model_max_length = model.config.max_position_embeddings  # where it truncates, once published
     if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
         if arguments.process_index == 0:
             print(f"{first.folder} has no held-out documents: the run is not evaluated")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from transformers import TrainingArguments
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES
-from mybert.common.arguments import bars_on_terminals, check_arguments
+from mybert.common.arguments import check_arguments, settle_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import check, check_choice, check_least, check_resume, setting
 
@@ -64,7 +64,9 @@ class PretrainSettings:
         "product, measured at the start, when nothing is said.",
     )
     dry_run: bool = setting(False, "Print the plan, measure a few steps, and leave nothing behind.")
-    resume: bool = setting(False, "Go on from the last undamaged checkpoint in the output folder.")
+    resume: bool = setting(
+        False, "Go on from the last undamaged checkpoint in the output folder; begin where there is none yet."
+    )
     overwrite: bool = setting(False, "Replace the run in the output folder.")
 
     def __post_init__(self):
@@ -122,7 +124,7 @@ class PretrainingArguments(TrainingArguments):
     remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})  # examples are read whole
 
     def __post_init__(self):
-        bars_on_terminals(self)
+        settle_arguments(self)
         super().__post_init__()
         check_arguments(
             self,

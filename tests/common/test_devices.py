@@ -3,7 +3,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mybert.common.devices import feed_without_waiting
+from mybert.common.devices import advise_half, feed_without_waiting
+from mybert.pretraining.settings import PretrainingArguments
 
 
 @pytest.mark.parametrize(
@@ -15,3 +16,20 @@ def test_batches_are_copied_beside_the_computation_from_pinned_memory_to_a_gpu_a
     arguments = SimpleNamespace(device=torch.device(device), dataloader_pin_memory=pinned, accelerator_config=copies)
     feed_without_waiting(arguments)
     assert (arguments.dataloader_pin_memory, copies.non_blocking) == expected
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="bfloat16 is trained on the accelerator then")
+def test_bfloat16_is_trained_on_the_cpu_without_another_flag(tmp_path):
+    assert PretrainingArguments(str(tmp_path), bf16=True).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "bf16", "said"),
+    [({"amx_bf16": True}, False, True), ({"amx_bf16": True}, True, False), ({"avx512_bf16": True}, False, False)],
+)
+def test_training_in_float32_on_a_cpu_with_matrix_units_for_bfloat16_says_so(
+    monkeypatch, capsys, capabilities, bf16, said
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    advise_half(SimpleNamespace(bf16=bf16, fp16=False, process_index=0, device=torch.device("cpu")))
+    assert ("--bf16 true" in capsys.readouterr().out) == said

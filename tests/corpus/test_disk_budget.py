@@ -13,18 +13,19 @@ import pytest
 import zstandard
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import Quantity
 from mybert.corpus import build as build_module
 from mybert.corpus.disk_budget import expect_room
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.sources import find_sources
 from mybert.corpus.wordpiece import load_plain_tokenizer
 
-NUMBER = r"([\d.e+-]+) GB"
+NUMBER = r"([\d.]+ [kMG]?)B"
 
 
 def said(printed):
     found = re.search(f"the corpus: about {NUMBER} of disk while building, {NUMBER} after", printed)
-    return [float(number) * 1e9 for number in found.groups()]
+    return [Quantity(number) for number in found.groups()]
 
 
 def size(folder):
@@ -76,6 +77,6 @@ def test_too_little_room_is_refused_before_anything_is_written(
 ):
     path = write_jsonl(make_documents(300))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=10_000))
-    with pytest.raises(UserError, match=r"no room for the corpus: about .* GB .* free; free some space"):
+    with pytest.raises(UserError, match=r"no room for the corpus: about .* [kM]B .* free; free some space"):
         build([path])
     assert [path.name for path in tmp_path.iterdir()] == ["documents.jsonl"]

@@ -146,6 +146,14 @@ def test_a_checkpoint_without_a_trained_pooler_gives_no_pooler_vectors(tiny_conf
         ours.texts(["a b"], "pooler")
 
 
+def test_a_window_is_as_long_as_what_the_model_was_trained_on_unless_told_otherwise(tiny_config, tmp_path):
+    MyBertModel(tiny_config).save_pretrained(tmp_path)
+    MyBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"], model_max_length=6).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="text 0: 7 tokens, more than 6"):
+        Embedder(EncodingSettings(str(tmp_path), device="cpu")).texts(["a a a a a"])
+    assert Embedder(EncodingSettings(str(tmp_path), max_length=7, device="cpu")).texts(["a a a a a"]).shape[0] == 1
+
+
 def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
     for call in (embedder.texts, embedder.words):
         with pytest.raises(UserError, match="expected a list of texts"):

@@ -78,7 +78,7 @@ def test_standard_input_goes_to_standard_output_in_parts(classifier, expected, m
     assert predict(classifier, "-") == 0
     captured = capsys.readouterr()
     assert check(captured.out, expected) == [{"text": text} for text in TEXTS]
-    assert "5 predictions" in captured.err
+    assert "predictions: 5" in captured.err
 
 
 def send(monkeypatch, *records) -> None:
@@ -122,7 +122,7 @@ def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_ro
     assert json.loads(first) == {"error": "the text is empty", "input": rows[0]}
     assert json.loads(last) == {"error": "the text is missing", "input": rows[-1]}
     assert json.loads(alone) == {"error": "the text is empty", "input": {"text": ""}}
-    assert "5 predictions and 3 errors are in" in capsys.readouterr().err
+    assert ": 5, errors: 3" in capsys.readouterr().err
 
 
 BROKEN = {  # lines that are no rows of texts, and what is said of them

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import statistics
 
 import numpy as np
@@ -13,12 +14,13 @@ from safetensors.torch import load_file
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.staging import alone_in
 from mybert.finetuning import recipes
-from mybert.finetuning.checkpoint import load_finetuned
+from mybert.finetuning.checkpoint import load_finetuned, new_task
 from mybert.finetuning.predict import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, leaders, summarise
 from mybert.finetuning.run import finetune as finetune_function
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments, PredictSettings
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
+from tokenization import MyBertTokenizer
 
 
 def results(folder) -> dict:
@@ -46,6 +48,17 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
     assert not list((tmp_path / "out/runs").glob("*/checkpoint-*"))
     assert not list((tmp_path / "out/runs").glob("*/model/*"))
     assert "Runs, the best first" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("length", "said"), [(16, False), (24, True)])
+def test_positions_that_were_never_pretrained_are_named(tiny_checkpoint, tmp_path, capsys, length, said):
+    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint, model_max_length=16)
+    shutil.copytree(tiny_checkpoint, tmp_path / "short")
+    tokenizer.save_pretrained(tmp_path / "short")
+    words = {"task": "text-classification", "model": str(tmp_path / "short"), "train": "-", "output": "-"}
+    _, tokenizer = new_task(FinetuneSettings(**words, max_length=length))
+    assert ("was pretrained on at most 16 tokens at once" in capsys.readouterr().out) == said
+    assert tokenizer.model_max_length == length, "what is cut there is trained from now on"
 
 
 def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept():
@@ -91,6 +104,7 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_
     ):
         assert finetune(*words, "--resume", word, value) == 2
         assert message in capsys.readouterr().err
+    assert finetune(*words, "--resume", output="begun") == 0  # where nothing is
     monkeypatch.chdir(tmp_path)  # the same files under other names
     assert finetune(words[0], *(str(word).removeprefix(f"{tmp_path}/") for word in words[1:]), "--resume") == 0
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
@@ -98,6 +112,9 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     one, other = results(tmp_path / "whole")["runs"], results(tmp_path / "out")["runs"]
     assert [run["metrics"] for run in one] == [run["metrics"] for run in other]
+    (tmp_path / "whole/manifest.json").unlink()
+    assert finetune(*words, "--resume", output="whole") == 2
+    assert "has no run of `mybert finetune` to go on with" in capsys.readouterr().err
 
 
 def test_a_checkpoint_without_its_optimizer_is_not_gone_on_from(finetune, data, interrupted_at_8, capsys):
@@ -258,7 +275,6 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
             "the loss is nan; try a lower --learning-r",
         ),
         (("--dropout", 1), "--dropout: expected 0 or more and below 1, found 1.0"),
-        (("--resume",), "has no run of `mybert finetune` to go on with"),
         (("--learing-rate", 1), "did you mean '--learning-rate'"),
     ],
 )

@@ -11,6 +11,7 @@ from datasets import Dataset
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
+from mybert.corpus.sources import read_documents
 from mybert.finetuning.labels import are_fractions, number, sort_labels
 from mybert.finetuning.multiple_choice import MultipleChoice
 from mybert.finetuning.reading import read_rows
@@ -178,3 +179,19 @@ def test_parts_of_a_range_of_numbers_have_names_of_their_own(first, last):
     assert len(balance) == 5 and sum(balance.values()) == 5
     ends = [end for name in balance for end in map(float, name.split(" to "))]
     assert ends == sorted(ends) and len(set(ends)) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "text;label\nfine, really;1\n"), ("a.csv", "text\tlabel\n"), ("a.tsv", "text,label\n")],
+)
+def test_a_table_whose_columns_are_separated_by_something_else_is_refused_by_its_header(write, name, content):
+    path = write(name, content)
+    with pytest.raises(UserError, match=r"a\.[ct]sv.*line 1.*one column, .*separated by commas in \.csv and by tabs"):
+        read(path)
+    with pytest.raises(UserError, match=r"line 1.*separated by commas"):
+        list(read_documents([str(path)]))
+
+
+def test_one_column_of_texts_with_semicolons_is_a_table(write):
+    assert [d.text for d in read_documents([str(write("a.csv", "text\nfirst; second\n"))])] == ["first; second"]

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreT
 
 from modeling_mybert import MyBertForPreTraining, attention_mybert
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
+from mybert.common.manifest import MANIFEST, read_manifest, write_json
 from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in
 from mybert.pretraining import guard
@@ -57,13 +57,14 @@ def tensors(folder):
 
 def test_a_run_learns_and_leaves_a_complete_model_with_its_results(run, tokenizer):
     output = run(num_train_epochs=10, learning_rate=2e-3, warmup_steps=0.1, save_strategy="no")
-    assert AutoTokenizer.from_pretrained(output, trust_remote_code=True).model_max_length == 512
     results = json.loads((output / "results.json").read_text())
     assert results["metrics"]["mlm_accuracy"] > 1.3 * results["constant_baselines"]["mlm_accuracy"]
     assert results["nsp_accuracy_interval_95"][0] > results["constant_baselines"]["nsp_accuracy"]
     assert results["steps"] == 10 * 13
     corpus = datasets.load_from_disk(results["settings"]["corpus"])
     assert results["tokens_seen"] == 10 * sum(map(len, corpus["input_ids"]))
+    trained = AutoTokenizer.from_pretrained(output, trust_remote_code=True).model_max_length
+    assert trained == max(map(len, corpus["input_ids"])) < 512, "what is cut there was never trained"
     assert (output / "training_curves.png").read_bytes().startswith(b"\x89PNG")
     manifest = read_manifest(output)
     assert manifest["complete"] and manifest["counts"]["steps"] == 10 * 13
@@ -91,6 +92,19 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
     assert all(torch.equal(value, expected[name]) for name, value in tensors(cut).items())
     metrics = [json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, cut)]
     assert metrics[0] == metrics[1]
+
+
+def test_a_run_may_be_resumed_from_the_start_and_after_a_kill_before_its_first_checkpoint(run, tmp_path, capsys):
+    expected = tensors(run(output=tmp_path / "whole", max_steps=2))
+    output = run(max_steps=2, resume=True)  # where nothing is
+    for path in [*output.glob("checkpoint-*"), output / "model.safetensors"]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UserError, match="has no checkpoint; start the run anew"):
+        run(max_steps=2, resume=True)
+    write_json(output / MANIFEST, read_manifest(output) | {"complete": False})
+    run(max_steps=2, resume=True)
+    assert capsys.readouterr().out.count("has no checkpoint yet: the run begins") == 2
+    assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
 
 
 def test_resuming_a_finished_run_trains_no_further(run, tmp_path):
@@ -150,6 +164,8 @@ def test_training_goes_on_from_a_checkpoint_of_the_same_vocabulary(run, tokenize
     else:
         bert_folder(tokenizer, start)
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
+    lengths = [AutoTokenizer.from_pretrained(folder).model_max_length for folder in (start, output)]
+    assert lengths[1] == (lengths[0] if family == "mybert" else 32), "of BERT, all positions count as trained"
     expected = tensors(start)
     assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
 
@@ -211,7 +227,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
         ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
         ("nowhere", {"init_from": str(tmp_path / "nowhere")}),
         ("cut", {"init_from": str(cut)}),
-        ("no checkpoint", {"resume": True}),
+        ("no checkpoint", {"output": tmp_path / "filled", "resume": True}),
         ("exists; add --overwrite", {"output": tmp_path / "filled"}),
         ("was not made by", {"output": tmp_path / "filled", "overwrite": True}),
     ]:
