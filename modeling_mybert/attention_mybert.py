@@ -27,6 +27,8 @@ logger = logging.get_logger(__name__)
 
 # Scores of a sequence, on average; below, attending to one after the other costs more in calls than in padding.
 _WORTH_ALONE = 20_000
+# Scores of the grid to those of real tokens; below, padding costs less than new kernels for each length (bfloat16).
+_WORTH_PADDING = 4
 
 # The second is what transformers puts in place of the first where only the `kernels` package is installed.
 _FLASH_WITH_DROPOUT = ("flash_attention_2", "kernels-community/flash-attn2")
@@ -133,6 +135,20 @@ def attend_each(
     return torch.cat(context)
 
 
+def _worth_alone(query: Tensor, lengths_q: list[int], lengths_k: list[int]) -> bool:
+    """Whether `attend_each` beats the grid on the CPU.
+
+    Products of half precision are compiled for each shape there, a millisecond each: lengths that change with every
+    batch cost more than padding does, so long as there is little of it.
+    """
+    scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
+    if scores < _WORTH_ALONE * len(lengths_k):
+        return False
+    if query.dtype == torch.float32 or not query.requires_grad:
+        return True
+    return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _WORTH_PADDING * scores
+
+
 def _written_out(query: Tensor, dropout: float) -> bool:
     """Whether plain products beat sdpa on the CPU.
 
@@ -233,8 +249,7 @@ class MyBertSelfAttention(nn.Module):
         backend = able_backend(backend, query, layout, dropout)
         if backend == "sdpa" and layout.is_ragged and query.device.type == "cpu" and may_read(query, self.training):
             lengths = query_layout.lengths, layout.lengths
-            scores = query.shape[1] * sum(q * k for q, k in zip(*lengths, strict=True))
-            if scores >= _WORTH_ALONE * len(layout.lengths):
+            if _worth_alone(query, *lengths):
                 return attend_each(query, key, value, *lengths, self.scaling, dropout).flatten(1), None
             backend = "eager" if _written_out(query, dropout) else backend
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
