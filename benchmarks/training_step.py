@@ -4,9 +4,10 @@
 
 Both learn masked tokens and next sentences (a label for each sentence in the `finetune` row) with sdpa attention,
 dropout 0.1 and a fused AdamW step. transformers gets batches padded to their longest sequence; MyBERT gets them
-packed, as its collator makes them, but for fine-tuning, where both get the same padded batch. Before any timing, both
-losses and gradients are compared without dropout. Each side then runs in a process of its own, in turns, as its users
-run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that).
+packed, as its collator makes them, but for fine-tuning, where both get the same padded batch. Mixed lengths are others
+in each pair of steps, as in training, where kernels that are compiled for a shape meet new ones. Before any timing,
+both losses and gradients are compared without dropout. Each side then runs in a process of its own, in turns, as its
+users run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that).
 
 Useful work is counted once for both: matrix products on real tokens, in the last layer and the heads on those that are
 read, three times the forward pass. Its rate stands beside that of bare matrix products of the model's shapes, measured
@@ -15,6 +16,7 @@ in the same run.
 
 import argparse
 import contextlib
+import functools
 import multiprocessing
 import statistics
 import time
@@ -61,9 +63,9 @@ def main() -> None:
 
 
 def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tuple:
-    models, batches, lengths = make(row, arguments.text)
+    models, batches, _ = make(row, arguments.text)
     compare(*models, *batches)
-    config, labels = models[1].config, batches[0]["labels"]
+    config = models[1].config
     del models
     keep = {"ours": (False, True), "both": (True, True), "neither": (False, False)}[arguments.keep_memory]
     with contextlib.ExitStack() as stack:
@@ -71,15 +73,18 @@ def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tupl
             stack.enter_context(side(i, row, dtype, arguments.text, arguments.threads, keep[i])) for i in range(2)
         ]
         for run in sides:
-            run()
-        seconds, rates = ([], []), []
-        for _ in track(range(arguments.pairs), description=f"{row} {dtype}"):
+            run(0)
+        seconds, rates, flops = ([], []), [], []
+        for number in track(range(1, 1 + arguments.pairs), description=f"{row} {dtype}"):
             for kept, run in zip(seconds, sides, strict=True):
-                kept.append(run())
+                kept.append(run(number))
+            (padded, _), lengths = draw(row, arguments.text, number)
+            flops.append(
+                useful_flops(lengths, config, 0 if row == "finetune" else int((padded["labels"] != -100).sum()))
+            )
             rates.append(bare_rate(int(lengths.sum()), config, dtype))
     peer, mine = map(statistics.median, seconds)
-    work = useful_flops(lengths, config, 0 if row == "finetune" else int((labels != -100).sum()))
-    rate = statistics.median(rates)
+    work, rate = statistics.mean(flops), statistics.median(rates)
     print(f"{row} {dtype}: {peer / mine:.2f}, {work / mine / rate:.0%} of the bare rate")
     return (
         *(row, str(dtype).removeprefix("torch."), peer, mine, f"{peer / mine:.2f}"),
@@ -88,33 +93,40 @@ def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tupl
 
 
 def make(row: str, text: str) -> tuple[tuple, tuple, torch.Tensor]:
-    """Both models with the same weights, without dropout; the batch of each; its lengths."""
-    size, sequences, shortest, longest = ROWS[row]
+    """Both models with the same weights, without dropout; the first batch of each; its lengths."""
+    size, _, shortest, _ = ROWS[row]
     torch.manual_seed(0)
     shape = {**NAMED_SIZES[size], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     finetune = shortest is None
     theirs = (BertForSequenceClassification if finetune else BertForPreTraining)(BertConfig(**shape))
     ours = (MyBertForSequenceClassification if finetune else MyBertForPreTraining)(MyBertConfig(**shape))
     ours.load_state_dict(theirs.state_dict())
-    if finetune:
-        lengths = sentence_lengths(text, sequences)
+    return (theirs, ours), *draw(row, text, 0)
+
+
+def draw(row: str, text: str, number: int) -> tuple[tuple[dict, dict], torch.Tensor]:
+    """A batch for each side, and its lengths."""
+    _, sequences, shortest, longest = ROWS[row]
+    torch.manual_seed(number)
+    if finetune := shortest is None:
+        lengths = torch.tensor(sentence_lengths(text, sequences)[number]).clamp(max=128)
     else:
         lengths = torch.randint(shortest, longest + 1, (sequences,))
         lengths[0] = longest
     padded, packed = batches(lengths, finetune)
-    return (theirs, ours), (padded, padded if finetune else packed), lengths
+    return (padded, padded if finetune else packed), lengths
 
 
 @contextlib.contextmanager
-def side(number: int, *choices) -> Iterator[Callable[[], float]]:
-    """A process that makes one step, and says how long it took, each time it is called."""
+def side(side: int, *choices) -> Iterator[Callable[[int], float]]:
+    """A process that makes one step on the batch of a number, and says how long it took, each time it is called."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=serve, args=(there, number, *choices), daemon=True)
+    process = context.Process(target=serve, args=(there, side, *choices), daemon=True)
     process.start()
 
-    def run() -> float:
-        here.send(True)
+    def run(number: int) -> float:
+        here.send(number)
         return here.recv()
 
     yield run
@@ -122,21 +134,22 @@ def side(number: int, *choices) -> Iterator[Callable[[], float]]:
     process.join()
 
 
-def serve(pipe, number: int, row: str, dtype: torch.dtype, text: str, threads: int, keep: bool) -> None:
+def serve(pipe, side: int, row: str, dtype: torch.dtype, text: str, threads: int, keep: bool) -> None:
     torch.set_num_threads(threads)
     if keep:
         keep_freed_memory()
     models, batches, _ = make(row, text)
-    step = Step(models[number], batches[number], dtype)
+    step = Step(models[side], batches[side], dtype)
     del models
     step.dropout(0.1)
     step.run()
-    while pipe.recv():
+    while True:
+        step.batch = draw(row, text, pipe.recv())[0][side]
         pipe.send(step.run())
 
 
 class Step:
-    """One optimizer step on one batch, over and over."""
+    """Optimizer steps on `batch`."""
 
     def __init__(self, model, batch: dict, dtype: torch.dtype):
         self.model, self.batch = model.train(), batch
@@ -184,15 +197,17 @@ def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> t
     return {**padded, "labels": labels, "next_sentence_label": pairs}, packed
 
 
-def sentence_lengths(text: str, count: int) -> torch.Tensor:
-    """Lengths in words, and two special tokens, of sentences spread evenly over a text."""
+@functools.cache
+def sentence_lengths(text: str, count: int) -> list[list[int]]:
+    """Lengths in words, and two special tokens, of batches of sentences, each spread evenly over a text."""
     split = sentence_splitter("en")
     found = []
     for document in read_documents([text]):
         found += [len(sentence.split()) + 2 for sentence in split(document.text)]
         if len(found) > 1000 * count:
             break
-    return torch.tensor(found[:: len(found) // count][:count]).clamp(max=128)
+    step = len(found) // count
+    return [found[first::step][:count] for first in range(step)]
 
 
 def compare(theirs, ours, padded: dict, packed: dict) -> None:
