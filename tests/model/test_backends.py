@@ -26,6 +26,7 @@ def backend(request, monkeypatch) -> str:
     """The name to set; "sdpa alone" is sdpa where each sequence is attended to by itself, however short it is."""
     name, _, alone = request.param.partition(" ")
     monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1 if alone else 10**9)
+    monkeypatch.setattr(attention_mybert, "_WORTH_PADDING", 0)
     return name
 
 
@@ -273,6 +274,27 @@ def test_half_precision_stays_near_the_formula_and_trains(tiny_config, backend, 
         module.train()(x, pack())[0].float().square().mean().backward()
     assert all(p.grad.isfinite().all() for p in module.parameters())
     assert module.value.weight.grad.any()
+
+
+@pytest.mark.parametrize(("lengths", "alone"), [([64, 50, 64], False), ([64, *[2] * 8], True)])
+def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_of_the_formula(
+    tiny_config, monkeypatch, lengths, alone
+):
+    calls = []
+    each = attention_mybert.attend_each
+    monkeypatch.setattr(attention_mybert, "attend_each", lambda *args: calls.append(args) or each(*args))
+    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1)
+    module = attention(tiny_config, "sdpa").train()
+    x = tokens(tiny_config, lengths)
+    per_sequence(module, x, lengths).square().mean().backward()
+    expected = {name: p.grad.clone() for name, p in module.named_parameters()}
+    module.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        module(x, pack(lengths))[0].float().square().mean().backward()
+    assert bool(calls) == alone
+    for name, parameter in module.named_parameters():
+        if name != "key.bias":  # which changes no probability: rounding alone
+            assert (parameter.grad - expected[name]).norm() < 0.05 * expected[name].norm(), name
 
 
 @pytest.mark.parametrize("backend", DROPPING, indirect=True)
