@@ -22,6 +22,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from rich.progress import track
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
@@ -31,7 +32,9 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.table import print_table
 from mybert.corpus.sentences import sentence_splitter
 from mybert.corpus.sources import read_documents
+from mybert.pretraining.batching import Examples, PretrainingCollator
 from mybert.pretraining.costs import Costs
+from mybert.pretraining.masking import Masker
 
 ROWS = {
     "mini-full": ("mini", 32, 128, 128),
@@ -176,25 +179,24 @@ class Step:
 
 
 def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
-    """The same sequences padded and packed, 15 % of their tokens labelled."""
-    real = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids = torch.randint(5, vocabulary, real.shape) * real
-    segments = (torch.arange(real.shape[1]) > lengths[:, None] // 2).long() * real
-    padded = {"input_ids": ids, "token_type_ids": segments, "attention_mask": real.long()}
+    """The same sequences as transformers reads them and as `mybert pretrain` does, 15 % of their tokens labelled."""
+    number = np.arange(len(lengths))
+    ordinary = np.arange(vocabulary) >= 5
+    masker = Masker(ordinary, np.zeros(vocabulary, dtype=bool), np.flatnonzero(ordinary), mask_token_id=4)
+    examples = Examples(
+        input_ids=torch.randint(5, vocabulary, (int(lengths.sum()),)).numpy(),
+        token_type_ids=np.concatenate([np.arange(length) > length // 2 for length in lengths.tolist()]),
+        lengths=lengths.numpy(),
+        next_sentence_label=number % 2,
+        epochs=number * 0,
+        indices=number,
+    )
+    padded = PretrainingCollator(masker, padding_free=False)(examples)
+    del padded["masked_lm_positions"]  # BERT has no such argument
     if finetune:
-        return {**padded, "labels": torch.arange(len(lengths)) % 2}, {}
-    labels = torch.where((torch.rand(real.shape) < 0.15) & real, ids, -100)
-    pairs = torch.arange(len(lengths)) % 2
-    packed = {
-        "input_ids": ids[real][None],
-        "token_type_ids": segments[real][None],
-        "labels": labels[real][None],
-        "masked_lm_positions": (labels[real] != -100).nonzero().squeeze(1),
-        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
-        "max_length_q": int(lengths.max()),
-        "next_sentence_label": pairs,
-    }
-    return {**padded, "labels": labels, "next_sentence_label": pairs}, packed
+        padded["labels"] = padded.pop("next_sentence_label")
+        return padded, {}
+    return padded, PretrainingCollator(masker)(examples)
 
 
 @functools.cache
