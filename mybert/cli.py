@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 when done, 2 for a mistake of the user's, 130 when interrupted, 141 when
-        nobody reads the output any more, 143 when SIGTERM ended a pretraining run whose checkpoint is saved.
+        nobody reads the output any more, 143 when SIGTERM ended a training run whose checkpoint is saved.
     """
     try:
         try:

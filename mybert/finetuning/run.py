@@ -51,6 +51,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 
     Raises:
         UserError: checkpoint, rows, settings and output do not fit together; nothing was trained then.
+        Preempted: SIGTERM came; a checkpoint was saved.
     """
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)

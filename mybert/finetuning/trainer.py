@@ -5,13 +5,15 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from accelerate.utils import reduce
 from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction, Trainer, TrainerCallback
 
 from modeling_mybert.backbone_mybert import at_least_one
 from mybert.common.errors import UserError
+from mybert.common.preemption import Preempted
 from mybert.finetuning.task import Task
 
 
@@ -52,6 +54,35 @@ class FinetuningTrainer(Trainer):
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # also where training groups by length: predictions are matched to rows
+
+
+class StopWhenAsked(TrainerCallback):
+    """Saves after the step in which any process was asked to stop, and ends them all by `Preempted`."""
+
+    def __init__(self):
+        self._asked = self._stops = False
+
+    def ask(self) -> None:
+        self._asked = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        asked = self._asked
+        if args.world_size > 1:
+            asked = bool(reduce(torch.tensor(float(asked), device=args.device), "sum"))
+        if asked:
+            self._stops = control.should_training_stop = True
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if self._stops:
+            control.should_save = True
+            control.should_evaluate &= float(state.epoch).is_integer()  # else the epoch ends after --resume
+
+    def on_save(self, args, state, control, **kwargs):
+        if self._stops:
+            if state.is_world_process_zero:
+                done = f"step {state.global_step} of {state.max_steps}"
+                print(f"stopped by SIGTERM after {done}; `mybert finetune … --resume` goes on there", flush=True)
+            raise Preempted  # now: where Trainer ends, it deletes the checkpoint if another one is the best
 
 
 class WeightedLoss:

@@ -12,13 +12,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_json
+from mybert.common.preemption import on_sigterm
 from mybert.common.resuming import check_optimizer
 from mybert.finetuning.checkpoint import new_model
 from mybert.finetuning.inputs import RunData
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import LOWER_IS_BETTER, Task
-from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
+from mybert.finetuning.trainer import FinetuningTrainer, StopWhenAsked, WeightedLoss, metrics_function
 from tokenization import MyBertTokenizer
 
 MODEL = "model"  # subfolder of a run
@@ -47,6 +48,9 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
     Returns:
         What `folder/results.json` holds: `metrics` on the validation rows, steps, losses, seconds. The model is in
         `folder/model`.
+
+    Raises:
+        Preempted: SIGTERM came before the end of training; a checkpoint was saved.
     """
     if not (folder / RESULTS).is_file():
         try:
@@ -94,6 +98,10 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
 
 
 def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> None:
+    """
+    Raises:
+        Preempted: SIGTERM came; a checkpoint was saved.
+    """
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
         if _has_ended(state):
@@ -104,7 +112,10 @@ def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> No
             trainer.state = state
             return
         check_optimizer(Path(checkpoint))
-    trainer.train(resume_from_checkpoint=checkpoint)
+    stop = StopWhenAsked()
+    trainer.add_callback(stop)
+    with on_sigterm(stop.ask):
+        trainer.train(resume_from_checkpoint=checkpoint)
 
 
 def _has_ended(state: TrainerState) -> bool:

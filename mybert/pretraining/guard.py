@@ -1,11 +1,7 @@
 """What has to be known on the host about every step: is its gradient finite, has anybody asked the run to stop."""
 
-import contextlib
 import logging
 import math
-import signal
-import threading
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -15,16 +11,7 @@ from mybert.common.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-PREEMPTED = 128 + signal.SIGTERM
-"""Exit status of a run that SIGTERM ended, its checkpoint saved: the one that shells give to such processes."""
 _MOST_SKIPS = 20
-
-
-class Preempted(SystemExit):
-    """SIGTERM came, a checkpoint was saved, and the process is to end with the status 143."""
-
-    def __init__(self):
-        super().__init__(PREEMPTED)
 
 
 class Guard:
@@ -101,19 +88,8 @@ class Guard:
         if self.skipped[-_MOST_SKIPS:] == list(range(step - _MOST_SKIPS + 1, step + 1)):
             self.fail(step, f"no gradient was finite in the last {_MOST_SKIPS} steps")
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """SIGTERM, in this block, asks the run to stop after the step that it is making."""
-        if threading.current_thread() is not threading.main_thread():  # Python delivers signals nowhere else
-            yield
-            return
-        before = signal.signal(signal.SIGTERM, self._ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def _ask(self, *_) -> None:
+    def ask(self) -> None:
+        """The run is to stop after the step that it is making."""
         self.asked = True
 
 

@@ -14,10 +14,10 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
+from mybert.common.preemption import Preempted, on_sigterm
 from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in
 from mybert.pretraining.batching import PretrainingCollator
-from mybert.pretraining.guard import Preempted
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus, trained_length
 from mybert.pretraining.masking import Masker
 from mybert.pretraining.outputs import STAGE, Identity, check_output, start_output
@@ -144,7 +144,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
             trainer.state = state
             trainer.meter.start_clock()
             return
-    with trainer.guard.listening():
+    with on_sigterm(trainer.guard.ask):
         trainer.train(resume_from_checkpoint=checkpoint)
     trainer.guard.settle()  # a last step that was neither saved nor logged
     if trainer.guard.must_stop and trainer.state.global_step < trainer.state.max_steps:

@@ -1,7 +1,9 @@
 """One run and what is said before it: labels that do not occur; and going on wherever it was killed."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,39 @@ def test_a_run_killed_while_it_tidies_up_is_finished(finetune, words, tmp_path, 
     assert finetune(*words, "--num-train-epochs", 2, "--resume") == 0
     assert results(tmp_path / "out")["runs"][0]["steps"] == 10
     assert not list(tmp_path.glob("out/runs/*/checkpoint-*"))
+
+
+@pytest.mark.parametrize("step", [3, 5, 9, 10])  # five an epoch, ten a run
+@pytest.mark.parametrize("strategy", ["epoch", "steps"])
+def test_sigterm_saves_and_the_resumed_run_ends_with_the_weights_of_one_left_alone(
+    finetune, words, tmp_path, monkeypatch, step, strategy
+):
+    more = ("--num-train-epochs", 2, "--seeds", 2, "--learning-rate", "5e-3", "--dropout", 0.1)
+    more += ("--eval-strategy", strategy, "--save-strategy", strategy, "--eval-steps", 2, "--save-steps", 2)
+    assert finetune(*words, *more, output="whole") == 0
+    steps, train = [], FinetuningTrainer.training_step
+
+    def terminate(self, *args, **kwargs):
+        steps.append(self.state.global_step + 1)
+        if steps[-1] == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuningTrainer, "training_step", terminate)
+        with pytest.raises(SystemExit) as ended:
+            finetune(*words, *more)
+    assert ended.value.code == 143 and steps[-1] == step
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert list(tmp_path.glob(f"out/runs/*/checkpoint-{step}/optimizer.pt"))
+    monkeypatch.setattr(FinetuningTrainer, "training_step", lambda *args: steps.append(0) or train(*args))
+    assert finetune(*words, *more, "--resume") == 0
+    assert len(steps) == 20
+    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    for whole, resumed in zip(*(results(tmp_path / name)["runs"] for name in ("whole", "out")), strict=True):
+        assert resumed["metrics"] == whole["metrics"] and resumed["best_step"] == whole["best_step"]
+        losses = [
+            [(log["step"], log["eval_loss"]) for log in run["log"] if "eval_loss" in log] for run in (whole, resumed)
+        ]
+        assert losses[0] == losses[1]

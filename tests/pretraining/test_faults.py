@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertForPreTraining
+from mybert.common.preemption import PREEMPTED
 from mybert.common.table import print_table
 from mybert.pretraining.checkpoints import find_damage, last_whole
-from mybert.pretraining.guard import PREEMPTED
 
 STEPS, SAVE, EVALUATE = 18, 4, 5  # 200 examples, 16 a step: an epoch has 13 steps
 KILLED = -signal.SIGKILL
