@@ -57,7 +57,7 @@ def rate(loader: DataLoader, batches: int) -> float:
     next(iterator)
     begun, tokens = time.perf_counter(), 0
     for _, batch in zip(range(batches), iterator, strict=False):
-        tokens += batch["input_ids"].numel()
+        tokens += int((batch["input_ids"] != 0).sum())
     return tokens / (time.perf_counter() - begun)
 
 
@@ -65,7 +65,7 @@ def consumption(batch: dict, size: str, vocabulary: int) -> float:
     keep_freed_memory()
     step = Step(MyBertForPreTraining(MyBertConfig(**NAMED_SIZES[size], vocab_size=vocabulary)), batch, torch.float32)
     step.run()
-    return batch["input_ids"].numel() / statistics.median(step.run() for _ in range(5))
+    return int((batch["input_ids"] != 0).sum()) / statistics.median(step.run() for _ in range(5))
 
 
 if __name__ == "__main__":

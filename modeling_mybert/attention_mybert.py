@@ -111,6 +111,7 @@ def attend_each(
     lengths_k: list[int],
     scaling: float,
     dropout: float,
+    learns: bool = False,
 ) -> Tensor:
     """sdpa for the CPU, one sequence after the other: no padding, no mask, and the scores of one fit in its cache.
 
@@ -118,13 +119,14 @@ def attend_each(
         query: (R, A, D).
         key, value: (T, A, D).
         lengths_q, lengths_k: (N,) queries and keys of each sequence.
+        learns: whether gradients will be asked for.
 
     Returns:
         (R, A, D).
     """
     parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
     context = []
-    written_out = _written_out(query, dropout)
+    written_out = _written_out(query, dropout, learns)
     for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x, lengths in parts), strict=True):
         if written_out:
             scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
@@ -135,7 +137,7 @@ def attend_each(
     return torch.cat(context)
 
 
-def _worth_alone(query: Tensor, lengths_q: list[int], lengths_k: list[int]) -> bool:
+def _worth_alone(query: Tensor, lengths_q: list[int], lengths_k: list[int], learns: bool) -> bool:
     """Whether `attend_each` beats the grid on the CPU.
 
     Products of half precision are compiled for each shape there, a millisecond each: lengths that change with every
@@ -144,17 +146,17 @@ def _worth_alone(query: Tensor, lengths_q: list[int], lengths_k: list[int]) -> b
     scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
     if scores < _WORTH_ALONE * len(lengths_k):
         return False
-    if query.dtype == torch.float32 or not query.requires_grad:
+    if query.dtype == torch.float32 or not learns:
         return True
     return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _WORTH_PADDING * scores
 
 
-def _written_out(query: Tensor, dropout: float) -> bool:
+def _written_out(query: Tensor, dropout: float, learns: bool) -> bool:
     """Whether plain products beat sdpa on the CPU.
 
     Its fused kernel there has no dropout, and its gradients in bfloat16 take eight times as long as those of products.
     """
-    return dropout > 0 or (query.requires_grad and query.dtype != torch.float32)
+    return dropout > 0 or (learns and query.dtype != torch.float32)
 
 
 def works_on_tokens(backend: str) -> bool:
@@ -249,9 +251,10 @@ class MyBertSelfAttention(nn.Module):
         backend = able_backend(backend, query, layout, dropout)
         if backend == "sdpa" and layout.is_ragged and query.device.type == "cpu" and may_read(query, self.training):
             lengths = query_layout.lengths, layout.lengths
-            if _worth_alone(query, *lengths):
-                return attend_each(query, key, value, *lengths, self.scaling, dropout).flatten(1), None
-            backend = "eager" if _written_out(query, dropout) else backend
+            learns = self.training or query.requires_grad  # the same where a checkpointed layer is computed again
+            if _worth_alone(query, *lengths, learns):
+                return attend_each(query, key, value, *lengths, self.scaling, dropout, learns).flatten(1), None
+            backend = "eager" if _written_out(query, dropout, learns) else backend
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
         context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)

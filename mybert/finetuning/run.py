@@ -16,12 +16,14 @@ from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
+from mybert.common.preemption import on_sigterm
 from mybert.common.resuming import check_unchanged, choices_of
 from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in, empty_folder, is_vacant, refuse_existing
 from mybert.finetuning.checkpoint import new_model, new_task
 from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data
+from mybert.finetuning.interruptions import StopWhenAsked
 from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import Task
@@ -61,16 +63,18 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
-    job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data))
+    job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data), StopWhenAsked())
     _check_smoothing(settings, arguments, data)
     with alone_in(output, arguments.process_index), explain_full_disk(output):
         _start_output(settings, arguments)
         results, scores = {}, {}
         planned = planned_runs(settings, arguments)
-        for run in planned:
-            results[run] = train_run(job, run, output / RUNS / run.name)
-            scores[run] = results[run]["metrics"].get(job.metric, 0.0)  # without validation rows, the first is kept
-            _keep_models(output, results, leaders(scores, planned, job.metric))
+        with on_sigterm(job.stop.ask):
+            for run in planned:
+                results[run] = train_run(job, run, output / RUNS / run.name)
+                scores[run] = results[run]["metrics"].get(job.metric, 0.0)  # without validation, the first is kept
+                _keep_models(output, results, leaders(scores, planned, job.metric))
+                job.stop.check(arguments, f"run {len(results)} of {len(planned)}")
         if arguments.process_index == 0:
             _finish(job, results, scores)
         PartialState().wait_for_everyone()
@@ -181,14 +185,15 @@ def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:
 
 def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> None:
     """Moves the best model up, evaluates it, and writes and prints what there is to say."""
-    settings, arguments, task, tokenizer, data, metric = job
+    settings, arguments, task, tokenizer, data, metric, _ = job
     output = Path(settings.output)
     summaries = summarise(scores, metric)
     best = summaries[0].best
     amounts = {name: results[best][name] for name in _AMOUNTS}
-    for path in (output / RUNS / best.name / MODEL).iterdir():
-        path.replace(output / path.name)
-    (output / RUNS / best.name / MODEL).rmdir()
+    if (model := output / RUNS / best.name / MODEL).is_dir():  # not where a run that was killed after this goes on
+        for path in model.iterdir():
+            path.replace(output / path.name)
+        model.rmdir()
     task.config = MyBertConfig.from_pretrained(str(output))  # the best run's, with what it has tuned
     model = new_model(task, str(output)).to(arguments.device)
     evaluations = {}

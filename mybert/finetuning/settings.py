@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
+from transformers.trainer_utils import SaveStrategy
 
 from modeling_mybert.question_answering_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert.common.arguments import check_arguments, settle_arguments
@@ -258,5 +259,7 @@ class FinetuningArguments(TrainingArguments):
             "batch_eval_metrics": "scores are of all rows together",
         }
         check_arguments(self, unsupported)
+        if self.save_strategy == SaveStrategy.BEST:
+            raise UserError("save_strategy best is not supported: the best is kept anyway, --resume needs the last")
         if not self.eval_do_concat_batches:
             raise UserError("eval_do_concat_batches false is not supported: scores are of all rows together")

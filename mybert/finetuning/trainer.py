@@ -5,16 +5,18 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from accelerate.utils import reduce
 from datasets import Dataset
 from torch import Tensor, nn
-from torch.utils.data import SequentialSampler
-from transformers import EvalPrediction, Trainer, TrainerCallback
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
+from transformers import EvalPrediction, Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_mybert.backbone_mybert import at_least_one
 from mybert.common.errors import UserError
-from mybert.common.preemption import Preempted
+from mybert.common.preemption import keep_workers
+from mybert.finetuning.interruptions import ByLength, RightEpoch
 from mybert.finetuning.task import Task
+from mybert.finetuning.trained_rows import TrainedRows, train_occurring_rows
 
 
 class FinetuningTrainer(Trainer):
@@ -26,10 +28,20 @@ class FinetuningTrainer(Trainer):
 
     def __init__(self, *args, freeze_encoder: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
+        self.add_callback(RightEpoch())
         base = self.model.base_model
         self._frozen = (base.embeddings, base.encoder) if freeze_encoder else ()
         for part in self._frozen:
             part.requires_grad_(False)
+        if not freeze_encoder:
+            train_occurring_rows(self.model, self.train_dataset, self.args)
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        optimizer = super().create_optimizer(*args, **kwargs)
+        table = self.model.base_model.embeddings.word_embeddings
+        if isinstance(table, TrainedRows):
+            table.follow(optimizer)
+        return optimizer
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
         for part in self._frozen:
@@ -52,37 +64,21 @@ class FinetuningTrainer(Trainer):
             )
         super().log(logs, start_time)
 
+    def get_train_dataloader(self) -> DataLoader:
+        return keep_workers(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:
+        return keep_workers(super().get_eval_dataloader(eval_dataset))
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler:
+        sampler = super()._get_train_sampler(train_dataset)
+        if not isinstance(sampler, LengthGroupedSampler):
+            return sampler
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return ByLength(sampler.batch_size, lengths=sampler.lengths, seed=seed)
+
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # also where training groups by length: predictions are matched to rows
-
-
-class StopWhenAsked(TrainerCallback):
-    """Saves after the step in which any process was asked to stop, and ends them all by `Preempted`."""
-
-    def __init__(self):
-        self._asked = self._stops = False
-
-    def ask(self) -> None:
-        self._asked = True
-
-    def on_step_end(self, args, state, control, **kwargs):
-        asked = self._asked
-        if args.world_size > 1:
-            asked = bool(reduce(torch.tensor(float(asked), device=args.device), "sum"))
-        if asked:
-            self._stops = control.should_training_stop = True
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        if self._stops:
-            control.should_save = True
-            control.should_evaluate &= float(state.epoch).is_integer()  # else the epoch ends after --resume
-
-    def on_save(self, args, state, control, **kwargs):
-        if self._stops:
-            if state.is_world_process_zero:
-                done = f"step {state.global_step} of {state.max_steps}"
-                print(f"stopped by SIGTERM after {done}; `mybert finetune … --resume` goes on there", flush=True)
-            raise Preempted  # now: where Trainer ends, it deletes the checkpoint if another one is the best
 
 
 class WeightedLoss:

@@ -12,14 +12,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_json
-from mybert.common.preemption import on_sigterm
 from mybert.common.resuming import check_optimizer
 from mybert.finetuning.checkpoint import new_model
 from mybert.finetuning.inputs import RunData
+from mybert.finetuning.interruptions import StopWhenAsked
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import LOWER_IS_BETTER, Task
-from mybert.finetuning.trainer import FinetuningTrainer, StopWhenAsked, WeightedLoss, metrics_function
+from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
 from tokenization import MyBertTokenizer
 
 MODEL = "model"  # subfolder of a run
@@ -32,6 +32,7 @@ class Job(NamedTuple):
     Attributes:
         arguments: of the command; a run's recipe and seed replace theirs.
         metric: chooses the best checkpoint, where there are validation rows.
+        stop: ends them when it is asked to.
     """
 
     settings: FinetuneSettings
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     tokenizer: MyBertTokenizer
     data: RunData
     metric: str
+    stop: StopWhenAsked
 
 
 def train_run(job: Job, run: Run, folder: Path) -> dict:
@@ -50,7 +52,7 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
         `folder/model`.
 
     Raises:
-        Preempted: SIGTERM came before the end of training; a checkpoint was saved.
+        Preempted: SIGTERM came; a checkpoint was saved.
     """
     if not (folder / RESULTS).is_file():
         try:
@@ -76,7 +78,7 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
     Args:
         arguments: those of the run.
     """
-    settings, _, task, tokenizer, data, metric = job
+    settings, _, task, tokenizer, data, metric, stop = job
     arguments.metric_for_best_model = f"eval_{metric}"
     arguments.greater_is_better = metric not in LOWER_IS_BETTER
     arguments.restore_callback_states_from_checkpoint = True  # the patience that is left
@@ -92,16 +94,12 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
         processing_class=tokenizer,
         compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows),
         compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
-        callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
+        callbacks=[stop, *([EarlyStoppingCallback(settings.patience)] if settings.patience else ())],
         freeze_encoder=settings.freeze == "encoder",
     )
 
 
 def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> None:
-    """
-    Raises:
-        Preempted: SIGTERM came; a checkpoint was saved.
-    """
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
         if _has_ended(state):
@@ -112,10 +110,7 @@ def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> No
             trainer.state = state
             return
         check_optimizer(Path(checkpoint))
-    stop = StopWhenAsked()
-    trainer.add_callback(stop)
-    with on_sigterm(stop.ask):
-        trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint)
 
 
 def _has_ended(state: TrainerState) -> bool:

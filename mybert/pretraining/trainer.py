@@ -1,7 +1,6 @@
 """transformers' Trainer for masked language modelling and next-sentence prediction."""
 
 import math
-import signal
 from itertools import chain, islice
 
 import datasets
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
+from mybert.common.preemption import keep_workers
 from mybert.pretraining.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.checkpointing import CheckpointingTrainer
 from mybert.pretraining.guard import Guard
@@ -97,7 +97,7 @@ class MyBertTrainer(CheckpointingTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
-        _keep_workers(loader)
+        keep_workers(loader)
         if self._second_length:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
             epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self.steps_per_epoch(loader))
@@ -109,7 +109,7 @@ class MyBertTrainer(CheckpointingTrainer):
         return loader
 
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
-        return _keep_workers(super().get_eval_dataloader(eval_dataset))
+        return keep_workers(super().get_eval_dataloader(eval_dataset))
 
     def _token_budget_loader(self) -> DataLoader:
         by_length = self.args.train_sampling_strategy == "group_by_length"
@@ -263,6 +263,7 @@ class _Bookkeeping(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.trainer.guard.must_stop:
+            args.save_only_model = False  # or there were nothing to go on with
             control.should_save = control.should_training_stop = True
         if control.should_log or control.should_save or control.should_training_stop:
             self.trainer.meter.count_tokens()
@@ -273,14 +274,3 @@ class _Bookkeeping(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_log or control.should_save:
             self.trainer.meter.count_tokens()
-
-
-def _keep_workers(loader: DataLoader) -> DataLoader:
-    for part in (loader, getattr(loader, "base_dataloader", loader)):  # accelerate's, and torch's that starts them
-        part.worker_init_fn = _ignore_sigterm  # masks need no seeds
-    return loader
-
-
-def _ignore_sigterm(worker: int) -> None:
-    """A signal for the whole group of processes is for the trainer to answer, which needs its workers until then."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mybert.finetuning import training
+from mybert.finetuning import run, training
 from mybert.finetuning.trainer import FinetuningTrainer
 
 
@@ -99,37 +99,84 @@ def test_a_run_killed_while_it_tidies_up_is_finished(finetune, words, tmp_path, 
     assert not list(tmp_path.glob("out/runs/*/checkpoint-*"))
 
 
-@pytest.mark.parametrize("step", [3, 5, 9, 10])  # five an epoch, ten a run
-@pytest.mark.parametrize("strategy", ["epoch", "steps"])
+STEPS = ("--eval-strategy", "steps", "--save-strategy", "steps", "--eval-steps", 2, "--save-steps", 2)
+SIGNALS = {
+    "inside an epoch": ("training_step", 3, 3, ()),
+    "in its last step": ("training_step", 5, 5, ()),
+    "inside a later one, ordered by length": ("training_step", 8, 8, ("--train-sampling-strategy", "group_by_length")),
+    "in the last step": ("training_step", 10, 10, ("--save-total-limit", 2)),
+    "in the last step, inside an epoch": ("training_step", 7, 7, ("--max-steps", 7)),
+    "between checkpoints": ("training_step", 3, 3, STEPS),
+    "while a checkpoint is made": ("training_step", 4, 4, STEPS),
+    "while it is evaluated": ("prediction_step", 5, 5, ()),
+    "while the last one is evaluated": ("prediction_step", 10, 10, ()),
+    "with weights alone saved": ("prediction_step", 5, 6, ("--save-only-model", "true")),
+}
+
+
+@pytest.mark.parametrize(("where", "step", "saved", "more"), SIGNALS.values(), ids=SIGNALS)
 def test_sigterm_saves_and_the_resumed_run_ends_with_the_weights_of_one_left_alone(
-    finetune, words, tmp_path, monkeypatch, step, strategy
+    finetune, words, tmp_path, monkeypatch, where, step, saved, more
 ):
-    more = ("--num-train-epochs", 2, "--seeds", 2, "--learning-rate", "5e-3", "--dropout", 0.1)
-    more += ("--eval-strategy", strategy, "--save-strategy", strategy, "--eval-steps", 2, "--save-steps", 2)
+    more = ("--num-train-epochs", 2, "--seeds", 2, "--learning-rate", "5e-3", "--dropout", 0.1, *more)
     assert finetune(*words, *more, output="whole") == 0
-    steps, train = [], FinetuningTrainer.training_step
+    steps, act, train = [], getattr(FinetuningTrainer, where), FinetuningTrainer.training_step
 
     def terminate(self, *args, **kwargs):
-        steps.append(self.state.global_step + 1)
-        if steps[-1] == step:
+        if self.state.global_step + (where == "training_step") == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return train(self, *args, **kwargs)
+        return act(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FinetuningTrainer, "training_step", terminate)
+        patch.setattr(FinetuningTrainer, where, terminate)
         with pytest.raises(SystemExit) as ended:
             finetune(*words, *more)
-    assert ended.value.code == 143 and steps[-1] == step
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert list(tmp_path.glob(f"out/runs/*/checkpoint-{step}/optimizer.pt"))
+    assert ended.value.code == 143 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert list(tmp_path.glob(f"out/runs/*/checkpoint-{saved}/optimizer.pt"))
     monkeypatch.setattr(FinetuningTrainer, "training_step", lambda *args: steps.append(0) or train(*args))
     assert finetune(*words, *more, "--resume") == 0
-    assert len(steps) == 20
+    runs = [results(tmp_path / name)["runs"] for name in ("whole", "out")]
+    assert len(steps) == sum(run["steps"] for run in runs[0]) - saved
     expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
-    for whole, resumed in zip(*(results(tmp_path / name)["runs"] for name in ("whole", "out")), strict=True):
+    for whole, resumed in zip(*runs, strict=True):
         assert resumed["metrics"] == whole["metrics"] and resumed["best_step"] == whole["best_step"]
         losses = [
             [(log["step"], log["eval_loss"]) for log in run["log"] if "eval_loss" in log] for run in (whole, resumed)
         ]
         assert losses[0] == losses[1]
+
+
+def test_sigterm_outside_of_training_ends_the_run_before_the_next(finetune, words, tmp_path, monkeypatch):
+    write = training._results
+
+    def terminate(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return write(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_results", terminate)
+        with pytest.raises(SystemExit) as ended:
+            finetune(*words, "--num-train-epochs", 1, "--seeds", 2)
+    assert ended.value.code == 143
+    assert len(list(tmp_path.glob("out/runs/*/results.json"))) == 1
+    assert finetune(*words, "--num-train-epochs", 1, "--seeds", 2, "--resume") == 0
+    assert len(results(tmp_path / "out")["runs"]) == 2
+
+
+def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resumed(
+    finetune, words, tmp_path, monkeypatch, no_more_steps
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "evaluate_rows", killed)
+        assert finetune(*words, "--num-train-epochs", 1) == 130
+    no_more_steps()
+    assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
+    scores = results(tmp_path / "out")["validation"]["metrics"]
+    assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
+    assert results(tmp_path / "out")["validation"]["metrics"] == scores
+
+
+def test_checkpoints_of_the_best_alone_are_refused(finetune, words, capsys):
+    assert finetune(*words, "--save-strategy", "best") == 2
+    assert "save_strategy best is not supported" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""Training the rows that occur is training the whole table."""
+
+import copy
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from torch import nn
+
+from modeling_mybert import MyBertForSequenceClassification
+from mybert.finetuning import trainer
+from mybert.finetuning.settings import FinetuningArguments
+from mybert.finetuning.trained_rows import TrainedRows, train_occurring_rows
+
+
+def tables() -> tuple[nn.Embedding, TrainedRows]:
+    torch.manual_seed(0)
+    whole = nn.Embedding(50, 4, padding_idx=3)
+    return whole, TrainedRows(copy.deepcopy(whole), torch.tensor([3, 7, 8, 20, 49]))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_adamw_makes_the_same_table(weight_decay):
+    whole, part = tables()
+    before, everything = whole.weight.detach().clone(), torch.arange(50)
+    optimizers = [torch.optim.AdamW(table.parameters(), lr=0.1, weight_decay=weight_decay) for table in (whole, part)]
+    part.follow(optimizers[1])
+    for step in range(5):
+        ids = torch.tensor([[7, 7, 3, 49], [20, 8, 8, 3]])[:, : 4 - step // 2]
+        for table, optimizer in zip((whole, part), optimizers, strict=True):
+            found = table(ids)
+            (found.sin() * torch.arange(found.numel()).view_as(found)).sum().backward()
+            optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
+            optimizer.step()
+            optimizer.zero_grad()
+        if step == 2:  # as at the end of an epoch
+            assert torch.allclose(part.eval()(everything), whole(everything), rtol=1e-6, atol=0)
+            part.train()
+    expected, found = whole.state_dict(), part.state_dict()
+    assert found.keys() == expected.keys() == {"weight"}
+    torch.testing.assert_close(found["weight"], expected["weight"], rtol=1e-6 if weight_decay else 0, atol=0)
+    trained = [7, 8, 20, 49]  # padding has no gradient
+    assert torch.equal(found["weight"][trained], expected["weight"][trained])
+    if not weight_decay:
+        assert (found["weight"] != before).any(1).nonzero().squeeze(1).tolist() == trained
+    assert sum(p.numel() for p in part.parameters()) == 5 * 4
+
+
+def test_a_loaded_or_converted_table_is_still_the_one_that_is_trained():
+    _, part = tables()
+    other = nn.Embedding(50, 4)
+    assert not part.load_state_dict(other.state_dict()).missing_keys
+    assert torch.equal(part.weight, other.weight[[3, 7, 8, 20, 49]])
+    part.double()
+    with torch.no_grad():
+        part.weight[1] = 5.0
+    assert (part.state_dict()["weight"][7] == 5).all() and part.state_dict()["weight"].dtype == torch.float64
+    assert part.load_state_dict({}, strict=False).missing_keys == ["weight"]
+
+
+def test_an_optimizer_that_mixes_rows_trains_the_whole_table(tiny_checkpoint, tmp_path):
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
+    table = model.base_model.embeddings.word_embeddings
+    arguments = FinetuningArguments(output_dir=str(tmp_path), use_cpu=True, optim="adafactor")
+    train_occurring_rows(model, Dataset.from_dict({"input_ids": [[5, 6]]}), arguments)
+    assert model.base_model.embeddings.word_embeddings is table
+
+
+def test_nested_choices_are_looked_through(tiny_checkpoint, tmp_path):
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
+    features = Dataset.from_dict({"input_ids": [[[9, 5], [6]], [[5], [30, 31]]]})
+    train_occurring_rows(model, features, FinetuningArguments(output_dir=str(tmp_path), use_cpu=True))
+    assert model.base_model.embeddings.word_embeddings.weight.shape[0] == len({0, 5, 6, 9, 30, 31})
+
+
+@pytest.mark.parametrize("decay", [0, 0.5])
+def test_a_run_ends_with_the_weights_of_one_that_trains_all_rows(
+    finetune, write_rows, opinions, tiny_checkpoint, tmp_path, monkeypatch, decay
+):
+    train, validation = write_rows("train.jsonl", opinions[:30]), write_rows("dev.jsonl", opinions[30:])
+    words = ("text-classification", "--train", train, "--validation", validation, "--num-train-epochs", 2)
+    words += ("--weight-decay", decay)
+    assert finetune(*words, output="rows") == 0
+    monkeypatch.setattr(trainer, "train_occurring_rows", lambda *_: None)
+    assert finetune(*words, output="whole") == 0
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("rows", "whole"))
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-5, msg=name)
+    before = load_file(tiny_checkpoint / "model.safetensors")
+    name = "bert.embeddings.word_embeddings.weight"
+    changed = (expected[name] != before[name]).any(1)
+    assert changed.all() if decay else 0 < changed.sum() < len(changed)
+    assert torch.equal((found[name] != before[name]).any(1), changed)
