@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,42 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
 def test_checkpoints_of_the_best_alone_are_refused(finetune, words, capsys):
     assert finetune(*words, "--save-strategy", "best") == 2
     assert "save_strategy best is not supported" in capsys.readouterr().err
+
+
+TERMINATED = """
+import os, signal, sys
+from mybert import cli
+from mybert.finetuning.trainer import FinetuningTrainer
+
+train = FinetuningTrainer.training_step
+
+def step(self, *args, **kwargs):
+    if self.state.global_step + 1 == int(os.environ.get("STOP", 0)) and self.args.process_index == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return train(self, *args, **kwargs)
+
+FinetuningTrainer.training_step = step
+sys.exit(cli.main(["finetune", *sys.argv[1:]]))
+"""
+
+
+def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(words, tiny_checkpoint, tmp_path):
+    script = tmp_path / "terminated.py"
+    script.write_text(TERMINATED)
+    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script)
+    shape = ("--num-train-epochs", 3, "--per-device-train-batch-size", 4, "--learning-rate", "5e-3", "--bootstrap", 0)
+    shape += ("--load-best-model-at-end", "false", "--train-sampling-strategy", "group_by_length")
+
+    def start(output: str, *more, **environment) -> subprocess.CompletedProcess:
+        argv = (*launch, "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / output, *shape, *more)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        return subprocess.run([*map(str, argv), "--use-cpu", "true"], env=environment, capture_output=True, text=True)
+
+    assert start("whole").returncode == 0
+    stopped = start("out", STOP="8")  # five an epoch
+    assert stopped.returncode != 0 and stopped.stdout.count("stopped by SIGTERM after step 8 of 15") == 1, (
+        stopped.stderr
+    )
+    assert start("out", "--resume").returncode == 0
+    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
