@@ -111,7 +111,7 @@ def attend_each(
     lengths_k: list[int],
     scaling: float,
     dropout: float,
-    learns: bool = False,
+    learns: bool,
 ) -> Tensor:
     """sdpa for the CPU, one sequence after the other: no padding, no mask, and the scores of one fit in its cache.
 

@@ -21,7 +21,7 @@ class ByLength(LengthGroupedSampler):
 
 
 class RightEpoch(TrainerCallback):
-    """Leads the sampler to its epoch: Trainer and accelerate do not reach it through every loader of a resumed one."""
+    """Leads `ByLength` to its epoch: of several processes' loaders, Trainer and accelerate do not reach the sampler."""
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         part = train_dataloader

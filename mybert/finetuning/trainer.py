@@ -33,7 +33,7 @@ class FinetuningTrainer(Trainer):
         self._frozen = (base.embeddings, base.encoder) if freeze_encoder else ()
         for part in self._frozen:
             part.requires_grad_(False)
-        if not freeze_encoder:
+        if not freeze_encoder and self.optimizer is None:  # one that is given holds the table as it is
             train_occurring_rows(self.model, self.train_dataset, self.args)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:

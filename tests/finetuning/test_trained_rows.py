@@ -67,6 +67,21 @@ def test_an_optimizer_that_mixes_rows_trains_the_whole_table(tiny_checkpoint, tm
     assert model.base_model.embeddings.word_embeddings is table
 
 
+def test_an_optimizer_that_is_given_keeps_the_table_that_it_holds(tiny_checkpoint, tmp_path):
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
+    table = model.base_model.embeddings.word_embeddings
+    made = trainer.FinetuningTrainer(
+        model=model,
+        args=FinetuningArguments(
+            output_dir=str(tmp_path), use_cpu=True, load_best_model_at_end=False, eval_strategy="no"
+        ),
+        train_dataset=Dataset.from_dict({"input_ids": [[5, 6]]}),
+        optimizers=(torch.optim.AdamW(model.parameters()), None),
+    )
+    made.create_optimizer()
+    assert model.base_model.embeddings.word_embeddings is table
+
+
 def test_nested_choices_are_looked_through(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     features = Dataset.from_dict({"input_ids": [[[9, 5], [6]], [[5], [30, 31]]]})
