@@ -70,11 +70,10 @@ def test_an_optimizer_that_mixes_rows_trains_the_whole_table(tiny_checkpoint, tm
 def test_an_optimizer_that_is_given_keeps_the_table_that_it_holds(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     table = model.base_model.embeddings.word_embeddings
+    choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
     made = trainer.FinetuningTrainer(
         model=model,
-        args=FinetuningArguments(
-            output_dir=str(tmp_path), use_cpu=True, load_best_model_at_end=False, eval_strategy="no"
-        ),
+        args=FinetuningArguments(output_dir=str(tmp_path), **choices),
         train_dataset=Dataset.from_dict({"input_ids": [[5, 6]]}),
         optimizers=(torch.optim.AdamW(model.parameters()), None),
     )
