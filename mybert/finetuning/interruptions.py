@@ -21,7 +21,7 @@ class ByLength(LengthGroupedSampler):
 
 
 class RightEpoch(TrainerCallback):
-    """Leads `ByLength` to its epoch: of several processes' loaders, Trainer and accelerate do not reach the sampler."""
+    """Leads `ByLength` to its epoch: Trainer and accelerate do not reach the sampler of several processes' loaders."""
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         part = train_dataloader
