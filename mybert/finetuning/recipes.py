@@ -1,4 +1,4 @@
-"""The runs of a fine-tuning: a recipe or the paper's grid of them, each with one or several seeds."""
+"""The runs of a fine-tuning: a recipe or a published grid of them, each with one or several seeds."""
 
 import copy
 import itertools
@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mybert.common.table import print_table
-from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import LOWER_IS_BETTER
-
-# Devlin et al. 2019, appendix A.3
-PAPER_GRID = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (16, 32), "epochs": (2, 3, 4)}
 
 
 class Recipe(NamedTuple):
-    """What the paper's grid varies; batches are of one device."""
+    """What a sweep varies; batches are of one device."""
 
     learning_rate: float
     batch_size: int
@@ -50,8 +47,8 @@ def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> 
     recipes = [
         Recipe(arguments.learning_rate, arguments.per_device_train_batch_size, float(arguments.num_train_epochs))
     ]
-    if settings.sweep == "paper":
-        recipes = [Recipe(*values) for values in itertools.product(*PAPER_GRID.values())]
+    if settings.sweep is not None:
+        recipes = [Recipe(*values) for values in itertools.product(*SWEEPS[settings.sweep].values())]
     seeds = range(arguments.seed, arguments.seed + settings.seeds)
     return [Run(recipe, seed) for recipe in recipes for seed in seeds]
 

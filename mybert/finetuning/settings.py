@@ -22,7 +22,12 @@ PROBLEMS = {  # and what `config.problem_type` calls them
 }
 LONG_TEXTS = ("truncate", "window")
 LABEL_PIECES = ("first", "all")
-SWEEPS = ("paper",)
+SWEEPS = {  # what each tries all combinations of, batches being of one device
+    # Devlin et al. 2019, appendix A.3
+    "paper": {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (16, 32), "epochs": (2, 3, 4)},
+    # Turc et al. 2019, as released with their 24 small models
+    "miniatures": {"learning_rate": (3e-4, 1e-4, 5e-5, 3e-5), "batch_size": (8, 16, 32, 64, 128), "epochs": (4,)},
+}
 FREEZES = ("encoder",)
 
 
@@ -110,9 +115,10 @@ class FinetuneSettings(TaskSettings):
     output: str = setting(help="folder of the finished model")
     metric: str | None = setting(None, "validation metric that chooses the best checkpoint (default: the task's)")
     seeds: int = setting(1, "how many seeds to train with, from --seed on; mean and deviation are reported")
-    # 4 learning rates × 2 batch sizes × 3 numbers of epochs = 24 runs for each seed
     sweep: str | None = setting(
-        None, "paper: every learning rate (5e-5 … 2e-5), batch size (16, 32) and 2 to 4 epochs of the paper's grid"
+        None,
+        "paper: the 24 combinations of learning rate (5e-5 … 2e-5), batch size (16, 32) and epochs (2 to 4) of BERT's "
+        "paper; miniatures: the 20 published for its small sizes (3e-4 … 3e-5; 8 to 128; 4)",
     )
     patience: int | None = setting(None, "stop when this many evaluations in a row have not improved the metric")
     dropout: float | None = setting(

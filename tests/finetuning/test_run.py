@@ -13,12 +13,11 @@ from safetensors.torch import load_file
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.staging import alone_in
-from mybert.finetuning import recipes
 from mybert.finetuning.checkpoint import load_finetuned, new_task
 from mybert.finetuning.predict import predict_rows
-from mybert.finetuning.recipes import Recipe, Run, leaders, summarise
+from mybert.finetuning.recipes import Recipe, Run, leaders, planned_runs, summarise
 from mybert.finetuning.run import finetune as finetune_function
-from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments, PredictSettings
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments, PredictSettings
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 from tokenization import MyBertTokenizer
 
@@ -34,7 +33,7 @@ def data(write_rows, opinions) -> tuple:
 
 def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_path, monkeypatch, capsys):
     grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (2,)}
-    monkeypatch.setattr(recipes, "PAPER_GRID", grid)
+    monkeypatch.setitem(SWEEPS, "paper", grid)
     assert finetune("text-classification", *data, "--sweep", "paper", "--seeds", 2, "--seed", 3) == 0
     found = results(tmp_path / "out")
     runs = {(run["learning_rate"], run["seed"]): run["metrics"]["accuracy"] for run in found["runs"]}
@@ -48,6 +47,24 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
     assert not list((tmp_path / "out/runs").glob("*/checkpoint-*"))
     assert not list((tmp_path / "out/runs").glob("*/model/*"))
     assert "Runs, the best first" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sweep", "recipes", "within", "outside"),
+    [
+        # (learning rate, batch size, epochs), as published
+        ("paper", 24, {(5e-5, 16, 2), (2e-5, 32, 4)}, {(1e-4, 16, 2), (5e-5, 8, 2), (5e-5, 16, 1)}),
+        ("miniatures", 20, {(3e-4, 8, 4), (3e-5, 128, 4)}, {(2e-5, 8, 4), (3e-4, 256, 4), (3e-4, 8, 3)}),
+    ],
+)
+def test_a_sweep_trains_each_recipe_of_its_grid_once_with_each_seed(tmp_path, sweep, recipes, within, outside):
+    settings = FinetuneSettings(
+        task="text-classification", model="-", train="-", validation="-", output="-", sweep=sweep, seeds=2
+    )
+    runs = planned_runs(settings, FinetuningArguments(output_dir=str(tmp_path), seed=7))
+    assert len(runs) == len(set(runs)) == 2 * recipes and {run.seed for run in runs} == {7, 8}
+    found = {tuple(run.recipe) for run in runs}
+    assert len(found) == recipes and within <= found and not outside & found
 
 
 @pytest.mark.parametrize(("length", "said"), [(16, False), (24, True)])
@@ -248,7 +265,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--validation", "nowhere.jsonl"), "nowhere.jsonl is neither a file here"),
         (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
         (("--columns", "text=body"), "has no column 'body'; there are text, label"),
-        (("--sweep", "all"), "--sweep: expected paper, found 'all'"),
+        (("--sweep", "all"), "--sweep: expected paper or miniatures, found 'all'"),
         (
             ("--sweep", "paper", "--learning-rate", 1),
             "--learning-rate is chosen by the sweep; leave it or --sweep out",
