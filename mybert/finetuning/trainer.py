@@ -64,6 +64,12 @@ class FinetuningTrainer(Trainer):
             )
         super().log(logs, start_time)
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial=None) -> bool:
+        best = super()._determine_best_metric(metrics, trial)
+        if best and self.args.load_best_model_at_end:
+            self.control.should_save = True  # or the best would be lost where --save-steps passes evaluations over
+        return best
+
     def get_train_dataloader(self) -> DataLoader:
         return keep_workers(super().get_train_dataloader())
 

@@ -44,6 +44,18 @@ class Published:
     private: bool
 
 
+def check_login() -> None:
+    """
+    Raises:
+        UserError: nobody is logged in to the Hub.
+    """
+    token = get_token()
+    if token is None:
+        raise UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
+    if not (token.isascii() and token.isprintable()):
+        raise UserError("the token has letters that no token has: run `hf auth login` again, or set HF_TOKEN anew")
+
+
 def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     """Sends the bundle as one commit.
 
@@ -51,15 +63,10 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     missing, and a commit without changes is not made.
 
     Raises:
-        UserError: not logged in, no right, the repository holds something else, it changed meanwhile, or the
+        UserError: no right, the repository holds something else, it changed meanwhile, or the
             connection was lost. The repository is as it was then.
     """
     api, repo_id = HfApi(library_name="mybert"), settings.repo_id
-    token = get_token()
-    if token is None:
-        raise UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
-    if not (token.isascii() and token.isprintable()):
-        raise UserError("the token has letters that no token has: run `hf auth login` again, or set HF_TOKEN anew")
     with explained(repo_id, "nothing was sent", of_answers=True):
         info = _repository(api, settings)
         head = _branch(api, settings, info.sha)

@@ -11,7 +11,7 @@ from mybert.release.bundle import Bundle, make_bundle
 from mybert.release.card import write_card
 from mybert.release.escaping import one_line
 from mybert.release.hub_errors import explained
-from mybert.release.publish import Published, check_upload, publish, tag
+from mybert.release.publish import Published, check_login, check_upload, publish, tag
 from mybert.release.settings import PushSettings
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def push(settings: PushSettings) -> Published | None:
         UserError: the checkpoint would not work for others, or could not be published. The repository then is as it
             was, unless the message says that the commit is complete.
     """
+    if not settings.dry_run:
+        check_login()  # before the minutes that verifying may take
     with tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch:
         with explained(settings.repo_id, "nothing was sent"):
             folder = Path(scratch) / "bundle"

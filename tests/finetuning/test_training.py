@@ -179,6 +179,15 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
     assert results(tmp_path / "out")["validation"]["metrics"] == scores
 
 
+def test_the_best_step_is_kept_where_fewer_are_saved_than_evaluated(finetune, words, tmp_path):
+    steps = ("--eval-strategy", "steps", "--eval-steps", 1, "--save-strategy", "steps", "--num-train-epochs", 2)
+    for every in (1, 5):
+        assert finetune(*words, *steps, "--save-steps", every, output=f"every-{every}") == 0
+        assert results(tmp_path / f"every-{every}")["best"]["best_step"] == 1
+    one, other = (load_file(tmp_path / f"every-{every}" / "model.safetensors") for every in (1, 5))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_checkpoints_of_the_best_alone_are_refused(finetune, words, capsys):
     assert finetune(*words, "--save-strategy", "best") == 2
     assert "save_strategy best is not supported" in capsys.readouterr().err
