@@ -194,7 +194,7 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
             labels: like `input_ids`; the original id at masked positions, -100 elsewhere.
             next_sentence_label: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
             masked_lm_positions: (n_labelled,) where `labels.flatten()` is not -100, if the collator knows (it spares a
-                synchronisation on CUDA).
+                synchronisation on CUDA). Others may stand among them: they do not count.
             sparse_logits: project labelled positions only; None means: when training with labels.
             num_items_in_batch, num_pairs_in_batch: labelled tokens and pairs of the whole optimizer step, over all
                 accumulated batches and processes; each loss is a sum divided by them. Trainer gives the first. Where

@@ -17,27 +17,26 @@ def batch_sums(
 ) -> Tensor:
     """
     Args:
-        prediction_logits: (n, V) at the labelled positions, in the order of the batch.
-        labels: of any shape, `IGNORED` at all other positions.
+        prediction_logits: (n, V).
+        labels: (n,), `IGNORED` for tokens that do not count.
         seq_relationship_logits: (N, 2).
         next_sentence_label: (N,), `IGNORED` for pairs that do not count; None without pairs.
 
     Returns:
         (1, 6) float32: number of labelled tokens, their summed loss, how many are right; the same of the pairs.
     """
-    tokens = _sums(prediction_logits, labels[labels != IGNORED])
+    tokens = _sums(prediction_logits, labels)
     if next_sentence_label is None:
         pairs = torch.zeros_like(tokens)
     else:
-        counted = next_sentence_label != IGNORED
-        pairs = _sums(seq_relationship_logits[counted], next_sentence_label[counted])
+        pairs = _sums(seq_relationship_logits, next_sentence_label)
     return torch.cat([tokens, pairs])[None]
 
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
-    loss = cross_entropy(logits.float(), labels, reduction="sum")
-    right = (logits.argmax(-1) == labels).sum()
-    return torch.stack([torch.full_like(loss, labels.numel()), loss, right.to(loss.dtype)])
+    loss = cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
+    right = (logits.argmax(-1) == labels).sum()  # which is never `IGNORED`
+    return torch.stack([(labels != IGNORED).sum(), loss, right])
 
 
 def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:

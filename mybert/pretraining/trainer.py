@@ -238,8 +238,8 @@ class MyBertTrainer(CheckpointingTrainer):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_logits=True)
-        pairs = inputs.get("next_sentence_label")
-        sums = batch_sums(outputs.prediction_logits, inputs["labels"], outputs.seq_relationship_logits, pairs)
+        tokens, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
+        sums = batch_sums(outputs.prediction_logits, tokens, outputs.seq_relationship_logits, pairs)
         return None, sums, sums.new_zeros(1)
 
     def evaluation_loop(self, *args, **kwargs):

@@ -34,6 +34,11 @@ def load(dataset, masker, epoch, batch_size, workers=0, padding_free=True, multi
     return list(DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, num_workers=workers))
 
 
+def labelled_places(batch):
+    places = batch["masked_lm_positions"]
+    return places[batch["labels"].flatten()[places] != -100]
+
+
 def end_to_end(batches, name):
     return torch.cat([batch[name].flatten() for batch in batches])
 
@@ -112,6 +117,20 @@ def test_packed_and_padded_batches_hold_the_same_tokens(dataset, masker):
             assert torch.equal(places, torch.arange(len(ids))[ids != -100])
 
 
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_many_places_of_labels_are_filled_up_by_others_spread_over_the_batch(dataset, masker, padding_free):
+    for batch_size, filled in ((8, False), (83, True)):
+        batch = load(dataset, masker, epoch=1, batch_size=batch_size, padding_free=padding_free)[0]
+        labels, places = batch["labels"].flatten(), batch["masked_lm_positions"]
+        assert torch.equal(labelled_places(batch), (labels != -100).nonzero().squeeze(1))
+        assert len(places.unique()) == len(places) and (len(places) >= 128) == filled
+        others = places[labels[places] == -100]
+        assert 0 <= len(others) < 16 and (len(others) > 0) == filled and (len(places) % 16 == 0 or not filled)
+        if filled:
+            gaps = torch.cat([others, torch.tensor([len(labels)])]).diff()
+            assert gaps.max() < 2 * len(labels) / len(others)
+
+
 @pytest.mark.parametrize("multiple", [1, 7, 37])
 def test_long_packs_are_filled_up_by_sequences_of_padding_without_labels(dataset, masker, multiple):
     exact = load(dataset, masker, epoch=1, batch_size=90)
@@ -124,7 +143,7 @@ def test_long_packs_are_filled_up_by_sequences_of_padding_without_labels(dataset
         for name, fill in (("input_ids", 0), ("token_type_ids", 0), ("labels", -100)):
             assert torch.equal(after[name][:, :total], before[name])
             assert (after[name][:, total:] == fill).all()
-        assert torch.equal(after["masked_lm_positions"], before["masked_lm_positions"])
+        assert torch.equal(labelled_places(after), labelled_places(before))
         assert torch.equal(after["next_sentence_label"][:sequences], before["next_sentence_label"])
         assert (after["next_sentence_label"][sequences:] == -100).all()
         starts = after["cu_seq_lens_q"]

@@ -3,6 +3,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForPreTraining
 
+from mybert.pretraining import batching
 from mybert.pretraining.batching import EVALUATION, PretrainingCollator
 from mybert.pretraining.metrics import constant_baselines, wilson_interval
 
@@ -79,8 +80,13 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
     assert len(losses[0]) == 11
 
 
+@pytest.mark.parametrize("more_places", [False, True])
 @pytest.mark.parametrize("arguments", [{}, {"dataloader_drop_last": True, "eval_do_concat_batches": False}])
-def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, tokenizer, arguments):
+def test_evaluation_agrees_with_full_logits_of_transformers_bert(
+    make_trainer, tokenizer, monkeypatch, arguments, more_places
+):
+    if more_places:  # also where there are few
+        monkeypatch.setattr(batching, "_WORTH_MORE_PLACES", 0)
     trainer = make_trainer(per_device_eval_batch_size=8, **arguments)
     metrics = trainer.evaluate()
 
