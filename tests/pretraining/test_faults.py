@@ -274,13 +274,20 @@ def test_when_every_checkpoint_is_damaged_a_run_is_not_resumed(start, whole, tmp
     assert "start the run anew with --overwrite" in text and "Traceback" not in text
 
 
-@pytest.mark.parametrize(("fault", "workers"), [(terminate, 0), (terminate_the_group, 2)])
-def test_sigterm_saves_and_leaves_with_a_status_of_its_own(start, whole, table, tmp_path, fault, workers):
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (terminate, ()),
+        (terminate, ("--save-only-model", True)),  # this one time with the optimizer, or nothing could be resumed
+        (terminate_the_group, ("--dataloader-num-workers", 2)),
+    ],
+)
+def test_sigterm_saves_and_leaves_with_a_status_of_its_own(start, whole, table, tmp_path, fault, words):
     output = tmp_path / "run"
-    statuses, _, text = start(output, "--dataloader-num-workers", workers, fault=fault)
+    statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
     assert "stopped by SIGTERM after step 7; `mybert pretrain … --resume` goes on there" in text
-    name = f"SIGTERM: {fault.__name__.replace('_', ' ')}, {workers} workers"
+    name = " ".join(map(str, (f"SIGTERM: {fault.__name__.replace('_', ' ')}", *words)))
     equal, lost, steps, _ = finish(start, whole, output, 7, table, name, "143")
     assert (equal, lost, steps) == (True, 0, 0)
 
