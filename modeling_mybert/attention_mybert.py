@@ -53,14 +53,23 @@ def eager_attention_forward(
     Returns:
         (N, L, A, D) the mixed values, and (N, A, L, L) the probabilities after dropout.
     """
-    scores = query @ key.transpose(2, 3) * scaling
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
-    elif attention_mask is not None:
-        scores = scores + attention_mask
-    probabilities = scores.softmax(-1).to(query.dtype)
+    bias = None
+    if attention_mask is not None:
+        if attention_mask.dtype == torch.bool:
+            least = torch.finfo(query.dtype).min
+            attention_mask = query.new_zeros(attention_mask.shape).masked_fill(~attention_mask, least)
+        bias = attention_mask.to(query.dtype).expand(*query.shape[:2], -1, -1).flatten(0, 1)
+    scores = _scores(query.flatten(0, 1), key.flatten(0, 1), scaling, bias)
+    probabilities = scores.softmax(-1).to(query.dtype).unflatten(0, query.shape[:2])
     probabilities = apply_dropout(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
+
+
+def _scores(query: Tensor, key: Tensor, scaling: float, bias: Tensor | None = None) -> Tensor:
+    """(A, L, D), (A, K, D) → (A, L, K): product, scaling and mask in one pass over the scores."""
+    if bias is None:
+        return torch.baddbmm(query.new_zeros(1, 1, 1), query, key.transpose(1, 2), beta=0, alpha=scaling)
+    return torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scaling)
 
 
 def varlen_attention_forward(
@@ -129,8 +138,8 @@ def attend_each(
     written_out = _written_out(query, dropout, learns)
     for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x, lengths in parts), strict=True):
         if written_out:
-            scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
-            mixed = apply_dropout(scores.softmax(-1).to(v.dtype), dropout, True) @ v
+            probabilities = _scores(q, k, scaling).softmax(-1).to(v.dtype)
+            mixed = apply_dropout(probabilities, dropout, True) @ v
         else:
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))

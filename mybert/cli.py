@@ -3,13 +3,21 @@
 import difflib
 import errno
 import importlib
+import logging
 import os
 import sys
+from importlib import metadata
 
 from mybert.common.errors import UserError
 from mybert.common.foreign import short
 from mybert.common.full_disk import FULL_DISK
 
+# what transformers warns of though it is not so here, by the logger that says it
+_FALSE_ALARMS = (
+    ("transformers.trainer_utils", "do not match the ones in the `trainer_state.json`"),  # shares beside their steps
+    ("transformers.trainer_utils", "mtime may not be reliable"),  # checkpoints of the same second
+    ("transformers.tokenization_utils_base", "sequence length is longer than the specified maximum"),  # only counted
+)
 _UNREACHABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)  # names that lead nowhere, any command
 
 # name -> (module, function taking the words after the name, one line of help); imported only when asked for
@@ -39,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 when done, 2 for a mistake of the user's, 130 when interrupted, 141 when
-        nobody reads the output any more, 143 when SIGTERM ended a training run whose checkpoint is saved.
+        nobody reads the output any more, 143 when SIGTERM or Ctrl-C ended a training whose checkpoint is saved.
     """
     try:
         try:
@@ -62,6 +70,9 @@ def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"mybert {metadata.version('mybert')}")
+        return 0
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:
         nearest = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -71,6 +82,8 @@ def _run(argv: list[str]) -> int:
     if sys.stderr is None or not sys.stderr.isatty():  # in files, bars bury the lines; read when they are imported
         for library in ("HF_DATASETS", "HF_HUB"):
             os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
+    for logger, words in _FALSE_ALARMS:
+        logging.getLogger(logger).addFilter(lambda record, words=words: words not in record.getMessage())
     try:
         importlib.import_module(COMMANDS[name][0]).main(rest, prog=f"mybert {name}")
     except UserError as error:

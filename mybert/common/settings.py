@@ -132,7 +132,7 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
     except (ValueError, ImportError) as error:  # TrainingArguments found a value it cannot use
         raise UserError(str(error)) from error
     if rest:
-        known = [flag for action in parser._actions for flag in action.option_strings]
+        known = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
         raise UserError(_unknown("argument", next((r for r in rest if r.startswith("-")), rest[0]), known))
     for read in settings if file else ():
         if getattr(read, "overwrite", False) and Path(file).resolve().is_relative_to(Path(read.output).resolve()):

@@ -15,13 +15,15 @@ def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | N
         columns: the heads; without them the table has none.
     """
     rows = [list(row) for row in rows]
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None)
+    table = Table(show_header=columns is not None)
     for index in range(len(columns) if columns else max(map(len, rows), default=2)):
         numeric = any(isinstance(row[index], (int, float)) for row in rows if index < len(row))
         table.add_column(columns[index] if columns else "", justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(format_cell, row))
-    Console(width=None if Console().is_terminal else 100, highlight=False).print(table, markup=False)
+    console = Console(width=None if Console().is_terminal else 100, highlight=False)
+    console.print(title, style="bold", markup=False, soft_wrap=True)  # a table's own title wraps at its width
+    console.print(table, markup=False)
 
 
 def format_cell(value) -> str:

@@ -29,7 +29,7 @@ class EncodingSettings:
         "refuse", "a text of more than max_length tokens stops the run (refuse) or is read in windows (window)"
     )
     max_length: int | None = setting(
-        None, "tokens of a text or window at most, special tokens included (default: all positions of the model)"
+        None, "tokens of a text or window at most, special tokens included (default: what the model was trained on)"
     )
     overlap: int | None = setting(
         None,

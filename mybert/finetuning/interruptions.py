@@ -1,10 +1,13 @@
 """A fine-tuning that is stopped loses no step, and goes on with the rows that it had not read."""
 
+from pathlib import Path
+
 import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.common.preemption import Preempted
 
@@ -31,6 +34,15 @@ class RightEpoch(TrainerCallback):
             part.sampler.set_epoch(int(state.epoch or 0))
 
 
+class BestHere(TrainerCallback):
+    """Finds the best checkpoint of a resumed run in its folder as it is called now; Trainer looks where it was."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        if best.is_dir():
+            state.best_model_checkpoint = str(best)
+
+
 class StopWhenAsked(TrainerCallback):
     """Saves after the step in which any process was asked to stop, and ends them all by `Preempted`."""
 
@@ -51,7 +63,7 @@ class StopWhenAsked(TrainerCallback):
         if self._stops or self._agreed(arguments):
             PartialState().wait_for_everyone()  # the first process may still be saving
             if arguments.process_index == 0:
-                print(f"stopped by SIGTERM after {done}; `mybert finetune … --resume` goes on there", flush=True)
+                print(f"stopped, and saved, after {done}; `mybert finetune … --resume` goes on there", flush=True)
             raise Preempted
 
     def _agreed(self, arguments: TrainingArguments) -> bool:
@@ -72,4 +84,4 @@ class StopWhenAsked(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         if not args.save_only_model:  # now: where Trainer ends, it deletes the checkpoint if another one is the best
-            self.check(args, f"step {state.global_step} of {state.max_steps}")
+            self.check(args, f"step {state.global_step} of {state.max_steps} in {args.output_dir}")

@@ -16,10 +16,11 @@ from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
-from mybert.common.preemption import on_sigterm
+from mybert.common.preemption import on_signals
 from mybert.common.resuming import check_unchanged, choices_of
 from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in, empty_folder, is_vacant, refuse_existing
+from mybert.common.table import format_cell
 from mybert.finetuning.checkpoint import new_model, new_task
 from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data
@@ -27,7 +28,7 @@ from mybert.finetuning.interruptions import StopWhenAsked
 from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import Task
-from mybert.finetuning.training import MODEL, RESULTS, Job, train_run
+from mybert.finetuning.training import MODEL, RESULTS, Job, is_finished, train_run
 
 STAGE = "finetune"
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
@@ -36,6 +37,7 @@ RUNS = "runs"
 _FREE = {"resume", "overwrite", "output", "bootstrap", "attn_implementation"}
 _FIXED = (  # arguments that may not, beside those of a step
     *("num_train_epochs", "max_steps", "label_smoothing_factor", "train_sampling_strategy"),
+    "per_device_train_batch_size",  # by which the folder of a run is named
 )
 
 
@@ -53,7 +55,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 
     Raises:
         UserError: checkpoint, rows, settings and output do not fit together; nothing was trained then.
-        Preempted: SIGTERM came; a checkpoint was saved.
+        Preempted: SIGTERM or Ctrl-C came; a checkpoint was saved.
     """
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
@@ -69,10 +71,16 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         _start_output(settings, arguments)
         results, scores = {}, {}
         planned = planned_runs(settings, arguments)
-        with on_sigterm(job.stop.ask):
-            for run in planned:
+        with on_signals(job.stop.ask):
+            for number, run in enumerate(planned, 1):
+                name = f"run {number} of {len(planned)}, {run.name}"
+                aloud = len(planned) > 1 and arguments.process_index == 0
+                if aloud and not is_finished(output / RUNS / run.name):
+                    print(name, flush=True)
                 results[run] = train_run(job, run, output / RUNS / run.name)
                 scores[run] = results[run]["metrics"].get(job.metric, 0.0)  # without validation, the first is kept
+                if aloud:
+                    print(f"{name}: {job.metric} {format_cell(scores[run])}", flush=True)
                 _keep_models(output, results, leaders(scores, planned, job.metric))
                 job.stop.check(arguments, f"run {len(results)} of {len(planned)}")
         if arguments.process_index == 0:

@@ -4,6 +4,9 @@ The others have no gradient: all that AdamW does to them is weight decay, the sa
 them, their gradients and moments, in every step. Often they are nine tenths of what is half of a small model.
 """
 
+import itertools
+from collections.abc import Callable
+
 import datasets
 import numpy as np
 import pyarrow as pa
@@ -38,8 +41,22 @@ class TrainedRows(nn.Embedding):
         self.register_buffer("table", rows, persistent=False)
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """After each step of it, the others decay as its own parameter `weight` does."""
-        holds = [any(p is self.weight for p in group["params"]) for group in optimizer.param_groups].index(True)
+        """After each step of it, the others decay as its own parameter `weight` does.
+
+        Its state dicts have the moments of the whole table: another number of processes can go on with them.
+        """
+        groups = [group["params"] for group in optimizer.param_groups]
+        number = next(i for i, p in enumerate(itertools.chain(*groups)) if p is self.weight)
+        holds = next(i for i, group in enumerate(groups) if any(p is self.weight for p in group))
+        ids = self.order[: self.num_embeddings]
+
+        def of_all(optimizer, state: dict) -> dict:
+            return _with_moments(
+                state, number, lambda m: m.new_zeros(len(self.order), m.shape[1]).index_copy(0, ids, m)
+            )
+
+        def of_trained(optimizer, state: dict) -> dict:
+            return _with_moments(state, number, lambda m: m[ids.to(m.device)])
 
         def decay(optimizer, *_) -> None:
             group = optimizer.param_groups[holds]
@@ -47,6 +64,8 @@ class TrainedRows(nn.Embedding):
                 self.table[self.num_embeddings :].mul_(1 - group["lr"] * group["weight_decay"])
 
         optimizer.register_step_post_hook(decay)
+        optimizer.register_state_dict_post_hook(of_all)
+        optimizer.register_load_state_dict_pre_hook(of_trained)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """(…) → (…, H)."""
@@ -69,18 +88,34 @@ class TrainedRows(nn.Embedding):
             self.table.copy_(state_dict[f"{prefix}weight"][self.order.cpu()])
 
 
-def train_occurring_rows(model: nn.Module, features: datasets.Dataset, arguments: TrainingArguments) -> None:
+def _with_moments(state_dict: dict, number: int, change: Callable[[Tensor], Tensor]) -> dict:
+    """An optimizer's state dict in which the moments of one parameter are others."""
+    state = state_dict["state"]
+    if number not in state:  # before its first step
+        return state_dict
+    moments = {name: change(value) if value.dim() == 2 else value for name, value in state[number].items()}
+    return {**state_dict, "state": {**state, number: moments}}
+
+
+def train_occurring_rows(
+    model: nn.Module, features: datasets.Dataset, arguments: TrainingArguments
+) -> TrainedRows | None:
     """Replaces the model's word table where training comes to the same: by AdamW, in one process.
 
     Args:
         features: `input_ids` of all that is trained on.
+
+    Returns:
+        What took its place; None where nothing did.
     """
     if not isinstance(features, datasets.Dataset):  # texts that are not known beforehand
-        return
+        return None
     if arguments.world_size > 1 or arguments.n_gpu > 1 or arguments.optim not in _ADAMW:
-        return
+        return None
     embeddings = model.base_model.embeddings
     table = embeddings.word_embeddings
+    if not table.weight.requires_grad:
+        return None
     occurs = np.zeros(table.num_embeddings, dtype=bool)
     if table.padding_idx is not None:
         occurs[table.padding_idx] = True
@@ -90,3 +125,4 @@ def train_occurring_rows(model: nn.Module, features: datasets.Dataset, arguments
             ids = ids.flatten()
         occurs[ids.to_numpy()] = True
     embeddings.word_embeddings = TrainedRows(table, torch.from_numpy(np.flatnonzero(occurs)))
+    return embeddings.word_embeddings

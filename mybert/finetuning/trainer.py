@@ -14,7 +14,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from modeling_mybert.backbone_mybert import at_least_one
 from mybert.common.errors import UserError
 from mybert.common.preemption import keep_workers
-from mybert.finetuning.interruptions import ByLength, RightEpoch
+from mybert.finetuning.interruptions import BestHere, ByLength, RightEpoch
 from mybert.finetuning.task import Task
 from mybert.finetuning.trained_rows import TrainedRows, train_occurring_rows
 
@@ -23,24 +23,30 @@ class FinetuningTrainer(Trainer):
     """
     Args:
         freeze_encoder: embeddings and layers stay as they are, without dropout; pooler and head are trained.
+        occurring_rows: train those rows of the word table that occur in `train_dataset`, where that comes to the same;
+            the model is for this training, evaluation and saving alone then.
         kwargs: as in `transformers.Trainer`.
     """
 
-    def __init__(self, *args, freeze_encoder: bool = False, **kwargs):
+    def __init__(self, *args, freeze_encoder: bool = False, occurring_rows: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         self.add_callback(RightEpoch())
-        base = self.model.base_model
-        self._frozen = (base.embeddings, base.encoder) if freeze_encoder else ()
+        self.add_callback(BestHere())
+        self._frozen = ()
+        if freeze_encoder:
+            self._frozen = (self.model.base_model.embeddings, self.model.base_model.encoder)
         for part in self._frozen:
             part.requires_grad_(False)
-        if not freeze_encoder and self.optimizer is None:  # one that is given holds the table as it is
-            train_occurring_rows(self.model, self.train_dataset, self.args)
+        self._rows: TrainedRows | None = None
+        given = self.optimizer or self.optimizer_cls_and_kwargs  # one that is made holds the table as it is
+        if occurring_rows and not freeze_encoder and not given:
+            self._rows = train_occurring_rows(self.model, self.train_dataset, self.args)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        is_new = self.optimizer is None
         optimizer = super().create_optimizer(*args, **kwargs)
-        table = self.model.base_model.embeddings.word_embeddings
-        if isinstance(table, TrainedRows):
-            table.follow(optimizer)
+        if is_new and self._rows is not None:
+            self._rows.follow(optimizer)
         return optimizer
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):

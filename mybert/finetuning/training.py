@@ -44,6 +44,11 @@ class Job(NamedTuple):
     stop: StopWhenAsked
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether the run in `folder` has been trained to its end."""
+    return (folder / RESULTS).is_file()
+
+
 def train_run(job: Job, run: Run, folder: Path) -> dict:
     """Trains in `folder`, from its last checkpoint if there is one, or reads what a finished run has left there.
 
@@ -52,9 +57,9 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
         `folder/model`.
 
     Raises:
-        Preempted: SIGTERM came; a checkpoint was saved.
+        Preempted: SIGTERM or Ctrl-C came; a checkpoint was saved.
     """
-    if not (folder / RESULTS).is_file():
+    if not is_finished(folder):
         try:
             trainer = _trainer(job, run.arguments(job.arguments, str(folder)))
         except (ValueError, RuntimeError, ImportError) as error:  # arguments that transformers cannot work with
@@ -96,6 +101,7 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
         compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
         callbacks=[stop, *([EarlyStoppingCallback(settings.patience)] if settings.patience else ())],
         freeze_encoder=settings.freeze == "encoder",
+        occurring_rows=True,
     )
 
 
@@ -126,10 +132,19 @@ def _last_checkpoint(folder: Path) -> str | None:
     processes = PartialState()
     if processes.is_main_process:
         for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-            if not (checkpoint / TRAINER_STATE_NAME).is_file():  # written last
+            if not _is_complete(checkpoint):
                 shutil.rmtree(checkpoint)
     processes.wait_for_everyone()
     return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    """Whether what is written last was written to its end."""
+    try:
+        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
@@ -141,7 +156,7 @@ def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
         "seed": run.seed,
         "metrics": {name.removeprefix("eval_"): v for name, v in metrics.items() if not name.endswith(measures)},
         "steps": state.global_step,
-        "best_step": state.best_global_step if trainer.args.load_best_model_at_end else state.global_step,
+        "best_step": (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step,
         "seconds": runtime,  # of the last session, evaluations included
         "tokens_seen": state.num_input_tokens_seen,  # without padding
         "flops": state.total_flos,  # 6 for each parameter and position, padding included

@@ -14,7 +14,7 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
-from mybert.common.preemption import Preempted, on_sigterm
+from mybert.common.preemption import Preempted, on_signals
 from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in
 from mybert.pretraining.batching import PretrainingCollator
@@ -42,7 +42,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     Raises:
         UserError: input, settings and output do not fit together: nothing was written then; or the run failed: what
             it had saved before is whole.
-        Preempted: SIGTERM came; a checkpoint was saved.
+        Preempted: SIGTERM or Ctrl-C came; a checkpoint was saved.
     """
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
@@ -118,7 +118,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     """Says the plan and trains.
 
     Raises:
-        Preempted: SIGTERM came before the end; a checkpoint was saved.
+        Preempted: SIGTERM or Ctrl-C came before the end; a checkpoint was saved.
     """
     arguments, model, plans = trainer.args, trainer.model, trainer.plans
     trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
@@ -144,13 +144,13 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
             trainer.state = state
             trainer.meter.start_clock()
             return
-    with on_sigterm(trainer.guard.ask):
+    with on_signals(trainer.guard.ask):
         trainer.train(resume_from_checkpoint=checkpoint)
     trainer.guard.settle()  # a last step that was neither saved nor logged
     if trainer.guard.must_stop and trainer.state.global_step < trainer.state.max_steps:
         if trainer.is_world_process_zero():
             done = trainer.state.global_step
-            print(f"stopped by SIGTERM after step {done}; `mybert pretrain … --resume` goes on there", flush=True)
+            print(f"stopped, and saved, after step {done}; `mybert pretrain … --resume` goes on there", flush=True)
         raise Preempted
 
 

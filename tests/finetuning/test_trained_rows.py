@@ -76,9 +76,54 @@ def test_an_optimizer_that_is_given_keeps_the_table_that_it_holds(tiny_checkpoin
         args=FinetuningArguments(output_dir=str(tmp_path), **choices),
         train_dataset=Dataset.from_dict({"input_ids": [[5, 6]]}),
         optimizers=(torch.optim.AdamW(model.parameters()), None),
+        occurring_rows=True,
     )
     made.create_optimizer()
     assert model.base_model.embeddings.word_embeddings is table
+
+
+def test_states_of_the_optimizer_are_those_of_the_whole_tables():
+    """So that a run may go on in another number of processes, which trains the table in the other way."""
+
+    def step(table, optimizer):
+        table(torch.tensor([7, 3, 49, 7])).sin().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def begin(table):
+        optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(2)), *table.parameters()], lr=0.1, weight_decay=0.1)
+        if isinstance(table, TrainedRows):
+            table.follow(optimizer)
+        return optimizer
+
+    made = [(table, begin(table)) for table in tables()]
+    for table, optimizer in made:
+        step(table, optimizer)
+    states = [optimizer.state_dict()["state"] for _, optimizer in made]
+    assert states[0].keys() == states[1].keys() == {1}
+    assert all(torch.equal(value, states[1][1][name]) for name, value in states[0][1].items())
+    for (before, optimizer), after in ((made[0], tables()[1]), (made[1], tables()[0])):
+        after.load_state_dict(before.state_dict())
+        other = begin(after)
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for table, its in ((before, optimizer), (after, other)):
+            step(table, its)
+        torch.testing.assert_close(after.state_dict(), before.state_dict(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_trainer_of_a_model_of_ones_own_leaves_its_table_as_it_is(tiny_checkpoint, tmp_path, frozen):
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
+    table = model.base_model.embeddings.word_embeddings.requires_grad_(not frozen)
+    choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True, "max_steps": 1}
+    rows = Dataset.from_dict({"input_ids": [[5, 6]] * 4, "labels": [0, 1] * 2})
+    for more in ({}, {"occurring_rows": True}) if frozen else ({},):
+        made = trainer.FinetuningTrainer(
+            model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices), train_dataset=rows, **more
+        )
+        made.train()
+        made.train()  # twice is no mistake
+        assert model.base_model.embeddings.word_embeddings is table
 
 
 def test_nested_choices_are_looked_through(tiny_checkpoint, tmp_path):

@@ -188,6 +188,43 @@ def test_the_best_step_is_kept_where_fewer_are_saved_than_evaluated(finetune, wo
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.fixture
+def killed_at_7(finetune, monkeypatch):
+    """A function that runs the command as far as step 7."""
+    train = FinetuningTrainer.training_step
+
+    def step(self, *args):
+        return killed() if self.state.global_step == 7 else train(self, *args)
+
+    def run(*words):
+        with monkeypatch.context() as patch:
+            patch.setattr(FinetuningTrainer, "training_step", step)
+            assert finetune(*words) == 130
+
+    return run
+
+
+def test_a_moved_run_that_saves_no_more_keeps_its_best_model(finetune, words, killed_at_7, tmp_path):
+    words = (*words, "--num-train-epochs", 9, *STEPS[:6], "--save-steps", 100, "--patience", 4)
+    assert finetune(*words, output="whole") == 0
+    killed_at_7(*words)
+    (tmp_path / "out").rename(tmp_path / "moved")
+    assert finetune(*words, "--resume", output="moved") == 0
+    assert [results(tmp_path / name)["best"]["best_step"] for name in ("whole", "moved")] == [2, 2]
+    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "moved"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, words, killed_at_7, tmp_path):
+    words = (*words, "--num-train-epochs", 2, *STEPS, "--save-total-limit", 9)
+    assert finetune(*words, output="whole") == 0
+    killed_at_7(*words)
+    next(tmp_path.glob("out/runs/*/checkpoint-6/trainer_state.json")).write_text('{"epoch": ')
+    assert finetune(*words, "--resume") == 0
+    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
 def test_checkpoints_of_the_best_alone_are_refused(finetune, words, capsys):
     assert finetune(*words, "--save-strategy", "best") == 2
     assert "save_strategy best is not supported" in capsys.readouterr().err
@@ -224,7 +261,7 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(wor
 
     assert start("whole").returncode == 0
     stopped = start("out", STOP="8")  # five an epoch
-    assert stopped.returncode != 0 and stopped.stdout.count("stopped by SIGTERM after step 8 of 15") == 1, (
+    assert stopped.returncode != 0 and stopped.stdout.count("stopped, and saved, after step 8 of 15") == 1, (
         stopped.stderr
     )
     assert start("out", "--resume").returncode == 0

@@ -95,6 +95,12 @@ def terminate_the_group():
     at_step(7, lambda: subprocess.run(words, check=True, start_new_session=True))
 
 
+def interrupt_the_group():
+    """As a terminal does at Ctrl-C."""
+    os.setpgrp()
+    at_step(7, lambda: os.killpg(0, signal.SIGINT))
+
+
 def fill_the_disk():
     at_step(7, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
 
@@ -280,14 +286,15 @@ def test_when_every_checkpoint_is_damaged_a_run_is_not_resumed(start, whole, tmp
         (terminate, ()),
         (terminate, ("--save-only-model", True)),  # this one time with the optimizer, or nothing could be resumed
         (terminate_the_group, ("--dataloader-num-workers", 2)),
+        (interrupt_the_group, ("--dataloader-num-workers", 2)),
     ],
 )
-def test_sigterm_saves_and_leaves_with_a_status_of_its_own(start, whole, table, tmp_path, fault, words):
+def test_sigterm_and_ctrl_c_save_and_leave_with_a_status_of_their_own(start, whole, table, tmp_path, fault, words):
     output = tmp_path / "run"
     statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
-    assert "stopped by SIGTERM after step 7; `mybert pretrain … --resume` goes on there" in text
-    name = " ".join(map(str, (f"SIGTERM: {fault.__name__.replace('_', ' ')}", *words)))
+    assert "stopped, and saved, after step 7; `mybert pretrain … --resume` goes on there" in text
+    name = " ".join(map(str, (fault.__name__.replace("_", " "), *words)))
     equal, lost, steps, _ = finish(start, whole, output, 7, table, name, "143")
     assert (equal, lost, steps) == (True, 0, 0)
 

@@ -1,0 +1,7 @@
+"""`python -m mybert`: the `mybert` command."""
+
+import sys
+
+from mybert.cli import main
+
+sys.exit(main())
