@@ -15,6 +15,8 @@ class PlainHelp(argparse.ArgumentDefaultsHelpFormatter):
         return super()._format_action_invocation(shown)
 
     def _get_help_string(self, action: argparse.Action) -> str:
+        if action.required and action.option_strings:
+            return f"{action.help} (required)"
         has_none = action.required or action.default in (None, "", argparse.SUPPRESS)
         return action.help if has_none else super()._get_help_string(action)
 

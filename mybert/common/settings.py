@@ -122,6 +122,8 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
         parser.add_argument("--help-all", action="help", help="Show transformers' settings too, and exit.")
         for action in parser._actions if "--help-all" not in argv else []:
             action.help = argparse.SUPPRESS if action.dest in inherited else action.help
+    for group in parser._action_groups:  # what must be given stands first in the help
+        group._group_actions.sort(key=lambda action: not action.required)
     file = _use_file_as_defaults(parser, argv)
     try:
         *settings, rest = parser.parse_args_into_dataclasses(

@@ -96,6 +96,7 @@ def print_report(facts: dict, validation_share: float) -> None:
         validation_share: of the documents, that was asked for.
     """
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
+    cut, kept = counts["tokens_cut"], sum(part["tokens"] for part in statistics.values() if isinstance(part, dict))
     rows = [
         ("documents", counts["documents"]),
         ("  empty, left out", counts["documents_empty"]),
@@ -108,7 +109,7 @@ def print_report(facts: dict, validation_share: float) -> None:
         ("tokens", counts["tokens"]),
         ("unknown tokens", f"{statistics['unknown_rate']:.3%}"),
         ("examples cut to the maximal length", f"{statistics['truncated_share']:.1%}"),
-        ("  tokens cut off", counts["tokens_cut"]),
+        ("  tokens cut off, of all in examples", f"{cut / max(1, kept + cut):.1%}"),
         ("examples of a shorter target length", f"{statistics['short_share']:.1%}"),
     ]
     print_table("Corpus", rows + [(f"left out: {reason}", count) for reason, count in skipped.items()])

@@ -20,7 +20,7 @@ from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.reading import read_rows
 from mybert.finetuning.settings import EvaluateSettings
-from mybert.finetuning.task import Matrix, Task
+from mybert.finetuning.task import LOWER_IS_BETTER, Matrix, Task
 
 _NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
 
@@ -153,3 +153,13 @@ def print_evaluation(source: str, found: Evaluation) -> None:
         rows.append((name, value, interval, found.baselines[name]))
     print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")
     print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))
+
+
+def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
+    """A line for a model whose `metric` one answer, given for every row, would reach as well."""
+    value, constant = found.metrics[metric], found.baselines[metric]
+    if (value >= constant) if metric in LOWER_IS_BETTER else (value <= constant):
+        print(
+            f"nothing learned: one answer for all rows has {metric} {constant:.4g}, the model {value:.4g}. More rows, "
+            "epochs, a higher --learning-rate (3e-4 for small models), or more pretraining may help"
+        )

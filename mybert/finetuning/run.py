@@ -22,7 +22,7 @@ from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in, empty_folder, is_vacant, refuse_existing
 from mybert.common.table import format_cell
 from mybert.finetuning.checkpoint import new_model, new_task
-from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, write_evaluation
+from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, print_if_nothing_learned, write_evaluation
 from mybert.finetuning.inputs import RunData, load_data
 from mybert.finetuning.interruptions import StopWhenAsked
 from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
@@ -212,6 +212,8 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> Non
             (output / name).mkdir(exist_ok=True)
             write_evaluation(output / name, found, rows, {"source": data.splits[name].source})
             print_evaluation(f"{name}, {data.splits[name].source}", found)
+            if name == "validation":
+                print_if_nothing_learned(metric, found)
             evaluations[name] = found.results()
     if data.validation_features is not None and len(scores) > 1:
         print_summaries(summaries, metric)

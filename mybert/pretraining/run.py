@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import TrainerState, TrainingArguments, set_seed
+from transformers import PrinterCallback, ProgressCallback, TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -122,6 +122,8 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     """
     arguments, model, plans = trainer.args, trainer.model, trainer.plans
     trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
+    for reporter in (PrinterCallback, ProgressCallback) if settings.dry_run else ():
+        trainer.remove_callback(reporter)
     if trainer.is_world_process_zero():
         print_plan(
             plans,

@@ -62,10 +62,10 @@ class TimeToEnd(TrainerCallback):
         seconds = self.seconds / self.measured
         now = plan_at(self.plans, step)
         rate = now.flops_per_step / seconds
-        left = flops_left(self.plans, step) / rate
+        left, of = duration(flops_left(self.plans, step) / rate), "in all" if self.stop else "to go"
         return (
             f"measured {self.measured} steps: {seconds:.3g} s a step, {now.tokens_per_step / seconds:,.0f} tokens/s, "
-            f"{with_unit(rate, 'FLOP/s')}; {duration(left)} of training to go"
+            f"{with_unit(rate, 'FLOP/s')}; {left} of training {of}, without evaluation"
         )
 
 

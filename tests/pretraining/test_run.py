@@ -131,7 +131,7 @@ def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder
     output = pretrain(settings, arguments)
     assert arguments.to_dict() == before
     printed = capsys.readouterr().out
-    for word in ("parameters", "real tokens a step", "operations a step", "memory", "measured 10 steps", "to go"):
+    for word in ("parameters", "real tokens a step", "operations a step", "memory", "measured 10 steps", "in all,"):
         assert word in printed
     assert not output.exists()
 
