@@ -55,10 +55,12 @@ def eager_attention_forward(
     """
     bias = None
     if attention_mask is not None:
+        least = torch.finfo(query.dtype).min  # and not -inf: a row that sees nothing would become NaN
         if attention_mask.dtype == torch.bool:
-            least = torch.finfo(query.dtype).min
-            attention_mask = query.new_zeros(attention_mask.shape).masked_fill(~attention_mask, least)
-        bias = attention_mask.to(query.dtype).expand(*query.shape[:2], -1, -1).flatten(0, 1)
+            bias = query.new_zeros(attention_mask.shape).masked_fill(~attention_mask, least)
+        else:
+            bias = attention_mask.clamp(min=least).to(query.dtype)
+        bias = bias.expand(*query.shape[:2], -1, -1).flatten(0, 1)
     scores = _scores(query.flatten(0, 1), key.flatten(0, 1), scaling, bias)
     probabilities = scores.softmax(-1).to(query.dtype).unflatten(0, query.shape[:2])
     probabilities = apply_dropout(probabilities, dropout, module.training)

@@ -6,8 +6,8 @@ import importlib
 import logging
 import os
 import sys
-from importlib import metadata
 
+from mybert import __version__
 from mybert.common.errors import UserError
 from mybert.common.foreign import short
 from mybert.common.full_disk import FULL_DISK
@@ -71,7 +71,7 @@ def _run(argv: list[str]) -> int:
         print(usage())
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"mybert {metadata.version('mybert')}")
+        print(f"mybert {__version__}")
         return 0
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:

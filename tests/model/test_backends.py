@@ -8,6 +8,7 @@ import torch
 import transformers.modeling_flash_attention_utils as flash_utils
 from torch import nn
 from torch.nn.attention import varlen
+from transformers.models.bert.modeling_bert import eager_attention_forward as bert_attention_forward
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
 
@@ -295,6 +296,19 @@ def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_
     for name, parameter in module.named_parameters():
         if name != "key.bias":  # which changes no probability: rounding alone
             assert (parameter.grad - expected[name]).norm() < 0.05 * expected[name].norm(), name
+
+
+def test_a_row_that_sees_nothing_stays_what_it_is_for_bert_in_half_precision():
+    """Its mask in float32, as under autocast, whose least number is infinite in 16 bits."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
+    mask = torch.zeros(2, 1, 5, 5)
+    mask[0, :, 1] = mask[1, :, :, 3:] = torch.finfo(torch.float32).min
+    module = nn.Module().eval()
+    expected, _ = bert_attention_forward(module, query, key, value, mask, scaling=0.3)
+    halves = (x.bfloat16() for x in (query, key, value))
+    found, _ = attention_mybert.eager_attention_forward(module, *halves, mask, scaling=0.3)
+    torch.testing.assert_close(found.float(), expected, atol=0.03, rtol=0.03)
 
 
 @pytest.mark.parametrize("backend", DROPPING, indirect=True)
