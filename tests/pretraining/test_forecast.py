@@ -1,6 +1,7 @@
 """`mybert plan`, read as its user reads it."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,12 @@ def test_large_numbers_are_read_as_people_write_them(tmp_path):
     (tmp_path / "plan.yaml").write_text("tokens: 3.3B\nflops: 4.0e14\n")
     (read,) = parse_settings((ForecastSettings,), ["--config", str(tmp_path / "plan.yaml")], "mybert plan")
     assert (read.tokens, read.flops) == (3.3e9, 4e14)
+
+
+def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):
+    text = (Path(__file__).parents[2] / "docs/scaling.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    mybert (plan [^\n]*)\n\n```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(shown) == 2
+    for command, expected in shown:
+        assert cli.main(command.split()) == 0
+        assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == expected.splitlines()
