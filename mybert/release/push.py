@@ -1,6 +1,7 @@
 """`mybert push`: a checkpoint → a repository of the Hub that works for a stranger at the first try."""
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,4 +151,6 @@ def _print_notes(bundle: Bundle) -> None:
     for note in bundle.notes:
         print(note)
     if bundle.left_out:
-        print(one_line(f"left out: {', '.join(bundle.left_out)}"))
+        tops = Counter(f"{top}/" if below else top for top, _, below in (n.partition("/") for n in bundle.left_out))
+        names = (f"{top} ({number} files)" if number > 1 else top for top, number in tops.items())
+        print(one_line(f"left out: {', '.join(names)}"))

@@ -1,6 +1,7 @@
 """Publishing: one commit or none, on the branch that was named, and what is there already."""
 
 import json
+import shutil
 
 import pytest
 from hub_protocol import MAIN, File
@@ -103,6 +104,15 @@ def test_a_dry_run_shows_files_and_card_and_sends_nothing(hub, client, send, cap
     said = capsys.readouterr().out
     assert "model.safetensors" in said and "pipeline_tag: fill-mask" in said and "# tiny" in said
     assert hub.requests == []
+
+
+def test_what_stays_here_is_named_by_folder(client, send, checkpoint, tmp_path, capsys):
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    for name in ("drafts/1.md", "drafts/old/2.md", "plan.md"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("words")
+    send(folder, dry_run=True, exclude=["drafts/*", "plan.md"])
+    assert "left out: drafts/ (2 files), plan.md\n" in capsys.readouterr().out
 
 
 def test_the_token_is_in_nothing_that_is_printed_or_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):
