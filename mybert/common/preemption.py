@@ -29,8 +29,9 @@ def on_signals(ask: Callable[[], None]) -> Iterator[None]:
 
     def interrupted(*_) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(2, b"\nsaving after this step; Ctrl-C again stops without\n")  # print might be in use
         ask()
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.write(2, b"\nsaving after this step; Ctrl-C again stops without\n")  # print might be in use
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: ask())}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else ignored, or somebody else's

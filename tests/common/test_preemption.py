@@ -1,0 +1,43 @@
+"""What SIGTERM and Ctrl-C do while a model is trained."""
+
+import os
+import signal
+
+import pytest
+
+from mybert.common.preemption import on_signals
+
+
+@pytest.fixture
+def interrupts():
+    """Ctrl-C as where Python is started by hand."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_sigterm_and_the_first_ctrl_c_ask_and_a_second_interrupts(capfd):
+    asked = []
+    with pytest.raises(KeyboardInterrupt), on_signals(lambda: asked.append(len(asked))):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            send(number)
+        assert asked == [0, 1, 2]
+        send(signal.SIGINT)
+    assert capfd.readouterr().err.count("saving after this step") == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_that_was_ignored_before_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+    asked = []
+    with on_signals(lambda: asked.append(0)):
+        send(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert not asked
