@@ -79,7 +79,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
                     print(name, flush=True)
                 results[run] = train_run(job, run, output / RUNS / run.name)
                 scores[run] = results[run]["metrics"].get(job.metric, 0.0)  # without validation, the first is kept
-                if aloud:
+                if aloud and job.metric in results[run]["metrics"]:
                     print(f"{name}: {job.metric} {format_cell(scores[run])}", flush=True)
                 _keep_models(output, results, leaders(scores, planned, job.metric))
                 job.stop.check(arguments, f"run {len(results)} of {len(planned)}")
