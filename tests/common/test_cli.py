@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,8 @@ def test_an_output_that_takes_nothing_ends_in_no_stack_trace(output, status, err
     command = f"{shlex.quote(sys.executable)} -m mybert.cli --help {output}"
     run = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (status, "", error)
+
+
+def test_the_module_is_the_command_and_names_its_version():
+    said = subprocess.run([sys.executable, "-m", "mybert", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"mybert {metadata.version('mybert')}\n"

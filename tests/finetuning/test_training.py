@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from mybert.finetuning import run, training
+from mybert.finetuning.evaluate import Evaluation, print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
 
 
@@ -223,6 +224,17 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, word
     assert finetune(*words, "--resume") == 0
     expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "constant", "said"),
+    [("accuracy", 0.5, 0.5, True), ("accuracy", 0.6, 0.5, False), ("mse", 0.3, 0.3, True), ("mse", 0.2, 0.3, False)],
+)
+def test_a_model_that_is_no_better_than_one_answer_is_told_so(capsys, metric, value, constant, said):
+    found = Evaluation({metric: value}, {}, {metric: constant}, [], [], None, 1.0)
+    print_if_nothing_learned(metric, found)
+    expected = f"nothing learned: one answer for all rows has {metric} {constant}, the model {value}."
+    assert capsys.readouterr().out.startswith(expected) == said
 
 
 def test_checkpoints_of_the_best_alone_are_refused(finetune, words, capsys):
