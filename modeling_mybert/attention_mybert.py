@@ -129,23 +129,24 @@ def attend_each(
     Args:
         query: (R, A, D).
         key, value: (T, A, D).
-        lengths_q, lengths_k: (N,) queries and keys of each sequence.
+        lengths_q, lengths_k: (N,) queries and keys of each sequence; what comes after them fills a batch up.
         learns: whether gradients will be asked for.
 
     Returns:
         (R, A, D).
     """
     parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
+    sequences = (x[: sum(lengths)].transpose(0, 1).split(lengths, dim=1) for x, lengths in parts)
     context = []
     written_out = _written_out(query, dropout, learns)
-    for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x, lengths in parts), strict=True):
+    for q, k, v in zip(*sequences, strict=True):
         if written_out:
             probabilities = _scores(q, k, scaling).softmax(-1).to(v.dtype)
             mixed = apply_dropout(probabilities, dropout, True) @ v
         else:
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))
-    return torch.cat(context)
+    return torch.cat([*context, query.new_zeros(len(query) - sum(lengths_q), *query.shape[1:])])
 
 
 def _worth_alone(query: Tensor, lengths_q: list[int], lengths_k: list[int], learns: bool) -> bool:

@@ -173,12 +173,18 @@ class MyBertModel(MyBertPreTrainedModel):
                     "position_ids begin anew within a row, but its tokens all see each other; for a packed batch give "
                     "cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
                 )
-            return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device)
+            return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device, self._compiles_shapes(inputs))
         if attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
         if inputs.shape[0] != 1:
             raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
-        return packed_layout(cu_seq_lens, max_length, inputs.shape[1])
+        return packed_layout(cu_seq_lens, max_length, inputs.shape[1], self._compiles_shapes(inputs))
+
+    def _compiles_shapes(self, inputs: Tensor) -> bool:
+        """Whether products are compiled for each new number of tokens: in half precision on the CPU, 2 ms each."""
+        if inputs.device.type != "cpu" or not may_read(inputs, self.training):
+            return False
+        return torch.is_autocast_enabled("cpu") or self.dtype in (torch.bfloat16, torch.float16)
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:

@@ -5,7 +5,7 @@ The shape letters of this package:
     T total real tokens, H hidden size, A heads, D head size, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from .input_checks_mybert import may_read
+
+_MULTIPLES, _WORTH_FILLING = (64, 32, 16), 8  # what T is made a multiple of, where it is so many times as large
 
 
 @dataclass
@@ -29,6 +31,8 @@ class RaggedLayout:
         first: (N,) the row of each sequence's first token in the ragged order.
         packed: the batch's own form is (1, T), not the grid.
         real: bool (N, L), where every position of the grid is computed but some are padding; else None.
+        fill: how many of the T tokens, the last ones, stand at places of padding: they make T a round number and are
+            seen by no other.
     """
 
     grid: tuple[int, int]
@@ -38,6 +42,7 @@ class RaggedLayout:
     first: Tensor
     packed: bool = False
     real: Tensor | None = None
+    fill: int = 0
     _block_mask: BlockMask | None = None
 
     def to_grid(self, ragged: Tensor) -> Tensor:
@@ -45,7 +50,7 @@ class RaggedLayout:
         if self.indices is None:
             return ragged.unflatten(0, self.grid)
         flat = ragged.new_zeros(self.grid[0] * self.grid[1], *ragged.shape[1:])
-        return flat.index_copy(0, self.indices, ragged).unflatten(0, self.grid)
+        return flat.index_copy(0, self.indices[: len(ragged)], ragged).unflatten(0, self.grid)
 
     def from_grid(self, padded: Tensor) -> Tensor:
         """(N, L, …) → (T, …)."""
@@ -54,6 +59,7 @@ class RaggedLayout:
 
     def to_batch(self, ragged: Tensor) -> Tensor:
         """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
+        ragged = ragged[: self.total - self.fill]
         if self.packed:
             return ragged[None]
         batch = self.to_grid(ragged)
@@ -63,7 +69,10 @@ class RaggedLayout:
 
     def from_batch(self, batch: Tensor) -> Tensor:
         """The batch's own form → (T, …); one row of it serves all sequences."""
-        return batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
+        if not self.packed:
+            return self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
+        tokens = batch.flatten(0, 1)
+        return torch.cat([tokens, tokens.new_zeros(self.fill, *tokens.shape[1:])]) if self.fill else tokens
 
     @property
     def is_ragged(self) -> bool:
@@ -95,7 +104,8 @@ class RaggedLayout:
             return KeptTokens((self.grid[0], 1), None, None, each, each[:-1], rows=first, asked=first[:0])
         rows, padding = tokens, None
         if self.indices is not None and not self.packed:
-            rows = torch.searchsorted(self.indices, tokens).clamp(max=self.total - 1)
+            real = self.indices[: self.total - self.fill]
+            rows = torch.searchsorted(real, tokens).clamp(max=len(real) - 1)
             padding = self.indices[rows] != tokens
         rows, order = torch.cat([first, rows]).sort()
         cu_seq_lens = torch.searchsorted(rows, self.cu_seq_lens.long(), out_int32=True)
@@ -159,7 +169,9 @@ class KeptTokens(RaggedLayout):
         return asked if self.padding is None else asked.masked_fill(self.padding[:, None], 0)
 
 
-def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: torch.device) -> RaggedLayout:
+def padded_layout(
+    grid: tuple[int, int], attention_mask: Tensor | None, device: torch.device, fill_up: bool = False
+) -> RaggedLayout:
     """The layout of a usual (B, S) batch, its real tokens found by one data-dependent step.
 
     Args:
@@ -167,6 +179,7 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
         attention_mask: (B, S), nonzero where a token is real, on either side; or None: all are. A 4-D mask is handed
             to attention as it is and every position is computed, as under tracing and export, where the number of
             real tokens must not depend on data.
+        fill_up: whether to make T a round number.
 
     Raises:
         ValueError: the mask has another shape, or a row of it has no real token (not looked at in a compiled graph).
@@ -187,16 +200,18 @@ def padded_layout(grid: tuple[int, int], attention_mask: Tensor | None, device: 
     if may_read(lengths, training=False) and not lengths.all():  # the device has just been waited for, by nonzero
         raise ValueError(f"attention_mask has no real token in row {int(lengths.argmin())}; leave empty rows out")
     cu_seq_lens = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-    return RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
+    layout = RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
+    return _filled_up(layout) if fill_up else layout
 
 
-def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> RaggedLayout:
+def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int, fill_up: bool = False) -> RaggedLayout:
     """The layout of a packed batch: `N` sequences one after the other, each a row of the attention grid.
 
     Args:
         cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
         max_length: the longest of them; read from `cu_seq_lens` when None.
         total: T, known from the shape of `input_ids`, so that nothing is read back from the device.
+        fill_up: whether to make T a round number.
 
     Raises:
         ValueError: on the CPU, outside compiled graphs, when the boundaries do not run from 0 to `total` in steps of 1
@@ -216,7 +231,15 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
         return RaggedLayout(grid, None, None, cu_seq_lens, cu_seq_lens[:-1], packed=True)
     indices = _indices(cu_seq_lens, max_length, total)
     mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
-    return RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1], packed=True)
+    layout = RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1], packed=True)
+    return _filled_up(layout) if fill_up else layout
+
+
+def _filled_up(layout: RaggedLayout) -> RaggedLayout:
+    """With as many places of padding among its tokens as are missing to a round number, or as there are."""
+    multiple = next((multiple for multiple in _MULTIPLES if layout.total >= _WORTH_FILLING * multiple), 1)
+    padding = (~layout.mask).flatten().nonzero().squeeze(1)[: -layout.total % multiple]
+    return replace(layout, indices=torch.cat([layout.indices, padding]), fill=len(padding))
 
 
 def _dense_layout(

@@ -22,10 +22,9 @@ EVALUATION = 2**62
 FILLER = EVALUATION + 1
 """The epoch of an example without labels, which fills the last batch up so that all processes have as many."""
 _PART = 65536
-# In bfloat16 the CPU's products are compiled for each new number of rows. How many tokens, and tokens to be guessed,
-# there are is rounded up, where that adds a thirty-second or an eighth at most.
-_MULTIPLE, _WORTH_FILLING = 64, 32
-_PLACES_MULTIPLE, _WORTH_MORE_PLACES = 16, 8
+# In bfloat16 the CPU's products are compiled for each new number of rows: that of tokens to be guessed is rounded up,
+# where there are so many times as many. The model does the same to all tokens.
+_MULTIPLE, _WORTH_FILLING = 16, 8
 
 Key = tuple[int, int]
 
@@ -153,14 +152,12 @@ class PretrainingCollator:
         masker: which tokens are to be guessed.
         padding_free: True: sequences end to end, (1, T), with transformers' `cu_seq_lens_q` and the like; False:
             (B, S), padded on the right.
-        pad_token_id: fills a batch up.
-        pad_to_multiple_of: what a large T is filled up to a multiple of, by sequences of padding without labels.
+        pad_token_id: fills a padded batch up.
     """
 
     masker: Masker
     padding_free: bool = True
     pad_token_id: int = 0
-    pad_to_multiple_of: int = _MULTIPLE
 
     def __call__(self, examples: Examples) -> dict[str, torch.Tensor | int]:
         """
@@ -170,38 +167,26 @@ class PretrainingCollator:
             Padded: `input_ids`, `token_type_ids`, `attention_mask`, `labels` (B, S).
             Both: `masked_lm_positions`, of all labels and, where these are many, of some tokens without;
             `next_sentence_label` (N,), when there are pairs.
-            N and T count the sequences that fill a packed batch up.
         """
         masked, labels = self.masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
         filler = examples.epochs == FILLER
         labels[np.repeat(filler, examples.lengths)] = IGNORED
         token_types, lengths = examples.token_type_ids.astype(np.int64), examples.lengths
         if self.padding_free:
-            missing = _missing(len(masked), self.pad_to_multiple_of, _WORTH_FILLING)
-            lengths = np.append(lengths, np.diff(np.arange(0, missing, lengths.max()), append=missing))
-            masked = np.append(masked, np.full(missing, self.pad_token_id))
-            token_types = np.append(token_types, np.zeros(missing, dtype=np.int64))
-            labels = np.append(labels, np.full(missing, IGNORED))
             batch = _packed(masked, token_types, labels, lengths)
         else:
             batch = _padded(masked, token_types, labels, lengths, self.pad_token_id)
         batch["masked_lm_positions"] = _places(batch["labels"].flatten())
         if examples.next_sentence_label is not None:
-            pairs = np.full(len(lengths), IGNORED)
-            pairs[: len(filler)] = np.where(filler, IGNORED, examples.next_sentence_label)
+            pairs = np.where(filler, IGNORED, examples.next_sentence_label).astype(np.int64)
             batch["next_sentence_label"] = torch.from_numpy(pairs)
         return batch
-
-
-def _missing(count: int, multiple: int, worth: int) -> int:
-    """How many are missing to a multiple, where there are at least `worth` times as many."""
-    return -count % multiple if count >= worth * multiple else 0
 
 
 def _places(labels: torch.Tensor) -> torch.Tensor:
     """Those of labels, and others to fill up with: spread, so that no sequence's queries in attention grow by many."""
     places, others = (condition.nonzero().squeeze(1) for condition in (labels != IGNORED, labels == IGNORED))
-    missing = _missing(len(places), _PLACES_MULTIPLE, _WORTH_MORE_PLACES)
+    missing = -len(places) % _MULTIPLE if len(places) >= _WORTH_FILLING * _MULTIPLE else 0
     spread = torch.arange(missing) * len(others) // max(missing, 1)
     return torch.cat([places, others[spread]])
 

@@ -39,8 +39,10 @@ class Meter:
 
     def start_step(self, batches: Iterable[dict]) -> None:
         """Takes the batches that this process accumulates in one optimizer step."""
-        padding = self.trainer.data_collator.pad_token_id
-        tokens = sum((batch["input_ids"] != padding).sum() for batch in batches)
+        tokens = 0
+        for batch in batches:
+            mask = batch.get("attention_mask")
+            tokens += batch["input_ids"].numel() if mask is None else mask.sum()
         self._tokens += tokens
         self._steps.append(torch.zeros(3, device=self.trainer.args.device))
         self._steps[-1][2] += tokens

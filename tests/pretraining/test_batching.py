@@ -1,4 +1,3 @@
-import math
 import pickle
 from itertools import chain
 
@@ -27,10 +26,10 @@ def masker(tokenizer):
     return Masker.from_tokenizer(tokenizer, seed=3)
 
 
-def load(dataset, masker, epoch, batch_size, workers=0, padding_free=True, multiple=1):
+def load(dataset, masker, epoch, batch_size, workers=0, padding_free=True):
     sampler = EpochSampler(len(dataset), seed=5)
     sampler.set_epoch(epoch)
-    collator = PretrainingCollator(masker, padding_free, pad_to_multiple_of=multiple)
+    collator = PretrainingCollator(masker, padding_free)
     return list(DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, num_workers=workers))
 
 
@@ -129,31 +128,6 @@ def test_many_places_of_labels_are_filled_up_by_others_spread_over_the_batch(dat
         if filled:
             gaps = torch.cat([others, torch.tensor([len(labels)])]).diff()
             assert gaps.max() < 2 * len(labels) / len(others)
-
-
-@pytest.mark.parametrize("multiple", [1, 7, 37])
-def test_long_packs_are_filled_up_by_sequences_of_padding_without_labels(dataset, masker, multiple):
-    exact = load(dataset, masker, epoch=1, batch_size=90)
-    filled = load(dataset, masker, epoch=1, batch_size=90, multiple=multiple)
-    for before, after in zip(exact, filled, strict=True):
-        total, sequences = before["input_ids"].shape[1], len(before["next_sentence_label"])
-        assert after["input_ids"].shape[1] == (
-            math.ceil(total / multiple) * multiple if total >= 32 * multiple else total
-        )
-        for name, fill in (("input_ids", 0), ("token_type_ids", 0), ("labels", -100)):
-            assert torch.equal(after[name][:, :total], before[name])
-            assert (after[name][:, total:] == fill).all()
-        assert torch.equal(labelled_places(after), labelled_places(before))
-        assert torch.equal(after["next_sentence_label"][:sequences], before["next_sentence_label"])
-        assert (after["next_sentence_label"][sequences:] == -100).all()
-        starts = after["cu_seq_lens_q"]
-        assert torch.equal(starts[: sequences + 1], before["cu_seq_lens_q"])
-        assert len(starts) == len(after["next_sentence_label"]) + 1 and starts[-1] == after["input_ids"].shape[1]
-        assert 0 < starts.diff().min() <= starts.diff().max() == after["max_length_q"] == before["max_length_q"]
-        restarts = torch.cat([torch.arange(length) for length in starts.diff().tolist()])
-        assert torch.equal(after["position_ids"][0], restarts)
-    assert (len(filled[0]["next_sentence_label"]) > 90) == (multiple > 1)
-    assert len(filled[1]["next_sentence_label"]) == 11
 
 
 def test_a_collator_can_be_sent_to_another_process(dataset, masker):

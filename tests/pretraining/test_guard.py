@@ -24,7 +24,6 @@ def poison(trainer, steps):
         if step in steps:
             next(trainer.model.parameters()).grad.view(-1)[0] = torch.nan
 
-    spy.pad_token_id = collate.pad_token_id
     trainer.data_collator, trainer.accelerator.backward = spy, broken
     return asked
 

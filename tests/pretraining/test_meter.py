@@ -39,7 +39,6 @@ def test_losses_that_overflow_in_float16_are_logged_as_such_and_end_the_run_when
         state=SimpleNamespace(global_step=0, num_input_tokens_seen=0),
         accelerator=SimpleNamespace(scaler=object(), gather=lambda x: x),
         guard=SimpleNamespace(fail=fail, skipped=[]),
-        data_collator=SimpleNamespace(pad_token_id=0),
         train_dataset=SimpleNamespace(has_pairs=False),
         plans=[],
     )

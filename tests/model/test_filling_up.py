@@ -1,0 +1,118 @@
+"""Where products are compiled for each number of tokens, that number is rounded up, and nothing else changes."""
+
+import pytest
+import torch
+
+from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, padding_mybert
+
+LENGTHS = torch.tensor([7, 1, 12, 9])
+
+
+@pytest.fixture(params=["grid", "one by one"])
+def filled_up(request, monkeypatch):
+    """Called, it makes models fill up to a multiple, also in float32, whatever the size of the batch."""
+    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1 if request.param == "one by one" else 10**9)
+
+    def fill(multiple: int) -> None:
+        monkeypatch.setattr(MyBertModel, "_compiles_shapes", lambda model, inputs: True)
+        monkeypatch.setattr(padding_mybert, "_MULTIPLES", (multiple,))
+        monkeypatch.setattr(padding_mybert, "_WORTH_FILLING", 0)
+
+    return fill
+
+
+def batch(form: str, vocabulary: int) -> tuple[dict, torch.Tensor]:
+    """Four sequences of 29 tokens in all, and a label at every third."""
+    ids = torch.randint(5, vocabulary, (4, 12), generator=torch.Generator().manual_seed(0))
+    real = torch.arange(12) < LENGTHS[:, None]
+    labels = torch.where(real & (torch.arange(12) % 3 == 0), ids, -100)
+    if form == "left":
+        ids, labels, real = ids.flip(1), labels.flip(1), real.flip(1)
+    if form == "packed":
+        bounds = torch.nn.functional.pad(LENGTHS.cumsum(0), (1, 0))
+        return {"input_ids": ids[real][None], "cu_seq_lens_q": bounds, "max_length_q": 12}, labels[real][None]
+    return {"input_ids": ids, "attention_mask": real.long()}, labels
+
+
+def tokens_computed(model: MyBertModel) -> list[int]:
+    """How many go through the first layer, call by call."""
+    seen = []
+    model.encoder.layer[0].output.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    return seen
+
+
+# 29 → 29, 32, 42 and, for want of more padding in the grid, 48
+@pytest.mark.parametrize(("multiple", "total"), [(1, 29), (16, 32), (14, 42), (1000, 48)])
+@pytest.mark.parametrize("form", ["right", "left", "packed"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_outputs_and_gradients_are_those_of_the_real_tokens(tiny_config, filled_up, attention, form, multiple, total):
+    tiny_config._attn_implementation = attention
+    tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
+    model = MyBertForPreTraining(tiny_config).train()
+    inputs, labels = batch(form, tiny_config.vocab_size)
+    found = []
+    seen = tokens_computed(model.bert)
+    for fill in (False, True):
+        if fill:
+            filled_up(multiple)
+        model.zero_grad()
+        out = model(**inputs, labels=labels, next_sentence_label=torch.arange(4) % 2)
+        out.loss.backward()
+        states = model.bert(**inputs, output_hidden_states=True)
+        found.append(
+            {
+                "loss": out.loss,
+                "sequences": out.seq_relationship_logits,
+                "last": states.last_hidden_state,
+                "first layer": states.hidden_states[1],
+                "probabilities": torch.cat(model.bert(**inputs, output_attentions=True).attentions),
+                **{name: parameter.grad.clone() for name, parameter in model.named_parameters()},
+            }
+        )
+    assert seen == [29] * 3 + [total] * 3
+    assert found[1]["last"].shape == found[0]["last"].shape
+    real = torch.arange(12) < LENGTHS[:, None]
+    real = (real.flip(1) if form == "left" else real)[:, None, :, None]
+    for side in found:  # what padding attends to is not read
+        side["probabilities"] = side["probabilities"].unflatten(0, (-1, 4)) * real
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("filled_up", ["grid"], indirect=True)
+def test_embeddings_and_positions_of_ones_own_are_filled_up_too(tiny_config, filled_up):
+    model = MyBertModel(tiny_config).eval()
+    inputs, _ = batch("packed", tiny_config.vocab_size)
+    given = {
+        "cu_seq_lens_q": inputs["cu_seq_lens_q"],
+        "inputs_embeds": torch.randn(1, 29, tiny_config.hidden_size, requires_grad=True),
+        "position_ids": torch.cat([torch.arange(n) for n in LENGTHS])[None].flip(1),
+        "token_type_ids": torch.ones(1, 29, dtype=torch.long),
+    }
+    seen, found = tokens_computed(model), []
+    for fill in (False, True):
+        if fill:
+            filled_up(16)
+        last = model(**given).last_hidden_state
+        found += [last, *torch.autograd.grad(last.sin().sum(), given["inputs_embeds"])]
+    assert seen == [29, 32]
+    torch.testing.assert_close(found[2:], found[:2], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("half", ["autocast", "weights"])
+@torch.no_grad()
+def test_half_precision_on_the_cpu_is_filled_up_and_float32_is_not(tiny_config, half):
+    tiny_config.max_position_embeddings = 512
+    model = MyBertModel(tiny_config).eval()
+    seen = tokens_computed(model)
+    for total, expected in ((127, 127), (130, 144), (250, 256), (257, 288), (513, 576)):
+        inputs = {
+            "input_ids": torch.full((1, total), 7),
+            "cu_seq_lens_q": torch.tensor([0, total // 5, total]),  # in a grid of 2 × 4/5 of them
+        }
+        model.float()(**inputs)
+        if half == "weights":
+            model.bfloat16()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half == "autocast"):
+            out = model(**inputs).last_hidden_state
+        assert out.shape[1] == total
+        assert seen[-2:] == [total, expected]
