@@ -185,27 +185,3 @@ class MyBertModel(MyBertPreTrainedModel):
         if inputs.device.type != "cpu" or not may_read(inputs, self.training):
             return False
         return torch.is_autocast_enabled("cpu") or self.dtype in (torch.bfloat16, torch.float16)
-
-
-def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:
-    """Cross-entropy summed over labels other than -100, divided by `count`, else by their number; 0 where none is.
-
-    Args:
-        logits: (…, C).
-        labels: (…), as many as rows of logits.
-        count: how many labels the whole optimizer step has; dividing every batch's sum by it makes gradient
-            accumulation and data parallelism equal to one big batch.
-    """
-    labels = labels.flatten()
-    total = nn.functional.cross_entropy(at_least_float32(logits.flatten(0, -2)), labels, reduction="sum")
-    return total / at_least_one((labels != -100).sum() if count is None else count)
-
-
-def at_least_one(count: Tensor | int) -> Tensor | int:
-    """What to divide a sum over `count` labels by: with nothing labelled a loss is 0, not NaN."""
-    return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """`x`, in float32 where it is in half precision, in which sums for a loss would lose too much."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -22,7 +22,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_mybert import works_on_tokens
-from .backbone_mybert import MyBertPreTrainedModel, mean_cross_entropy
+from .backbone_mybert import MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
 from .decoder_layers_mybert import (
     MyBertCausalAttention,
@@ -32,6 +32,7 @@ from .decoder_layers_mybert import (
 )
 from .encoder_mybert import MyBertEmbeddings
 from .input_checks_mybert import check_inputs, check_labels, check_shape
+from .losses_mybert import mean_cross_entropy
 from .pretraining_heads_mybert import MyBertPreTrainingHeads, VocabularyHeadMixin
 
 logger = logging.get_logger(__name__)

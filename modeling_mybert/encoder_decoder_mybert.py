@@ -18,10 +18,11 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from .backbone_mybert import MyBertModel, mean_cross_entropy
+from .backbone_mybert import MyBertModel
 from .configuration_mybert import MyBertConfig
 from .decoder_mybert import MyBertLMHeadModel
 from .input_checks_mybert import check_labels
+from .losses_mybert import mean_cross_entropy
 
 
 class MyBertEncoderDecoderConfig(EncoderDecoderConfig):

@@ -11,9 +11,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOu
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_one, mean_cross_entropy
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
 from .input_checks_mybert import check_ids, check_labels
+from .losses_mybert import at_least_one, mean_cross_entropy
 
 
 class MyBertPredictionHeadTransform(nn.Module):

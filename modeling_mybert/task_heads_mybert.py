@@ -18,10 +18,11 @@ from transformers.modeling_outputs import (
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .backbone_mybert import MyBertModel, MyBertPreTrainedModel, at_least_float32, at_least_one, mean_cross_entropy
+from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import MyBertDropout
 from .input_checks_mybert import check_labels, may_read
+from .losses_mybert import at_least_float32, at_least_one, mean_cross_entropy
 from .padding_mybert import packed_layout
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import EvalPrediction, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling_mybert.backbone_mybert import at_least_one
+from modeling_mybert.losses_mybert import at_least_one
 from mybert.common.errors import UserError
 from mybert.common.preemption import keep_workers
 from mybert.finetuning.interruptions import BestHere, ByLength, RightEpoch
