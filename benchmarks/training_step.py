@@ -7,7 +7,8 @@ dropout 0.1 and a fused AdamW step. transformers gets batches padded to their lo
 packed, as its collator makes them, but for fine-tuning, where both get the same padded batch. Mixed lengths are others
 in each pair of steps, as in training, where kernels that are compiled for a shape meet new ones. Before any timing,
 both losses and gradients are compared without dropout. Each side then runs in a process of its own, in turns, as its
-users run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that).
+users run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that). The
+first steps, in which memory is asked for and most kernels are compiled, are not counted: training has thousands.
 
 Useful work is counted once for both: matrix products on real tokens, in the last layer and the heads on those that are
 read, three times the forward pass. Its rate stands beside that of bare matrix products of the model's shapes, measured
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--warm-up", type=int, default=20, help="steps of each side before")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--keep-memory", choices=("ours", "both", "neither"), default="ours")
     parser.add_argument("--text", default="python-docs", help="what the sentences of `finetune` are taken from")
@@ -76,7 +78,8 @@ def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tupl
             stack.enter_context(side(i, row, dtype, arguments.text, arguments.threads, keep[i])) for i in range(2)
         ]
         for run in sides:
-            run(0)
+            for number in range(arguments.pairs + 1, arguments.pairs + 1 + arguments.warm_up):
+                run(number)
         seconds, rates, flops = ([], []), [], []
         for number in track(range(1, 1 + arguments.pairs), description=f"{row} {dtype}"):
             for kept, run in zip(seconds, sides, strict=True):
@@ -145,7 +148,6 @@ def serve(pipe, side: int, row: str, dtype: torch.dtype, text: str, threads: int
     step = Step(models[side], batches[side], dtype)
     del models
     step.dropout(0.1)
-    step.run()
     while True:
         step.batch = draw(row, text, pipe.recv())[0][side]
         pipe.send(step.run())
