@@ -59,7 +59,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
 
 class MyBertModel(MyBertPreTrainedModel):
-    """The BERT encoder. Work is done on real tokens only, whether the batch comes padded or packed.
+    """The BERT encoder. Work is done on real tokens, not on padding, whether the batch comes padded or packed.
 
     Example:
         >>> model = MyBertModel(MyBertConfig.from_size("tiny"))
@@ -173,15 +173,15 @@ class MyBertModel(MyBertPreTrainedModel):
                     "position_ids begin anew within a row, but its tokens all see each other; for a packed batch give "
                     "cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
                 )
-            return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device, self._compiles_shapes(inputs))
+            return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device, self._fills_up(inputs))
         if attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
         if inputs.shape[0] != 1:
             raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
-        return packed_layout(cu_seq_lens, max_length, inputs.shape[1], self._compiles_shapes(inputs))
+        return packed_layout(cu_seq_lens, max_length, inputs.shape[1], self._fills_up(inputs))
 
-    def _compiles_shapes(self, inputs: Tensor) -> bool:
-        """Whether products are compiled for each new number of tokens: in half precision on the CPU, 2 ms each."""
+    def _fills_up(self, inputs: Tensor) -> bool:
+        """Whether to round the number of tokens up: half precision's products on the CPU are compiled for each."""
         if inputs.device.type != "cpu" or not may_read(inputs, self.training):
             return False
         return torch.is_autocast_enabled("cpu") or self.dtype in (torch.bfloat16, torch.float16)

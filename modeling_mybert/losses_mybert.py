@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .input_checks_mybert import may_read
 
@@ -21,13 +20,23 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | Non
     logits, labels = logits.flatten(0, -2), labels.flatten()
     count = at_least_one((labels != -100).sum() if count is None else count)
     on_cpu = logits.device.type == "cpu" and may_read(logits, training=True)
-    if on_cpu and logits.requires_grad and logits.numel() > _PIECE:
+    scaled = logits.dtype == torch.float16  # its gradients vanish unless what scales them up comes first
+    if on_cpu and not scaled and logits.requires_grad and logits.numel() > _PIECE:
         return _InPieces.apply(logits, labels, count)[0]
+    return _whole(logits, labels, count)
+
+
+def _whole(logits: Tensor, labels: Tensor, count: Tensor | int) -> Tensor:
     return nn.functional.cross_entropy(at_least_float32(logits), labels, reduction="sum") / count
 
 
 class _InPieces(torch.autograd.Function):
-    """Loss and gradient of some rows after the other, on the CPU: all but the gradient stays in its cache."""
+    """Loss and gradient of some rows after the other, on the CPU: all but the gradient stays in its cache.
+
+    torch's own operations keep all logits three more times, in float32.
+    """
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(logits: Tensor, labels: Tensor, count: Tensor | int) -> tuple[Tensor, Tensor]:
@@ -37,7 +46,7 @@ class _InPieces(torch.autograd.Function):
         rows = max(1, _PIECE // logits.shape[1])
         for values, slopes, label in zip(*(x.split(rows) for x in (logits, gradient, labels)), strict=True):
             labelled = (label != -100)[:, None]
-            own = label.clamp(min=0)[:, None]
+            own = label[:, None].where(labelled, 0)
             probabilities = values.to(dtype, copy=True)
             probabilities -= probabilities.amax(1, keepdim=True)
             of_label = probabilities.gather(1, own)
@@ -49,15 +58,17 @@ class _InPieces(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        ctx.save_for_backward(output[1])
+        logits, labels, ctx.count = inputs
+        ctx.save_for_backward(logits, labels, output[1])
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(False)  # zeros in the place of what nobody asks for
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, slope: Tensor, _: None) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * slope.to(gradient.dtype), None, None
+        logits, labels, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated, and that above is made without a graph
+            (gradient,) = torch.autograd.grad(_whole(logits, labels, ctx.count), logits, create_graph=True)
+        return gradient * slope, None, None
 
 
 def at_least_one(count: Tensor | int) -> Tensor | int:

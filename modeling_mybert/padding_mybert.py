@@ -2,7 +2,7 @@
 
 The shape letters of this package:
     B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence of the attention grid,
-    T total real tokens, H hidden size, A heads, D head size, V vocabulary.
+    T tokens in all, H hidden size, A heads, D head size, V vocabulary.
 """
 
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from .input_checks_mybert import may_read
 
-_MULTIPLES, _WORTH_FILLING = (64, 32, 16), 8  # what T is made a multiple of, where it is so many times as large
+_MULTIPLES, _WORTH_FILLING = (64, 32, 16), 8  # T is made a multiple of the first that is an eighth of it or less
 
 
 @dataclass
 class RaggedLayout:
-    """The places of `T` real tokens in a grid of `N` sequences by `L` positions.
+    """The places of `T` tokens in a grid of `N` sequences by `L` positions: all real ones, and `fill` more.
 
     Attributes:
         grid: (N, L).
         indices: (T,) the place of each token in the flattened grid; None when the grid has no gap, so that T = N·L.
         mask: what attention may see on the grid: None for everything, bool (N, 1, 1, L) over keys, or a caller's own
             4-D mask, bool or additive.
-        cu_seq_lens: (N + 1,) int32, where each sequence starts in the ragged order, and T at the end.
+        cu_seq_lens: (N + 1,) int32, where each sequence starts in the ragged order, and T - fill at the end.
         first: (N,) the row of each sequence's first token in the ragged order.
         packed: the batch's own form is (1, T), not the grid.
         real: bool (N, L), where every position of the grid is computed but some are padding; else None.
@@ -69,10 +69,11 @@ class RaggedLayout:
 
     def from_batch(self, batch: Tensor) -> Tensor:
         """The batch's own form → (T, …); one row of it serves all sequences."""
-        if not self.packed:
-            return self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
-        tokens = batch.flatten(0, 1)
-        return torch.cat([tokens, tokens.new_zeros(self.fill, *tokens.shape[1:])]) if self.fill else tokens
+        tokens = batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
+        if not self.fill:
+            return tokens
+        real = tokens[: self.total - self.fill]  # what stands at padding is not to be trusted: it may be NaN
+        return torch.cat([real, real.new_zeros(self.fill, *real.shape[1:])])
 
     @property
     def is_ragged(self) -> bool:
@@ -210,7 +211,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int, fill_
     Args:
         cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
         max_length: the longest of them; read from `cu_seq_lens` when None.
-        total: T, known from the shape of `input_ids`, so that nothing is read back from the device.
+        total: how many tokens, known from the shape of `input_ids`, so that nothing is read back from the device.
         fill_up: whether to make T a round number.
 
     Raises:
@@ -236,7 +237,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int, fill_
 
 
 def _filled_up(layout: RaggedLayout) -> RaggedLayout:
-    """With as many places of padding among its tokens as are missing to a round number, or as there are."""
+    """With as many places of padding among its tokens as are missing to a round number, or as the grid has."""
     multiple = next((multiple for multiple in _MULTIPLES if layout.total >= _WORTH_FILLING * multiple), 1)
     padding = (~layout.mask).flatten().nonzero().squeeze(1)[: -layout.total % multiple]
     return replace(layout, indices=torch.cat([layout.indices, padding]), fill=len(padding))

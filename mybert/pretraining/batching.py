@@ -24,7 +24,7 @@ FILLER = EVALUATION + 1
 _PART = 65536
 # In bfloat16 the CPU's products are compiled for each new number of rows: that of tokens to be guessed is rounded up,
 # where there are so many times as many. The model does the same to all tokens.
-_MULTIPLE, _WORTH_FILLING = 16, 8
+_PLACES_MULTIPLE, _WORTH_MORE_PLACES = 16, 8
 
 Key = tuple[int, int]
 
@@ -186,7 +186,8 @@ class PretrainingCollator:
 def _places(labels: torch.Tensor) -> torch.Tensor:
     """Those of labels, and others to fill up with: spread, so that no sequence's queries in attention grow by many."""
     places, others = (condition.nonzero().squeeze(1) for condition in (labels != IGNORED, labels == IGNORED))
-    missing = -len(places) % _MULTIPLE if len(places) >= _WORTH_FILLING * _MULTIPLE else 0
+    many = len(places) >= _WORTH_MORE_PLACES * _PLACES_MULTIPLE
+    missing = -len(places) % _PLACES_MULTIPLE if many else 0
     spread = torch.arange(missing) * len(others) // max(missing, 1)
     return torch.cat([places, others[spread]])
 

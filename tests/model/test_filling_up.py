@@ -14,7 +14,7 @@ def filled_up(request, monkeypatch):
     monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1 if request.param == "one by one" else 10**9)
 
     def fill(multiple: int) -> None:
-        monkeypatch.setattr(MyBertModel, "_compiles_shapes", lambda model, inputs: True)
+        monkeypatch.setattr(MyBertModel, "_fills_up", lambda model, inputs: True)
         monkeypatch.setattr(padding_mybert, "_MULTIPLES", (multiple,))
         monkeypatch.setattr(padding_mybert, "_WORTH_FILLING", 0)
 
@@ -96,6 +96,21 @@ def test_embeddings_and_positions_of_ones_own_are_filled_up_too(tiny_config, fil
         found += [last, *torch.autograd.grad(last.sin().sum(), given["inputs_embeds"])]
     assert seen == [29, 32]
     torch.testing.assert_close(found[2:], found[:2], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, 1e30])
+def test_what_stands_at_padding_reaches_nothing(tiny_config, filled_up, poison):
+    filled_up(16)
+    model = MyBertModel(tiny_config).eval()
+    inputs, _ = batch("left", tiny_config.vocab_size)
+    mask = inputs["attention_mask"]
+    found = []
+    for value in (0.0, poison):
+        given = torch.randn(4, 12, tiny_config.hidden_size, generator=torch.Generator().manual_seed(0))
+        given = given.masked_fill(mask[..., None] == 0, value).requires_grad_()
+        last = model(inputs_embeds=given, attention_mask=mask).last_hidden_state
+        found.append((last, *torch.autograd.grad(last.sin().sum(), (given, *model.encoder.parameters()))))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("half", ["autocast", "weights"])

@@ -31,10 +31,11 @@ def test_pieces_have_torchs_loss_and_gradient(pieces, rows, count, dtype):
     precise = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-5}[dtype]  # sums are float32 at least
     assert loss.dtype == torch.promote_types(dtype, torch.float32)
     assert loss.item() == pytest.approx(expected.item(), rel=precise)
-    (found,), (wanted,) = (torch.autograd.grad(3 * x, y) for x, y in ((loss, logits), (expected, exact)))
+    (found,), (wanted,) = (torch.autograd.grad(x / 7, y) for x, y in ((loss, logits), (expected, exact)))
     assert found.dtype == dtype and (found[[0, 5, 6]] == 0).all()
     rounding = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}[dtype]
     torch.testing.assert_close(found.double(), wanted, rtol=rounding, atol=1e-7)
+    assert found.double().abs().sum().item() == pytest.approx(wanted.abs().sum().item(), rel=max(rounding / 8, 1e-12))
 
 
 def test_extreme_logits_are_as_torchs(pieces):
@@ -73,9 +74,41 @@ def test_a_model_learns_the_same_from_pieces(tiny_config, pieces, sparse_logits)
     torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-5, atol=1e-6)
 
 
-def test_functional_transforms_and_evaluation(pieces):
+def test_gradients_are_differentiated_again(pieces):
     pieces(2, 9)
-    logits, labels = torch.randn(7, 9), torch.arange(7)
-    slope = torch.func.grad(lambda x: mean_cross_entropy(x, labels))(logits)
-    torch.testing.assert_close(slope, torch.func.grad(lambda x: cross_entropy(x, labels))(logits))
-    torch.testing.assert_close(mean_cross_entropy(logits, labels), cross_entropy(logits, labels))
+    labels = torch.tensor([3, -100, 0, 8, 8])
+    found = []
+    for loss in (mean_cross_entropy, cross_entropy):
+        torch.manual_seed(0)
+        inputs, weight = torch.randn(5, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
+        (slope,) = torch.autograd.grad(loss(inputs @ weight.T, labels).square(), inputs, create_graph=True)
+        found.append(torch.autograd.grad(slope.square().sum(), (inputs, weight)))
+    torch.testing.assert_close(*found)
+
+
+def test_functional_transforms(pieces):
+    pieces(2, 9)
+    logits, labels = torch.randn(3, 7, 9), torch.randint(9, (3, 7))
+
+    def transformed(loss):
+        slope = torch.func.grad(loss)
+        twice = torch.func.grad(lambda x: slope(x, labels[0]).square().sum())
+        return slope(logits[0], labels[0]), twice(logits[0]), torch.func.vmap(slope)(logits, labels)
+
+    torch.testing.assert_close(transformed(mean_cross_entropy), transformed(cross_entropy))
+
+
+def test_float16_is_scaled_before_it_is_rounded(pieces):
+    pieces(2, 9)
+    exact = torch.randn(7, 9, requires_grad=True)
+    logits, labels = exact.detach().half().requires_grad_(), torch.tensor([0, 1, 2, 3, 4, 5, -100])
+    scale, count = 65536.0, 100_000
+    (mean_cross_entropy(logits, labels, count) * scale).backward()
+    (cross_entropy(exact, labels, reduction="sum") / count * scale).backward()
+    torch.testing.assert_close(logits.grad.float(), exact.grad, rtol=2e-2, atol=1e-4)
+
+
+def test_other_negative_labels_are_refused(pieces):
+    pieces(2, 9)
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        mean_cross_entropy(torch.randn(4, 9, requires_grad=True), torch.tensor([0, -1, 2, 3]))
