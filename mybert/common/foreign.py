@@ -1,5 +1,6 @@
 """What others wrote and others say: JSON of any shape, and errors of other libraries in one line."""
 
+import difflib
 import itertools
 import json
 from collections.abc import Iterable
@@ -48,6 +49,17 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
+
+
+def did_you_mean(name: str) -> str:
+    """What to add to the message that there is no such path: the one beside it whose name is nearest, if any is."""
+    path = Path(name)
+    try:
+        beside = [other.name for other in itertools.islice(path.parent.iterdir(), 10_000)]
+    except (OSError, ValueError):
+        return ""
+    nearest = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    return f"; did you mean {path.parent / nearest[0]}?" if nearest else ""
 
 
 def cause(error: BaseException) -> str:

@@ -9,7 +9,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from mybert.common.devices import quiet_loading
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, parse_json
+from mybert.common.foreign import cause, did_you_mean, parse_json
+from mybert.common.manifest import read_manifest
 
 
 @contextlib.contextmanager
@@ -32,6 +33,8 @@ def explain_unreadable(name: str) -> Iterator[None]:
             f"might run a stranger's code ({refused.strip()}); ask for a copy in safetensors"
         ) from error
     except Exception as error:  # transformers and torch check few types: they trip over a wrong one anywhere
+        if not Path(name).exists() and (meant := did_you_mean(name)):
+            raise UserError(f"checkpoint {name}: there is no such folder, and the Hub gives none{meant}") from error
         where = "" if Path(name).exists() else "there is no such folder, and as a name of the Hub: "
         raise UserError(
             f"checkpoint {name} cannot be used ({where}{cause(error)}); name a MyBERT or BERT checkpoint"
@@ -91,11 +94,16 @@ def _check_folder(name: str) -> None:
     if path.is_file():
         raise UserError(f"checkpoint {name} cannot be used (a file); name the folder that it is in")
     if not path.exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise UserError(f"checkpoint {name} cannot be used (there is no such folder); name one, or a repository")
+        meant = did_you_mean(name) or "; name one, or a repository of the Hub as OWNER/NAME"
+        raise UserError(f"checkpoint {name} cannot be used (there is no such folder){meant}")
     if not path.is_dir():
         return
     config = path / "config.json"
     if not config.is_file():
+        manifest = read_manifest(path)
+        if manifest.get("complete") is False:
+            command = f"mybert {manifest.get('stage')} … --resume"
+            raise UserError(f"checkpoint {name} is not finished; `{command}` goes on with it")
         raise UserError(f"checkpoint {name} cannot be used (no config.json in it); name a MyBERT or BERT checkpoint")
     try:
         found = parse_json(config.read_bytes())

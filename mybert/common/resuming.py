@@ -34,12 +34,17 @@ def check_unchanged(manifest: dict, choices: dict, inputs: dict[str, dict]) -> N
     """
     for name, value in choices.items():
         if (before := manifest.get("choices", {}).get(name)) != value:
-            raise UserError(f"--resume: {name} is {value!r}, the run was started with {before!r}")
+            flag = name if name == "sequences_per_step" else f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"--resume: {flag} is {value!r}, the run was started with {before!r}; say the same again, or begin "
+                "another run with --overwrite or in another folder"
+            )
     started = manifest.get("inputs", {})
     for name in sorted(started.keys() | inputs.keys()):
         if _content(started.get(name, {})) != _content(inputs.get(name, {})):
             raise UserError(
-                f"--resume: {name} {inputs.get(name, {}).get('path')} is not the one that the run was started with"
+                f"--resume: --{name} {inputs.get(name, {}).get('path')} is not the one that the run was started with; "
+                "name that one, or begin another run with --overwrite or in another folder"
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import datasets
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, load_saved_dataset
+from mybert.common.foreign import cause, did_you_mean, load_saved_dataset
 
 
 def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
@@ -45,9 +45,8 @@ def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Datase
     try:
         return datasets.load_dataset(path, config or None, split=named or split, **options)
     except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart
-        raise UserError(
-            f"{name} is neither a file here nor a data set that the Hub gives ({root_cause(error)})"
-        ) from error
+        where = f"{name} is neither a file here nor a data set that the Hub gives"
+        raise UserError(f"{where} ({root_cause(error)}){did_you_mean(name)}") from error
 
 
 def root_cause(error: BaseException) -> str:

@@ -61,7 +61,9 @@ def find_problems(
     too_long = task.check_lengths(rows.select(good), tokenizer) if good else []
     problems = [*problems, *(Problem(good[row], message) for row, message in too_long)]
     if problems and errors == "strict":
-        raise UserError(f"{_report(split, problems)}; correct them, or leave them out by --errors skip")
+        all_bad = len({problem.row for problem in problems}) == len(rows)
+        remedy = "are file and columns right?" if all_bad else "correct them, or leave them out by --errors skip"
+        raise UserError(f"{_report(split, problems)}; {remedy}")
     return problems
 
 

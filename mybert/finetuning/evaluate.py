@@ -160,6 +160,7 @@ def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     value, constant = found.metrics[metric], found.baselines[metric]
     if (value >= constant) if metric in LOWER_IS_BETTER else (value <= constant):
         print(
-            f"nothing learned: one answer for all rows has {metric} {constant:.4g}, the model {value:.4g}. More rows, "
-            "epochs, a higher --learning-rate (3e-4 for small models), or more pretraining may help"
+            f"nothing learned: one answer for all rows has {metric} {constant:.4g}, the model {value:.4g}. More rows "
+            "or epochs, another --learning-rate (small models take 3e-4), an encoder that is not frozen, or more "
+            "pretraining may help"
         )

@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import parse_json, short
+from mybert.common.foreign import did_you_mean, parse_json, short
 from mybert.corpus.data_sets import open_hub, open_saved, root_cause
 from mybert.corpus.files import file_format, open_file, open_text
 from mybert.corpus.formats import TABLES, table_rows
@@ -62,6 +62,8 @@ def read_table(name: str, task: Task, split: str) -> Dataset:
         rows = _read_file(path) if rows is None else rows
     elif path.is_dir():
         rows = open_saved(name, split)
+    elif file_format(path).kind in _READERS:
+        raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
     else:
         rows = open_hub(name, split)
     if not len(rows):

@@ -143,6 +143,8 @@ def _start_output(settings: FinetuneSettings, arguments: TrainingArguments) -> N
         if before.get("stage") != STAGE:
             raise UserError(f"--resume: {output} has no run of `mybert finetune` to go on with")
         check_unchanged(before, choices, inputs)
+        if before.get("complete") and processes.is_main_process:
+            print(f"the run in {output} is finished: no step is left to train")
     _refuse_existing(settings)  # what another run may have made while the rows were read
     processes.wait_for_everyone()  # all have seen the folder as it was
     if processes.is_main_process and not begun:
@@ -217,6 +219,8 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> Non
             evaluations[name] = found.results()
     if data.validation_features is not None and len(scores) > 1:
         print_summaries(summaries, metric)
+        if arguments.bf16 or arguments.fp16:
+            print("runs are scored in half precision, as they are trained, and the model above in float32")
     write_json(
         output / RESULTS,
         {

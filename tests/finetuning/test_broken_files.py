@@ -35,6 +35,13 @@ BROKEN = [
     ),
     (
         "text-classification",
+        "no row has a text",
+        "train.jsonl",
+        lines({**TEXT, "text": ""}),
+        ": 1 of 1 rows cannot be used: row 1: the text is empty; are file and columns right?",
+    ),
+    (
+        "text-classification",
         "a line is cut off",
         "train.jsonl",
         lines(TEXT) + '{"text": "a bad film", "la',
@@ -120,7 +127,7 @@ BROKEN = [
         "train.json",
         nested({"id": "q1", "question": "who"}),
         ": 1 of 1 rows cannot be used: row 1: expected answers {'text': […], 'answer_start': […]}, two empty lists "
-        "for none, found None" + REMEDY,
+        "for none, found None; are file and columns right?",
     ),
     (
         "multiple-choice",

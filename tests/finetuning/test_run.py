@@ -118,9 +118,9 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_
         assert finetune(*words) == 130
     assert not (tmp_path / "out/results.json").exists()
     for word, value, message in (
-        ("--weight-decay", 0.5, "weight_decay is 0.5, the run was started with 0.01"),
-        ("--label-smoothing-factor", 0.1, "label_smoothing_factor is 0.1, the run was started with 0.0"),
-        ("--optim", "adafactor", "optim is 'adafactor', the run was started with 'adamw_torch"),
+        ("--weight-decay", 0.5, "--weight-decay is 0.5, the run was started with 0.01"),
+        ("--label-smoothing-factor", 0.1, "--label-smoothing-factor is 0.1, the run was started with 0.0"),
+        ("--optim", "adafactor", "--optim is 'adafactor', the run was started with 'adamw_torch"),
         ("--gradient-accumulation-steps", 2, "sequences_per_step is"),
     ):
         assert finetune(*words, "--resume", word, value) == 2
@@ -266,7 +266,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--metric", "bleu"), "--metric bleu: expected one of accuracy, f1_macro"),
         (("--max-length", 999), "--max-length 999: "),
         (("--model", "nowhere"), "checkpoint nowhere cannot be used"),
-        (("--validation", "nowhere.jsonl"), "nowhere.jsonl is neither a file here"),
+        (("--validation", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
         (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
         (("--columns", "text=body"), "has no column 'body'; there are text, label"),
         (("--sweep", "all"), "--sweep: expected paper or miniatures, found 'all'"),

@@ -168,7 +168,7 @@ def test_sigterm_outside_of_training_ends_the_run_before_the_next(finetune, word
 
 
 def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resumed(
-    finetune, words, tmp_path, monkeypatch, no_more_steps
+    finetune, words, tmp_path, monkeypatch, no_more_steps, capsys
 ):
     with monkeypatch.context() as patch:
         patch.setattr(run, "evaluate_rows", killed)
@@ -176,7 +176,9 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
     no_more_steps()
     assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
     scores = results(tmp_path / "out")["validation"]["metrics"]
+    assert "is finished" not in capsys.readouterr().out
     assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
+    assert f"the run in {tmp_path / 'out'} is finished: no step is left to train" in capsys.readouterr().out
     assert results(tmp_path / "out")["validation"]["metrics"] == scores
 
 

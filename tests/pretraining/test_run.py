@@ -240,11 +240,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
 def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_path):
     run(max_steps=1)
     for message, values in [
-        ("mlm_probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
-        ("size is 'mini'", {"size": "mini"}),
-        ("seed is 7", {"seed": 7}),
-        ("learning_rate is 0.5", {"learning_rate": 0.5}),
-        ("optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
+        ("--mlm-probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
+        ("--size is 'mini'", {"size": "mini"}),
+        ("--seed is 7", {"seed": 7}),
+        ("--learning-rate is 0.5", {"learning_rate": 0.5}),
+        ("--optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
         ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
         ("corpus .* is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
     ]:
