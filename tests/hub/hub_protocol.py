@@ -1,6 +1,7 @@
 """What the Hub and its storage answer: one function for each address that `huggingface_hub` asks for."""
 
 import base64
+import codecs
 import functools
 import hashlib
 import json
@@ -169,7 +170,8 @@ def preupload(call: Call, name: str, revision: str):
     answers = []
     for asked in call.json["files"]:
         try:
-            base64.b64decode(asked["sample"]).decode()
+            # the first 512 bytes, which may end within a character
+            codecs.getincrementaldecoder("utf-8")().decode(base64.b64decode(asked["sample"]))
             large = asked["path"].endswith(".safetensors") or asked["size"] > 10_000_000
         except UnicodeDecodeError:
             large = True
