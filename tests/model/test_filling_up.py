@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from labelled_batches import LENGTHS, batch
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, padding_mybert
-
-LENGTHS = torch.tensor([7, 1, 12, 9])
 
 
 @pytest.fixture(params=["grid", "one by one"])
@@ -19,19 +18,6 @@ def filled_up(request, monkeypatch):
         monkeypatch.setattr(padding_mybert, "_WORTH_FILLING", 0)
 
     return fill
-
-
-def batch(form: str, vocabulary: int) -> tuple[dict, torch.Tensor]:
-    """Four sequences of 29 tokens in all, and a label at every third."""
-    ids = torch.randint(5, vocabulary, (4, 12), generator=torch.Generator().manual_seed(0))
-    real = torch.arange(12) < LENGTHS[:, None]
-    labels = torch.where(real & (torch.arange(12) % 3 == 0), ids, -100)
-    if form == "left":
-        ids, labels, real = ids.flip(1), labels.flip(1), real.flip(1)
-    if form == "packed":
-        bounds = torch.nn.functional.pad(LENGTHS.cumsum(0), (1, 0))
-        return {"input_ids": ids[real][None], "cu_seq_lens_q": bounds, "max_length_q": 12}, labels[real][None]
-    return {"input_ids": ids, "attention_mask": real.long()}, labels
 
 
 def tokens_computed(model: MyBertModel) -> list[int]:
