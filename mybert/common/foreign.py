@@ -14,11 +14,16 @@ _LONGEST = 300
 
 
 def parse_json(content: str | bytes) -> Any:
-    """`json.loads`, but whatever is no JSON raises ValueError: also what is nested too deeply for Python."""
+    """`json.loads`, but whatever is no JSON raises ValueError, which says where: also what is too much for Python."""
     try:
         return json.loads(content)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if "\n" in error.doc.rstrip("\n") else ""
+        raise ValueError(f"{error.msg.removesuffix(' at')} at {line}character {error.colno}") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except ValueError as error:
+        raise ValueError("a number of too many digits" if "int_max_str_digits" in str(error) else error) from error
 
 
 def load_saved_dataset(folder: str) -> "Dataset | DatasetDict":

@@ -1,4 +1,4 @@
-"""Large numbers as people write them: 3.3B tokens, 400T operations a second, 80G bytes."""
+"""Large numbers as people write them: 3.3B tokens, 400T operations a second, 80G bytes; and times."""
 
 import argparse
 import math
@@ -37,3 +37,12 @@ def with_unit(value: float, unit: str) -> str:
     """1.23e9 FLOP → `1.23 GFLOP`."""
     power = min(max(int(math.log10(max(value, 1)) // 3), 0), 6)
     return f"{value / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
+
+
+def duration(seconds: float) -> str:
+    """90 → `1 min 30 s`; the two largest units."""
+    seconds = round(seconds)
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{n} {unit}" for n, unit in parts[:2])

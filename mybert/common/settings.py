@@ -75,6 +75,7 @@ def check_resume(settings: Any) -> None:
 
 
 _MANY = ("*", "+")  # `nargs` of settings that are lists
+_ELSEWHERE = {"--bf16": ("--dtype", "--dtype bfloat16")}  # of training → what commands that do not train have for it
 
 
 class _SettingsParser(HfArgumentParser):
@@ -209,5 +210,8 @@ def _converted(path: str, name: str, words: list, action: argparse.Action) -> li
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    flag, like = _ELSEWHERE.get(name.split("=")[0], (None, None))
+    if flag in known:
+        return f"unknown {what} {name!r}; did you mean {like!r}?"
     nearest = difflib.get_close_matches(name.split("=")[0], known, n=1, cutoff=0.5)
     return f"unknown {what} {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")

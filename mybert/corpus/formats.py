@@ -84,7 +84,7 @@ def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextA
     try:
         records = parse_json(content)
     except ValueError as error:
-        raise UserError(f"{name}: not JSON ({_json_error(error)}); correct it or leave the file out") from error
+        raise UserError(f"{name}: not JSON ({error}); correct it or leave the file out") from error
     for number, record in enumerate(records if isinstance(records, list) else [records], 1):
         yield from _text_of_record(record, text_column, name, number, "item", problems)
 
@@ -205,7 +205,7 @@ def json_lines(lines: Iterable[str], name: str, text_column: str, problems: Prob
             try:
                 record = parse_json(line)
             except ValueError as error:
-                problems.report(name, f"line {number}", "not JSON", _json_error(error))
+                problems.report(name, f"line {number}", "not JSON", str(error))
                 continue
             yield from _text_of_record(record, text_column, name, number, "line", problems)
 
@@ -244,10 +244,6 @@ def _is_json(line: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _json_error(error: ValueError) -> str:
-    return "a number of too many digits" if "int_max_str_digits" in str(error) else str(error)
 
 
 FORMATS = {

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from modeling_mybert import MyBertConfig
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.foreign import short
+from mybert.common.foreign import short, short_list
 from mybert.common.loading import explain_unreadable, refuse_missing, refuse_other_shapes, refuse_other_vocabulary
 from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.task import Task
@@ -165,4 +165,8 @@ def _task_of_architecture(config: MyBertConfig, name: str) -> str:
         for ending, task in endings.items():
             if architecture.endswith(ending):
                 return task
-    raise UserError(f"checkpoint {name} does not say what task it is for; name it by --task")
+    found = short_list(config.architectures or ["a model of no name"])
+    raise UserError(
+        f"checkpoint {name} was fine-tuned for no task (it is {found}): `mybert finetune --model {name} …` does that; "
+        "or name by --task what its head is for"
+    )

@@ -73,8 +73,17 @@ def _report(split: Split, problems: Sequence[Problem]) -> str:
 
 
 def _listed(problems: Sequence[Problem], first: int) -> str:
-    lines = [f"row {first + problem.row + 1}: {problem.message}" for problem in problems[:_SHOWN]]
-    return "; ".join([*lines, "…"] if len(problems) > _SHOWN else lines)
+    """Each message once, with its rows."""
+    rows = {}
+    for problem in problems:
+        rows.setdefault(problem.message, []).append(first + problem.row + 1)
+    lines = [f"{_numbered(numbers)}: {message}" for message, numbers in itertools.islice(rows.items(), _SHOWN)]
+    return "; ".join([*lines, "…"] if len(rows) > _SHOWN else lines)
+
+
+def _numbered(rows: Sequence[int]) -> str:
+    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:_SHOWN]))}{more}"
 
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
@@ -87,8 +96,9 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
         if shared:
             shown = ", ".join(f"{row + 1} = {twin + 1}" for twin, row in shared[:_SHOWN])
             more = ", …" if len(shared) > _SHOWN else ""
+            number = f"all {len(shared)}" if len(shared) == len(keys[other]) else len(shared)
             lines.append(
-                f"{len(shared)} rows of {splits[other].source} stand in {splits[one].source} too "
+                f"{number} rows of {other} ({splits[other].source}) stand in {one} ({splits[one].source}) too "
                 f"(row of the one = row of the other: {shown}{more})"
             )
     return lines

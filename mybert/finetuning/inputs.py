@@ -6,6 +6,7 @@ from datasets import Dataset
 
 from mybert.common.errors import UserError
 from mybert.finetuning.checks import Split, duplicate_rows, usable_rows
+from mybert.finetuning.labels import slips
 from mybert.finetuning.overview import overview, print_overview
 from mybert.finetuning.reading import read_rows
 from mybert.finetuning.settings import FinetuneSettings
@@ -59,7 +60,7 @@ def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer
     found = overview(splits, task, tokenizer)
     if verbose:
         print_overview(found, task)
-        for line in duplicates:
+        for line in [*duplicates, *slips(found["train"]["balance"])]:
             print(f"warning: {line}")
     validation = splits.get("validation")
     return RunData(

@@ -1,5 +1,6 @@
 """Labels by name: what data sets write as words, numbers or truth values."""
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,8 @@ from mybert.common.errors import UserError
 from mybert.common.foreign import short
 
 _FEW = 0.1
+_RARE, _ALIKE, _COMPARED = 20, 0.85, 1000  # times; of difflib's ratio; names, of the commonest
+_DIGITS = re.compile(r"[0-9]+")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -59,6 +62,32 @@ def sort_labels(labels: Iterable[Any]) -> list[str]:
     names = set(map(label_name, labels))  # 1 and "1" are one label, 1 and true are two
     numbers = all(map(_WHOLE.fullmatch, names))
     return sorted(names, key=lambda name: (int(name) if numbers else 0, name))
+
+
+def slips(counts: Mapping[str, int]) -> list[str]:
+    """A line for each label that is likely another, misspelt: a model would learn both.
+
+    Such are spelt alike but for case, spaces, `-` and `_`; or but for a letter or two, and 20 times as rare. Names
+    that differ in their digits, or as B-X and I-X do, are meant.
+
+    Args:
+        counts: how often each label occurs.
+    """
+    found, plain = [], {}
+    for name in sorted(counts, key=counts.get, reverse=True):
+        twin = plain.setdefault(re.sub(r"[\s_-]+", " ", name.strip()).casefold(), name)
+        frequent = [other for other in counts if counts[other] >= _RARE * counts[name] and _rest(other) != _rest(name)]
+        near = [twin] if twin != name else difflib.get_close_matches(name, frequent[:_COMPARED], 1, _ALIKE)
+        if near and _DIGITS.findall(near[0]) == _DIGITS.findall(name):
+            found.append(
+                f"the label {name!r} ({counts[name]:,}) looks like {near[0]!r} ({counts[near[0]]:,}), and is learned "
+                "as one of its own; correct it if it is a slip"
+            )
+    return found
+
+
+def _rest(tag: str) -> str:
+    return re.sub(r"^[BIESLU]-", "", tag)
 
 
 def name_labels(config: MyBertConfig, names: list[str]) -> None:

@@ -157,7 +157,7 @@ def _undecodable_line(path: Path) -> str | None:
 
 def _broken_line(path: Path, kind: str) -> str | None:
     """Where a file of JSON goes wrong, which `datasets` does not say."""
-    number, records = 0, 0
+    unit, number, records = "line" if kind == ".jsonl" else "row", 0, 0
     try:
         with open_file(path) as file:
             for number, record in enumerate(file if kind == ".jsonl" else _items(file.read()), 1):
@@ -165,12 +165,12 @@ def _broken_line(path: Path, kind: str) -> str | None:
                     continue
                 record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
                 if not isinstance(record, dict):
-                    return f", row {number}: expected a JSON object, found {type(record).__name__}"
+                    return f", {unit} {number}: expected a JSON object, found {type(record).__name__}"
                 if problem := unwritable(record) or _too_large(record):
-                    return f", row {number}: {problem}"
+                    return f", {unit} {number}: {problem}"
                 records += 1
     except ValueError as error:
-        return f", row {number}: not JSON ({error})"
+        return f", {unit} {number}: not JSON ({error})"
     return None if records else " holds no rows"
 
 

@@ -11,6 +11,7 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from mybert.common.errors import UserError
+from mybert.common.log_lines import log_in_lines
 from mybert.common.manifest import write_json
 from mybert.common.resuming import check_optimizer
 from mybert.finetuning.checkpoint import new_model
@@ -90,7 +91,7 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
     set_seed(arguments.seed)
     model = new_model(task, settings.model)
     validation = data.splits.get("validation")
-    return FinetuningTrainer(
+    trainer = FinetuningTrainer(
         model=model,
         args=arguments,
         data_collator=task.collator(tokenizer),
@@ -103,6 +104,8 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
         freeze_encoder=settings.freeze == "encoder",
         occurring_rows=True,
     )
+    log_in_lines(trainer)
+    return trainer
 
 
 def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> None:

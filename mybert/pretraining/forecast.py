@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES, MyBertConfig
-from mybert.common.quantities import Quantity, with_unit
+from mybert.common.quantities import Quantity, duration, with_unit
 from mybert.common.settings import check, parse_settings, setting
 from mybert.common.table import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
 from mybert.pretraining.costs import Costs
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
-from mybert.pretraining.timing import duration
 
 _BILLION = 10**9
 _LEAST, _MOST = 0.001, 10**9  # beyond are slips of the keyboard, and products that no float holds

@@ -14,6 +14,7 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
+from mybert.common.log_lines import log_in_lines
 from mybert.common.preemption import Preempted, on_signals
 from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in
@@ -124,6 +125,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     trainer.add_callback(TimeToEnd(plans, stop=settings.dry_run))
     for reporter in (PrinterCallback, ProgressCallback) if settings.dry_run else ():
         trainer.remove_callback(reporter)
+    log_in_lines(trainer)
     if trainer.is_world_process_zero():
         print_plan(
             plans,

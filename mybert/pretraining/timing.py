@@ -6,17 +6,8 @@ import torch
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
-from mybert.common.quantities import with_unit
+from mybert.common.quantities import duration, with_unit
 from mybert.pretraining.plan import Plan, flops_left, plan_at
-
-
-def duration(seconds: float) -> str:
-    """90 → `1 min 30 s`; the two largest units."""
-    seconds = round(seconds)
-    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    while len(parts) > 1 and not parts[0][0]:
-        parts.pop(0)
-    return " ".join(f"{n} {unit}" for n, unit in parts[:2])
 
 
 class TimeToEnd(TrainerCallback):

@@ -45,7 +45,7 @@ BROKEN = [
         "a line is cut off",
         "train.jsonl",
         lines(TEXT) + '{"text": "a bad film", "la',
-        ", row 2: not JSON (Unterminated string starting at: line 1 column 24 (char 23))",
+        ", line 2: not JSON (Unterminated string starting at character 24)",
     ),
     (
         "text-classification",

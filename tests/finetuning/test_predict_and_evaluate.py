@@ -284,10 +284,15 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     assert not list(tmp_path.glob(".said*"))
 
 
+def test_who_asks_for_half_precision_as_in_training_is_told_how(tiny_checkpoint, write_rows, capsys):
+    assert predict(tiny_checkpoint, write_rows("rows.jsonl", [{"text": "a"}]), "--bf16", "true") == 2
+    assert "did you mean '--dtype bfloat16'?" in capsys.readouterr().err
+
+
 def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, capsys):
     rows = write_rows("rows.jsonl", [{"text": "a"}])
     assert predict(tiny_checkpoint, rows) == 2
-    assert "does not say what task it is for" in capsys.readouterr().err
+    assert "was fine-tuned for no task (it is MyBertForPreTraining)" in capsys.readouterr().err
     assert predict(tiny_checkpoint, rows, "--task", "text-classification") == 2
     assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
 

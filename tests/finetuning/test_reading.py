@@ -40,7 +40,7 @@ def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
     [
         ("latin.jsonl", LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8"),
         ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8"),
-        ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", row 2001: .* is half a surrogate pair"),
+        ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", line 2001: .* is half a surrogate pair"),
         ("blank.jsonl", b"\n\n", " holds no rows"),
         (
             "large.json",

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.staging import alone_in
 from mybert.finetuning.checkpoint import load_finetuned, new_task
+from mybert.finetuning.labels import slips
 from mybert.finetuning.predict import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, leaders, planned_runs, summarise
 from mybert.finetuning.run import finetune as finetune_function
@@ -234,10 +235,32 @@ def test_the_folder_says_how_it_was_made_and_loads_with_its_labels(finetune, dat
     assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.label2id == {"bad": 0, "good": 1}
 
 
+def test_a_label_that_looks_misspelt_is_named_before_training(finetune, opinions, write_rows, capsys):
+    rows = write_rows("train.jsonl", [*opinions, *opinions, {"text": "well", "label": "Good "}])
+    assert finetune("text-classification", "--train", rows, "--num-train-epochs", 1) == 0
+    assert "the label 'Good ' (1) looks like 'good' (" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "counts, slip",
+    [
+        ({"positive": 100, "negative": 90, "postive": 2}, "postive"),
+        ({"positive": 100, "negative": 90, "postive": 20}, None),  # too many for a slip
+        ({"very good": 5, "bad": 5, "Very_good": 5}, "Very_good"),
+        ({"B-organization": 1000, "I-organization": 3}, None),
+        ({"class_1": 1000, "class_10": 3}, None),
+        ({"1": 1000, "-1": 1}, None),
+        ({"entailment": 1000, "not_entailment": 1}, None),
+    ],
+)
+def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip):
+    assert [line.split("'")[1] for line in slips(counts)] == ([slip] if slip else [])
+
+
 def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, capsys):
     assert finetune("text-classification", *data, "--num-train-epochs", 1) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"8 rows of {data[3]} stand in {data[1]} too" in printed
+    assert f"8 rows of validation ({data[3]}) stand in train ({data[1]}) too" in printed
     assert "1 = 33, 2 = 34" in printed
 
 

@@ -283,17 +283,17 @@ def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions
     assert f"{validation}: 1 of 2 rows cannot be used: row 2: the label 'middling'" in capsys.readouterr().err
 
 
-def test_broken_json_is_found_by_its_row(finetune, tmp_path, capsys):
+def test_broken_json_is_found_by_its_line(finetune, tmp_path, capsys):
     train = tmp_path / "train.jsonl"
     train.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label"\n')
     assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}, row 2: not JSON" in capsys.readouterr().err
+    assert f"{train}, line 2: not JSON" in capsys.readouterr().err
     train.write_text('{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}\n')
     assert finetune("text-classification", "--train", train) == 2
     assert f"{train}: 1 of 2 rows cannot be used: row 2: the text is ['b'], not a string" in capsys.readouterr().err
     train.write_text('{"text": "a", "label": "x"}\n7\n')
     assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}, row 2: expected a JSON object, found int" in capsys.readouterr().err
+    assert f"{train}, line 2: expected a JSON object, found int" in capsys.readouterr().err
 
 
 def test_texts_that_csv_readers_take_for_missing_are_kept(finetune, tmp_path):

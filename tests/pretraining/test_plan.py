@@ -3,9 +3,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.quantities import with_unit
+from mybert.common.quantities import duration, with_unit
 from mybert.pretraining.plan import CorpusShape, Plan
-from mybert.pretraining.timing import duration
 
 
 def make_plan(config, examples, length, probability):

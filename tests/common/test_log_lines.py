@@ -1,0 +1,80 @@
+"""The lines of a training: what Trainer logged, at the step where it did, and none of its dictionaries."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from mybert.common.log_lines import log_in_lines, log_line
+
+
+class _Line(nn.Module):
+    """y = w x."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, labels):
+        return {"loss": ((self.weight * x - labels) ** 2).mean(), "logits": self.weight * x}
+
+
+@pytest.fixture(params=[True, False], ids=["no bar", "bar"])
+def trainer(tmp_path, request):
+    rows = [{"x": float(i), "labels": 2.0 * i} for i in range(4)]
+    arguments = TrainingArguments(
+        str(tmp_path),
+        max_steps=4,
+        include_num_input_tokens_seen=True,  # which adds the time to each log
+        logging_steps=2,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="no",
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=request.param,
+        per_device_train_batch_size=2,
+    )
+    trainer = Trainer(model=_Line(), args=arguments, train_dataset=rows, eval_dataset=rows)
+    log_in_lines(trainer)
+    return trainer
+
+
+def test_each_log_of_a_training_is_a_line_with_its_numbers(trainer, capsys):
+    trainer.train()
+    trainer.evaluate()  # a log more, which is no step of the training
+
+    *logs, _, _ = trainer.state.log_history
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert len(lines) == len(logs) == 4
+    for line, log in zip(lines, logs, strict=True):
+        title, name = (", held out", "eval_loss") if "eval_loss" in log else ("", "loss")
+        assert line.startswith(f"step {log['step']} of 4{title}: ")
+        assert float(re.search(r"loss ([0-9.e+-]+)", line)[1]) == pytest.approx(log[name], rel=1e-3)
+        assert "runtime" not in line
+
+
+def test_the_end_is_said_in_steps_and_time(trainer, capsys):
+    trainer.train()
+    assert re.search(r"^4 steps in 0 s: mean loss [0-9.]+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_no_dictionary_is_printed(trainer, capsys):
+    trainer.train()
+    assert "{" not in capsys.readouterr().out
+
+
+def test_small_rates_keep_their_digits_and_amounts_their_units():
+    logs = {
+        "loss": 3.95182,
+        "learning_rate": 7.7e-08,
+        "num_input_tokens_seen": 53_262_741,
+        "tokens_per_second": 14_351,
+        "seconds_left": 280,
+        "mfu": 0.2363,
+    }
+    assert log_line(logs, 13_300, 13_400) == (
+        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351/s, 4 min 40 s left, mfu 24%"
+    )
