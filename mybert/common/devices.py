@@ -41,7 +41,7 @@ def advise_half(arguments: TrainingArguments) -> None:
     if arguments.device.type == "cuda" and torch.cuda.is_bf16_supported():
         print("training in float32; this GPU is many times as fast in bfloat16: --bf16 true")
     elif arguments.device.type == "cpu" and _multiplies_bfloat16():
-        print("training in float32; on this processor --bf16 true takes base a third to a half of the time")
+        print("training in float32; with --bf16 true, base takes a third to half the time on this processor")
 
 
 def _multiplies_bfloat16() -> bool:
