@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 _PANELS = {
     "masked-token loss": ("mlm_loss", "eval_mlm_loss"),
@@ -33,6 +34,7 @@ def draw_curves(log_history: list[dict], path: str | Path) -> None:
         for name, points in lines:
             axis.plot(*zip(*points, strict=True), **_HELD_OUT if name.startswith("eval_") else _TRAINING)
         axis.set(title=title, xlabel="step")
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))  # more labels of five digits would touch
         axis.grid(alpha=0.3)
         axis.legend()
     figure.savefig(path, dpi=120)
