@@ -208,11 +208,12 @@ def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: 
     model_class, trainer_class = (
         (bert_class(task), Trainer) if side == "transformers" else (task.head, FinetuningTrainer)
     )
+    ours = {} if side == "transformers" else {"occurring_rows": True}  # as `mybert finetune` has it
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if check else {}
     with quiet_loading():
         model = model_class.from_pretrained(folder, **dropout)
     trainer = trainer_class(
-        model=model, args=arguments, train_dataset=features, data_collator=task.collator(tokenizer)
+        model=model, args=arguments, train_dataset=features, data_collator=task.collator(tokenizer), **ours
     )
     trainer.remove_callback(PrinterCallback)
     seconds = trainer.train().metrics["train_runtime"]

@@ -10,6 +10,7 @@ and with weights and moments that are bfloat16 themselves.
 """
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -113,7 +114,7 @@ def train(sides: list[Side], corpus: Corpus, arguments: argparse.Namespace) -> d
 def print_curves(curves: dict[str, Curve], steps: int) -> None:
     """Means of each quarter, and how far the first two are apart at most."""
     losses = [torch.tensor(curve.losses) for curve in curves.values()]
-    quarter, rows = max(1, steps // 4), []
+    quarter, rows = math.ceil(steps / 4), []
     for start in range(0, steps, quarter):
         part = slice(start, start + quarter)
         means = [curve[part].mean().item() for curve in losses]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from transformers import TrainingArguments
 
-from mybert.common.devices import advise_half, feed_without_waiting
+from mybert.common.devices import feed_without_waiting
 from mybert.common.errors import UserError
 
 
@@ -37,7 +37,6 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
             f"{arguments.n_gpu} -m mybert.cli {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
     feed_without_waiting(arguments)
-    advise_half(arguments)
 
 
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:

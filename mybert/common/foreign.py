@@ -16,9 +16,11 @@ _LONGEST = 300
 def parse_json(content: str | bytes) -> Any:
     """`json.loads`, but whatever is no JSON raises ValueError, which says where: also what is too much for Python."""
     try:
-        return json.loads(content)
+        if isinstance(content, bytes):  # as json itself does it
+            content = content.decode(json.detect_encoding(content), "surrogatepass")
+        return json.loads(content.rstrip())  # or a line that is cut off ends at the first character of the next
     except json.JSONDecodeError as error:
-        line = f"line {error.lineno}, " if "\n" in error.doc.rstrip("\n") else ""
+        line = f"line {error.lineno}, " if "\n" in error.doc else ""
         raise ValueError(f"{error.msg.removesuffix(' at')} at {line}character {error.colno}") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

@@ -32,7 +32,10 @@ def short_usage(parser: argparse.ArgumentParser) -> str:
     return " ".join([*words, "[--option VALUE …]"])
 
 
+_MUCH_USED = {"num_train_epochs", "max_steps", "save_steps", "seed", "bf16"}  # of another library's fields
+
+
 def inherited_fields(settings: type) -> set[str]:
-    """Names of the fields that a dataclass takes over unchanged from one of another library."""
+    """Names of the fields that a dataclass takes over unchanged from one of another library, but for the commonest."""
     foreign = {field.name for field in dataclasses.fields(settings) if "positional" not in field.metadata}
-    return foreign - inspect.get_annotations(settings).keys()
+    return foreign - inspect.get_annotations(settings).keys() - _MUCH_USED

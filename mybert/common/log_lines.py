@@ -1,5 +1,6 @@
 """What Trainer logs, a line each time that people can read; transformers prints dictionaries of texts."""
 
+import math
 from collections.abc import Mapping
 
 from transformers import PrinterCallback, ProgressCallback, Trainer
@@ -13,67 +14,75 @@ _WRITTEN = {
     "tokens_per_second": lambda rate: f"{rate:,}/s",
     "train_tokens_per_second": lambda rate: f"{rate:,.0f}/s",
     "seconds_left": lambda seconds: f"{duration(seconds)} left",
-    "mfu": lambda share: f"mfu {share:.0%}",
-    "idle_share": lambda share: f"idle {share:.1%}",
-    "train_runtime": lambda seconds: None,
-    "training_seconds": lambda seconds: None,
-    "total_flos": lambda flops: None,
-    "epoch": lambda epochs: None,  # the step says it
+    "mfu": lambda share: f"mfu {100 * share:.2g}%",
+    "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
+_SILENT = {"train_runtime", "training_seconds", "total_flos", "epoch"}  # the step says it, or the end does
 _SPEEDS = ("_runtime", "_per_second", "_time")
 
 
-def log_line(logs: Mapping[str, float], step: int, steps: int) -> str:
+def log_line(logs: Mapping[str, float], step: int, steps: int, first: int = 0) -> str:
     """One log of Trainer's in a line.
 
     Args:
         logs: name → value, as `Trainer.log` is given them.
         step, steps: done, and planned.
+        first: steps done when this session began.
 
     >>> log_line({"loss": 2.5, "learning_rate": 1e-4, "epoch": 0.5}, 1000, 2000)
     'step 1,000 of 2,000: loss 2.5, lr 0.0001'
     """
-    if "train_loss" in logs:
-        return f"{step:,} steps in {duration(logs['train_runtime'])}: mean loss {format_cell(logs['train_loss'])}"
+    if {"train_loss", "train_runtime"} <= logs.keys():
+        resumed = f" of this session, to {step:,}," if first else ""
+        time, loss = duration(logs["train_runtime"]), _number(logs["train_loss"])
+        return f"{step - first:,} steps{resumed} in {time}: mean loss {loss}"
     scored = any(name.startswith("eval_") for name in logs)
     if scored:
         logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}
         logs = {name.removeprefix("eval_"): value for name, value in logs.items()}
-    cells = [
-        _WRITTEN[name](value) if name in _WRITTEN else f"{_TITLES.get(name, name.replace('_', ' '))} {_number(value)}"
-        for name, value in logs.items()
-    ]
-    title = f"step {step:,} of {steps:,}{', held out' if scored else ''}"
-    return f"{title}: {', '.join(cell for cell in cells if cell)}"
+    cells = [_cell(name, value) for name, value in logs.items() if name not in _SILENT]
+    return f"step {step:,} of {steps:,}{', held out' if scored else ''}: {', '.join(cells)}"
+
+
+def _cell(name: str, value) -> str:
+    if name in _WRITTEN and isinstance(value, (int, float)) and math.isfinite(value):
+        return _WRITTEN[name](value)
+    return f"{_TITLES.get(name, name.replace('_', ' '))} {_number(value)}"
 
 
 def _number(value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e-3 else format_cell(value)
+    """As in tables, but for floats that are small, such as rates, or large, as losses of a run that diverges."""
+    in_tables = not isinstance(value, float) or 1e-3 <= abs(value) < 1e6
+    return format_cell(value) if in_tables else f"{value:.4g}"
 
 
 class _Lines(PrinterCallback):
     """Prints the lines of a training; what is evaluated after it stands in its tables."""
 
     def __init__(self):
-        self.trains = False
+        self.first: int | None = None  # steps done when training began; None outside of one
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.trains = True
+        self.first = state.global_step
 
     def on_train_end(self, args, state, control, **kwargs):
-        self.trains = False
+        self.first = None
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if state.is_world_process_zero and self.trains and logs:
-            print(log_line(logs, state.global_step, state.max_steps), flush=True)
+        if state.is_world_process_zero and self.first is not None and logs:
+            print(log_line(logs, state.global_step, state.max_steps, self.first), flush=True)
 
 
 class _LinesOverBar(ProgressCallback):
     """The same above a bar."""
 
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        self.first = state.global_step
+
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and self.training_bar is not None and logs:
-            self.training_bar.write(log_line(logs, state.global_step, state.max_steps))
+            self.training_bar.write(log_line(logs, state.global_step, state.max_steps, self.first))
 
 
 def log_in_lines(trainer: Trainer) -> None:

@@ -75,7 +75,12 @@ def check_resume(settings: Any) -> None:
 
 
 _MANY = ("*", "+")  # `nargs` of settings that are lists
-_ELSEWHERE = {"--bf16": ("--dtype", "--dtype bfloat16")}  # of training → what commands that do not train have for it
+_ELSEWHERE = {  # what others call a flag → ours, and what to write
+    "--bf16": ("--dtype", "--dtype bfloat16"),
+    "--batch-size": ("--per-device-train-batch-size", "--per-device-train-batch-size"),
+    "--epochs": ("--num-train-epochs", "--num-train-epochs"),
+    "--lr": ("--learning-rate", "--learning-rate"),
+}
 
 
 class _SettingsParser(HfArgumentParser):
@@ -210,8 +215,11 @@ def _converted(path: str, name: str, words: list, action: argparse.Action) -> li
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    flag, like = _ELSEWHERE.get(name.split("=")[0], (None, None))
-    if flag in known:
-        return f"unknown {what} {name!r}; did you mean {like!r}?"
-    nearest = difflib.get_close_matches(name.split("=")[0], known, n=1, cutoff=0.5)
-    return f"unknown {what} {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+    spelt = name.split("=")[0]
+    if spelt.startswith("-"):
+        spelt, known = spelt.replace("_", "-"), [flag for flag in known if "_" not in flag]
+    flag, like = _ELSEWHERE.get(spelt, (None, None))
+    if flag not in known:
+        nearest = difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)
+        like = nearest[0] if nearest else None
+    return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")

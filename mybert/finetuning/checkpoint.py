@@ -161,12 +161,14 @@ def _task_of_architecture(config: MyBertConfig, name: str) -> str:
         "ForQuestionAnswering": "question-answering",
         "ForMultipleChoice": "multiple-choice",
     }
-    for architecture in config.architectures or ():
+    found = config.architectures
+    found = [found] if isinstance(found, str) else [name for name in found or () if isinstance(name, str)]
+    for architecture in found:
         for ending, task in endings.items():
             if architecture.endswith(ending):
                 return task
-    found = short_list(config.architectures or ["a model of no name"])
+    what = short_list(found or ["a model of no name"])
     raise UserError(
-        f"checkpoint {name} was fine-tuned for no task (it is {found}): `mybert finetune --model {name} …` does that; "
+        f"checkpoint {name} was fine-tuned for no task (it is {what}): `mybert finetune --model {name} …` does that; "
         "or name by --task what its head is for"
     )

@@ -76,8 +76,8 @@ def _listed(problems: Sequence[Problem], first: int) -> str:
     """Each message once, with its rows."""
     rows = {}
     for problem in problems:
-        rows.setdefault(problem.message, []).append(first + problem.row + 1)
-    lines = [f"{_numbered(numbers)}: {message}" for message, numbers in itertools.islice(rows.items(), _SHOWN)]
+        rows.setdefault(problem.message, {})[first + problem.row + 1] = None  # a row may have one twice
+    lines = [f"{_numbered(list(numbers))}: {message}" for message, numbers in itertools.islice(rows.items(), _SHOWN)]
     return "; ".join([*lines, "…"] if len(rows) > _SHOWN else lines)
 
 

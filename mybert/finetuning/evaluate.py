@@ -20,7 +20,7 @@ from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.reading import read_rows
 from mybert.finetuning.settings import EvaluateSettings
-from mybert.finetuning.task import LOWER_IS_BETTER, Matrix, Task
+from mybert.finetuning.task import LOWER_IS_BETTER, Matrix, Task, rows_cut
 
 _NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
 
@@ -34,6 +34,7 @@ class Evaluation(NamedTuple):
         baselines: of each metric the best that one answer, given for every row, reaches.
         predictions, errors: one for each row; see `Task`.
         matrix: the confusion matrix of a task that has labels.
+        cut: of how many rows `max_length` cut something off.
         seconds: wall time of features and model.
     """
 
@@ -43,6 +44,7 @@ class Evaluation(NamedTuple):
     predictions: list[dict]
     errors: list[float]
     matrix: Matrix | None
+    cut: int
     seconds: float
 
     def results(self) -> dict:
@@ -53,6 +55,7 @@ class Evaluation(NamedTuple):
             "intervals_95": self.intervals,
             "constant_baselines": self.baselines,
             "rows": len(self.predictions),
+            "rows_cut": self.cut,
             "seconds": round(self.seconds, 3),
             "rows_per_second": rate,
         }
@@ -121,6 +124,7 @@ def evaluate_rows(
         predictions,
         task.errors(predictions, references),
         task.matrix(predictions, references),
+        rows_cut(features),
         seconds,
     )
 
@@ -151,7 +155,8 @@ def print_evaluation(source: str, found: Evaluation) -> None:
         low, high = found.intervals.get(name, (None, None))
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
         rows.append((name, value, interval, found.baselines[name]))
-    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second")
+    cut = f", {found.cut:,} of them cut to --max-length" if found.cut else ""
+    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second{cut}")
     print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))
 
 

@@ -13,6 +13,8 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task import Task
 from tokenization import MyBertTokenizer
 
+_SHOWN = 5
+
 
 @dataclass(frozen=True)
 class RunData:
@@ -60,7 +62,9 @@ def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer
     found = overview(splits, task, tokenizer)
     if verbose:
         print_overview(found, task)
-        for line in [*duplicates, *slips(found["train"]["balance"])]:
+        alike = slips(found["train"]["balance"])
+        more = [f"{len(alike) - _SHOWN:,} more labels look like others"] if len(alike) > _SHOWN else []
+        for line in [*duplicates, *alike[:_SHOWN], *more]:
             print(f"warning: {line}")
     validation = splits.get("validation")
     return RunData(

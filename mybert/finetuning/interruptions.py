@@ -84,4 +84,4 @@ class StopWhenAsked(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         if not args.save_only_model:  # now: where Trainer ends, it deletes the checkpoint if another one is the best
-            self.check(args, f"step {state.global_step} of {state.max_steps} in {args.output_dir}")
+            self.check(args, f"step {state.global_step:,} of {state.max_steps:,} in {args.output_dir}")

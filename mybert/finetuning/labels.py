@@ -11,8 +11,9 @@ from mybert.common.errors import UserError
 from mybert.common.foreign import short
 
 _FEW = 0.1
-_RARE, _ALIKE, _COMPARED = 20, 0.85, 1000  # times; of difflib's ratio; names, of the commonest
+_FEW_ROWS, _OFTEN, _COMPARED = 5, 20, 200  # rows of a slip; times as many of what was meant; most labels compared
 _DIGITS = re.compile(r"[0-9]+")
+_AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # which token of an entity a tag is of
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -67,27 +68,35 @@ def sort_labels(labels: Iterable[Any]) -> list[str]:
 def slips(counts: Mapping[str, int]) -> list[str]:
     """A line for each label that is likely another, misspelt: a model would learn both.
 
-    Such are spelt alike but for case, spaces, `-` and `_`; or but for a letter or two, and 20 times as rare. Names
-    that differ in their digits, or as B-X and I-X do, are meant.
+    Such are spelt alike but for case, spaces, `-` and `_`; or but for a letter or two, if they occur a few times and
+    the other often. What differs in digits, in B- and I-, or by something in front (in-, un-) is meant.
 
     Args:
         counts: how often each label occurs.
     """
     found, plain = [], {}
-    for name in sorted(counts, key=counts.get, reverse=True):
+    names = sorted(counts, key=counts.get, reverse=True)
+    for name in names:
         twin = plain.setdefault(re.sub(r"[\s_-]+", " ", name.strip()).casefold(), name)
-        frequent = [other for other in counts if counts[other] >= _RARE * counts[name] and _rest(other) != _rest(name)]
-        near = [twin] if twin != name else difflib.get_close_matches(name, frequent[:_COMPARED], 1, _ALIKE)
-        if near and _DIGITS.findall(near[0]) == _DIGITS.findall(name):
+        rare = counts[name] <= _FEW_ROWS and len(names) <= _COMPARED
+        often = [other for other in names if counts[other] >= _OFTEN * counts[name]] if rare else ()
+        near = twin if twin != name else next((other for other in often if _is_misspelt(name, other)), None)
+        if near and len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name):
             found.append(
-                f"the label {name!r} ({counts[name]:,}) looks like {near[0]!r} ({counts[near[0]]:,}), and is learned "
-                "as one of its own; correct it if it is a slip"
+                f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}), and is learned as one "
+                "of its own; correct it if it is a slip"
             )
     return found
 
 
-def _rest(tag: str) -> str:
-    return re.sub(r"^[BIESLU]-", "", tag)
+def _is_misspelt(name: str, other: str) -> bool:
+    """Whether a letter or two of long names differ."""
+    name, other = (_AFFIX.sub("", tag) for tag in (name, other))
+    in_front = name.endswith(other) or other.endswith(name)
+    if in_front or min(len(name), len(other)) < 5 or abs(len(name) - len(other)) > 2:
+        return False
+    codes = difflib.SequenceMatcher(None, name, other, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in codes if tag != "equal") <= 2
 
 
 def name_labels(config: MyBertConfig, names: list[str]) -> None:

@@ -88,7 +88,8 @@ class _Reader:
         except UserError as error:
             if self.strict:
                 remedy = "correct it, or have its error written in place of a prediction by --errors skip"
-                raise UserError(f"{self.name}, line {number}: {error}; {remedy}") from error
+                source = "standard input" if self.name == STDIN else self.name
+                raise UserError(f"{source}, line {number}: {error}; {remedy}") from error
             shown = line.decode(errors="backslashreplace").rstrip("\r\n") if given is None else given
             return Line(shown, {}, str(error))
 

@@ -13,7 +13,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.errors import UserError
 from mybert.finetuning.labels import is_missing
-from mybert.finetuning.task import ROW, Problem, Task, commonest, map_rows
+from mybert.finetuning.task import CUT, ROW, Problem, Task, commonest, map_rows
 
 _NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
 
@@ -105,7 +105,9 @@ class MultipleChoice(Task):
         encoded = tokenizer(contexts, endings, split_special_tokens=True, **cut)
         ends = np.cumsum([len(choices) for choices in batch["choices"]]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))
-        return {name: [values[first:end] for first, end in bounds] for name, values in encoded.items()}
+        overflows = [bool(encoding.overflowing) for encoding in encoded.encodings]
+        columns = {name: [values[first:end] for first, end in bounds] for name, values in encoded.items()}
+        return {**columns, CUT: [any(overflows[first:end]) for first, end in bounds]}
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         return _Collator(tokenizer)

@@ -21,20 +21,25 @@ from mybert.finetuning.inference import logits_of
 from mybert.finetuning.lines import has_lines, read_lines
 from mybert.finetuning.reading import read_table
 from mybert.finetuning.settings import PredictSettings
-from mybert.finetuning.task import Task
+from mybert.finetuning.task import Task, rows_cut
 
 _ROWS_AT_ONCE = 8192  # sorted by length together; a multiple of many batches, and little memory
 
 
-def predict(settings: PredictSettings) -> tuple[int, int]:
+class Counts(NamedTuple):
+    """Of how many rows there is a prediction, an error, and a prediction from which `max_length` cut something off."""
+
+    predictions: int
+    errors: int
+    cut: int
+
+
+def predict(settings: PredictSettings) -> Counts:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
     `OUTPUT.manifest.json` says how a file was made.
 
     With `errors="skip"`, the line of a row that cannot be used has an `error` in place of a prediction.
-
-    Returns:
-        The number of rows that have a prediction, and of those that have an error.
 
     Raises:
         UserError: checkpoint or output cannot be used, or a row and `errors` is strict; a file is left as it was then.
@@ -44,15 +49,15 @@ def predict(settings: PredictSettings) -> tuple[int, int]:
     with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
         finetuned = load_finetuned(settings)
         with path.open("w", encoding="utf-8") as file:
-            predictions, errors = _predict(settings, finetuned, file)
+            counts = _predict(settings, finetuned, file)
         write_manifest(
             path.parent,
             "predict",
             settings=settings,
             inputs={"model": identity(settings.model), "rows": [identity(name) for name in settings.inputs]},
-            counts={"predictions": predictions, "errors": errors},
+            counts=counts._asdict(),
         )
-    return predictions, errors
+    return counts
 
 
 def predict_rows(
@@ -67,29 +72,39 @@ def predict_rows(
     Returns:
         One prediction for each row; see `Task.decode`.
     """
+    return _predict_rows(finetuned, rows, batch_tokens, progress)[0]
+
+
+def _predict_rows(
+    finetuned: Finetuned, rows: Dataset, batch_tokens: int | None, progress: Callable | None
+) -> tuple[list[dict], int]:
+    """The predictions, and of how many rows something was cut off."""
     model, tokenizer, task = finetuned
     features = task.features(rows, tokenizer, training=False)
-    return task.decode(logits_of(model, task, tokenizer, features, batch_tokens, progress), features, rows)
+    logits = logits_of(model, task, tokenizer, features, batch_tokens, progress)
+    return task.decode(logits, features, rows), rows_cut(features)
 
 
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((PredictSettings,), argv, prog, "Checkpoint + rows → predictions as JSON lines.")
-    predictions, errors = predict(settings)
+    counts = predict(settings)
     place = "" if settings.output == "-" else f" in {settings.output}"
-    said = f", errors: {errors:,}" if errors else ""
-    print(f"predictions{place}: {predictions:,}{said}", file=sys.stderr)
+    said = f", errors: {counts.errors:,}" if counts.errors else ""
+    said += f", of rows cut to --max-length: {counts.cut:,}" if counts.cut else ""
+    print(f"predictions{place}: {counts.predictions:,}{said}", file=sys.stderr)
 
 
-def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> tuple[int, int]:
-    rows = errors = 0
+def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> Counts:
+    rows = errors = cut = 0
     with _one_bar() as bar:
-        for given, said in _answers(settings, finetuned, bar.update):
+        for given, said, cut_here in _answers(settings, finetuned, bar.update):
             for row, answer in zip(given, said, strict=True):
                 file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
             file.flush()
             rows += len(said)
             errors += sum("error" in answer for answer in said)
-    return rows - errors, errors
+            cut += cut_here
+    return Counts(rows - errors, errors, cut)
 
 
 class _Part(NamedTuple):
@@ -108,22 +123,24 @@ class _Part(NamedTuple):
 
 def _answers(
     settings: PredictSettings, finetuned: Finetuned, progress: Callable
-) -> Iterator[tuple[Iterable[dict | str], list[dict]]]:
-    """Rows of all inputs in order, part by part: as they are there, and a prediction or an error for each of them."""
+) -> Iterator[tuple[Iterable[dict | str], list[dict], int]]:
+    """Rows of all inputs in order, part by part: as they are there, prediction or error for each, and how many cut."""
     _, tokenizer, task = finetuned
     for name in settings.inputs:
         first = 0
         for given, errors, tables in (_lines if has_lines(name) else _slices)(name, task, settings.errors):
-            said = {number: {"error": message} for number, message in errors.items()}
+            said, cut = {number: {"error": message} for number, message in errors.items()}, 0
             for numbers, rows in tables:
                 split = Split(name, rows, first + numbers[0])
                 problems = find_problems(split, task, tokenizer, training=False, errors=settings.errors)
                 said |= {numbers[row]: {"error": message} for row, message in reversed(problems)}
                 good = [row for row, number in enumerate(numbers) if number not in said]
                 if good:
-                    predictions = predict_rows(finetuned, rows.select(good), settings.batch_tokens, progress)
+                    rows = rows.select(good)
+                    predictions, cut_here = _predict_rows(finetuned, rows, settings.batch_tokens, progress)
+                    cut += cut_here
                     said |= zip((numbers[row] for row in good), predictions, strict=True)
-            yield given, [said[number] for number in range(len(said))]
+            yield given, [said[number] for number in range(len(said))], cut
             first += len(said)
 
 

@@ -170,7 +170,7 @@ def _broken_line(path: Path, kind: str) -> str | None:
                     return f", {unit} {number}: {problem}"
                 records += 1
     except ValueError as error:
-        return f", {unit} {number}: not JSON ({error})"
+        return f"{f', {unit} {number}' if number else ''}: not JSON ({error})"
     return None if records else " holds no rows"
 
 
@@ -193,11 +193,22 @@ def _too_large(record: dict) -> str | None:
     return None
 
 
+def _is_json(content: bytes) -> bool:
+    try:
+        parse_json(content)
+    except ValueError:
+        return False
+    return True
+
+
 def _items(content: bytes) -> list:
     try:
         parsed: Any = parse_json(content)
     except ValueError:
-        return content.splitlines()  # JSON lines under another suffix
+        lines = content.splitlines()
+        if not _is_json(next((line for line in lines if line.strip()), b"")):
+            raise
+        return lines  # JSON lines under another suffix
     return parsed if isinstance(parsed, list) else [parsed]
 
 

@@ -13,6 +13,7 @@ from transformers.trainer_utils import IntervalStrategy
 from modeling_mybert import MyBertConfig
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch
+from mybert.common.devices import advise_half
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
@@ -63,6 +64,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     _refuse_existing(settings)
     task, tokenizer = new_task(settings)
     data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
+    advise_half(arguments, task.config.hidden_size)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
     job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data), StopWhenAsked())

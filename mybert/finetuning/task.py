@@ -18,6 +18,7 @@ from mybert.finetuning.class_scores import every_row
 from mybert.finetuning.settings import TaskSettings
 
 ROW = "row"  # the column of features that says which row, from 0, each of them is of
+CUT = "cut"  # the column that says whether `max_length` cut something off, of tasks that cut
 LOWER_IS_BETTER = frozenset({"mse"})  # of every other metric, more is better
 
 
@@ -173,8 +174,8 @@ class Task(ABC):
             training: whether to train on them; a task may train on other features than it predicts from.
 
         Returns:
-            The model's arguments (with labels, where the rows have them), the column `row`, not decreasing, and what
-            `decode` needs beside. Each row has at least one feature.
+            The model's arguments (with labels, where the rows have them), the column `row`, not decreasing, `cut`
+            where texts are truncated, and what `decode` needs beside. Each row has at least one feature.
         """
 
     @abstractmethod
@@ -234,6 +235,11 @@ class Task(ABC):
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         """The confusion matrix, for tasks that have labels."""
         return None
+
+
+def rows_cut(features: Dataset) -> int:
+    """Of how many rows `max_length` cut something off."""
+    return sum(features[CUT]) if CUT in features.column_names else 0
 
 
 def commonest(values: Iterable[Hashable]) -> Hashable:

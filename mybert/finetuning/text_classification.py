@@ -22,7 +22,7 @@ from mybert.finetuning.labels import (
     sort_labels,
 )
 from mybert.finetuning.settings import PROBLEMS
-from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
+from mybert.finetuning.task import CUT, ROW, Matrix, Problem, Task, commonest, map_rows
 
 SINGLE, MULTI, REGRESSION = PROBLEMS.values()
 _PAIRS = (
@@ -146,6 +146,8 @@ class TextClassification(Task):
             )
             origin = encoded.pop("overflow_to_sample_mapping", range(len(indices)))
             columns = {**encoded, ROW: [indices[i] for i in origin]}
+            if not windows:
+                columns[CUT] = [bool(encoding.overflowing) for encoding in encoded.encodings]
             if "label" in batch:
                 columns["labels"] = [self._target(batch["label"][i]) for i in origin]
             return columns

@@ -111,6 +111,8 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
 def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> None:
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+        if trainer.is_world_process_zero():
+            print(f"--resume: {state.global_step:,} of {state.max_steps:,} steps of this run are done")
         if _has_ended(state):
             best = Path(checkpoint)
             if trainer.args.load_best_model_at_end and state.best_model_checkpoint:
@@ -120,6 +122,8 @@ def _train(trainer: FinetuningTrainer, checkpoint: str | None, task: Task) -> No
             return
         check_optimizer(Path(checkpoint))
     trainer.train(resume_from_checkpoint=checkpoint)
+    if trainer.state.global_step < trainer.state.max_steps and trainer.is_world_process_zero():
+        print("stopped early: the last evaluations have not improved (--patience)")
 
 
 def _has_ended(state: TrainerState) -> bool:

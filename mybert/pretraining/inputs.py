@@ -87,6 +87,8 @@ def _explain_damage(folder: Path) -> Iterator[None]:
 
 
 def _load_examples(folder: Path) -> datasets.Dataset:
+    if folder.is_file():
+        raise UserError(f"{folder} is a file; make a corpus of it: `mybert corpus {folder} --tokenizer … --output …`")
     if not folder.is_dir():
         raise UserError(f"corpus {folder} does not exist; build it with `mybert corpus … --output {folder}`")
     with _explain_damage(folder):

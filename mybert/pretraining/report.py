@@ -77,6 +77,11 @@ def print_report(results: dict) -> None:
             rows.insert(place, (f"{title}, 95 % interval", f"{low:.4f} to {high:.4f}", None))
     if rows:
         print_table("Held-out documents", rows, ("metric", "value", "best constant answer"))
+    if metrics.get("mlm_accuracy", 1) <= baselines.get("mlm_accuracy", 0):
+        print(
+            "nothing learned yet but which token is the commonest. More steps, another --learning-rate, or shorter "
+            "examples to begin with (--phase2-corpus for the longer ones) may help"
+        )
     rows = [
         ("seed", results["seed"]),
         ("steps", results["steps"]),

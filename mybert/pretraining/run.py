@@ -12,6 +12,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch
+from mybert.common.devices import advise_half
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
 from mybert.common.log_lines import log_in_lines
@@ -126,6 +127,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     for reporter in (PrinterCallback, ProgressCallback) if settings.dry_run else ():
         trainer.remove_callback(reporter)
     log_in_lines(trainer)
+    advise_half(arguments, model.config.hidden_size)
     if trainer.is_world_process_zero():
         print_plan(
             plans,
@@ -138,12 +140,14 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     if checkpoint:
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
         steps = sum(plan.steps for plan in plans)
-        if state.max_steps != steps and trainer.is_world_process_zero():
-            print(
-                f"--resume: {state.global_step:,} of {state.max_steps:,} planned steps are done; the plan is now "
-                f"{steps:,}, and learning rate and phases are its own from here on"
-            )
-        if state.global_step >= steps:  # Trainer would make one step more
+        done = state.global_step
+        if trainer.is_world_process_zero():
+            print(f"--resume: {done:,} of {state.max_steps:,} planned steps are done")
+            if state.max_steps != steps:
+                print(f"the plan is now {steps:,}, and learning rate and phases are its own from here on")
+        if done >= steps:  # Trainer would make one step more
+            if trainer.is_world_process_zero():
+                print(f"the run in {settings.output} is finished: no step is left to train")
             model.load_state_dict(MyBertForPreTraining.from_pretrained(checkpoint).state_dict())
             trainer.state = state
             trainer.meter.start_clock()
@@ -154,7 +158,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, checkpoint: str |
     if trainer.guard.must_stop and trainer.state.global_step < trainer.state.max_steps:
         if trainer.is_world_process_zero():
             done = trainer.state.global_step
-            print(f"stopped, and saved, after step {done}; `mybert pretrain … --resume` goes on there", flush=True)
+            print(f"stopped, and saved, after step {done:,}; `mybert pretrain … --resume` goes on there", flush=True)
         raise Preempted
 
 

@@ -24,12 +24,17 @@ def test_bfloat16_is_trained_on_the_cpu_without_another_flag(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "bf16", "said"),
-    [({"amx_bf16": True}, False, True), ({"amx_bf16": True}, True, False), ({"avx512_bf16": True}, False, False)],
+    ("capabilities", "bf16", "hidden_size", "said"),
+    [
+        ({"amx_bf16": True}, False, 256, True),
+        ({"amx_bf16": True}, False, 128, False),  # where it gains nothing
+        ({"amx_bf16": True}, True, 256, False),
+        ({"avx512_bf16": True}, False, 256, False),
+    ],
 )
 def test_training_in_float32_on_a_cpu_with_matrix_units_for_bfloat16_says_so(
-    monkeypatch, capsys, capabilities, bf16, said
+    monkeypatch, capsys, capabilities, bf16, hidden_size, said
 ):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    advise_half(SimpleNamespace(bf16=bf16, fp16=False, process_index=0, device=torch.device("cpu")))
+    advise_half(SimpleNamespace(bf16=bf16, fp16=False, process_index=0, device=torch.device("cpu")), hidden_size)
     assert ("--bf16 true" in capsys.readouterr().out) == said

@@ -15,8 +15,10 @@ from scipy.special import softmax
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
 from mybert.finetuning import lines
+from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import batches
+from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Matrix
 from tokenization import MyBertTokenizer
 
@@ -251,6 +253,21 @@ def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_
     assert link.is_symlink() and json.loads(target.read_text())["input"] == {"text": "a good film"}
 
 
+def test_texts_that_are_cut_are_counted(classifier, write_rows, tmp_path, capsys):
+    settings = PredictSettings(model=str(classifier), inputs=["-"], device="cpu")
+    length = load_finetuned(settings).task.settings.max_length
+    words = {"fits": length - 2, "cut": length - 1}
+    rows = write_rows("rows.jsonl", [{"text": "film " * count, "label": "good"} for count in words.values()])
+    assert predict(classifier, rows, "--output", tmp_path / "said.jsonl") == 0
+    assert "said.jsonl: 2, of rows cut to --max-length: 1" in capsys.readouterr().err
+    assert json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["counts"]["cut"] == 1
+    assert predict(classifier, rows, "--long-texts", "window") == 0
+    assert "cut" not in capsys.readouterr().err
+    scored = ["--model", classifier, "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, scored)]) == 0
+    assert "1 of them cut" in capsys.readouterr().out
+
+
 def test_weights_that_give_no_numbers_are_said_to(classifier, write_rows, tmp_path, capsys):
     model = MyBertForSequenceClassification.from_pretrained(classifier)
     model.classifier.weight.data[0, 0] = torch.nan
@@ -369,7 +386,8 @@ def test_a_file_of_predictions_may_be_replaced_and_no_other(classifier, write_ro
     )
     mine.write_text("keep me")
     assert [predict(classifier, rows, "--output", output, *more) for more in ((), ("--overwrite",))] == [0, 0]
-    assert json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["counts"] == {"predictions": 1, "errors": 0}
+    manifest = json.loads((tmp_path / "said.jsonl.manifest.json").read_text())
+    assert manifest["counts"] == {"predictions": 1, "errors": 0, "cut": 0}
     assert predict(classifier, rows, "--output", mine, "--overwrite") == 2
     assert f"{mine} was not made by mybert" in capsys.readouterr().err
     assert mine.read_text() == "keep me"

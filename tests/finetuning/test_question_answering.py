@@ -213,6 +213,13 @@ def test_without_unanswerable_rows_there_is_always_an_answer():
     assert made.config.no_answer_threshold == 0
 
 
+def test_a_row_whose_answers_are_wrong_alike_is_named_once(tiny_checkpoint):
+    wrong = {**ROW, "answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}
+    split = Split("rows.jsonl", Dataset.from_list([wrong, wrong]))
+    with pytest.raises(UserError, match="2 of 2 rows cannot be used: rows 1, 2: the answer 'Bob'"):
+        usable_rows(split, task(), MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True, errors="strict")
+
+
 def test_a_question_that_leaves_no_room_is_refused_by_its_row(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     made = task(max_length=16)

@@ -245,12 +245,17 @@ def test_a_label_that_looks_misspelt_is_named_before_training(finetune, opinions
     "counts, slip",
     [
         ({"positive": 100, "negative": 90, "postive": 2}, "postive"),
-        ({"positive": 100, "negative": 90, "postive": 20}, None),  # too many for a slip
+        ({"positive": 100, "negative": 90, "ngeative": 1}, "ngeative"),
+        ({"positive": 1000, "negative": 90, "postive": 20}, None),  # too many for a slip
         ({"very good": 5, "bad": 5, "Very_good": 5}, "Very_good"),
         ({"B-organization": 1000, "I-organization": 3}, None),
         ({"class_1": 1000, "class_10": 3}, None),
         ({"1": 1000, "-1": 1}, None),
         ({"entailment": 1000, "not_entailment": 1}, None),
+        ({"relevant": 1000, "irrelevant": 1}, None),
+        ({"PERSON-B": 1000, "PERSON-I": 1}, None),
+        ({"comp.sys.ibm.pc.hardware": 1000, "comp.sys.mac.hardware": 1}, None),
+        ({"c": 3, "C": 1000}, None),
     ],
 )
 def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip):

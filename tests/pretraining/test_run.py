@@ -18,6 +18,7 @@ from mybert.common.settings import parse_settings
 from mybert.common.staging import alone_in
 from mybert.pretraining import guard
 from mybert.pretraining.randomness import permutation
+from mybert.pretraining.report import print_report
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 
@@ -107,11 +108,12 @@ def test_a_run_may_be_resumed_from_the_start_and_after_a_kill_before_its_first_c
     assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
 
 
-def test_resuming_a_finished_run_trains_no_further(run, tmp_path):
+def test_resuming_a_finished_run_trains_no_further(run, tmp_path, capsys):
     output = run(max_steps=4)
     before = tensors(output)
     (output / "model.safetensors").unlink()
     run(max_steps=4, resume=True)
+    assert f"the run in {output} is finished: no step is left to train" in capsys.readouterr().out
     assert all(torch.equal(value, before[name]) for name, value in tensors(output).items())
     assert json.loads((output / "results.json").read_text())["steps"] == 4
 
@@ -120,8 +122,17 @@ def test_resuming_to_another_number_of_steps_says_what_that_changes(run, capsys)
     run(max_steps=4)
     assert "planned steps" not in capsys.readouterr().out
     run(max_steps=6, resume=True)
-    said = "--resume: 4 of 4 planned steps are done; the plan is now 6, and learning rate and phases are its own"
-    assert said in capsys.readouterr().out
+    said = "--resume: 4 of 4 planned steps are done\nthe plan is now 6, and learning rate and phases are its own"
+    printed = capsys.readouterr().out
+    assert said in printed and "2 steps of this session, to 6, in " in printed
+
+
+@pytest.mark.parametrize(("accuracy", "said"), [(0.04, True), (0.05, False)])
+def test_a_model_that_knows_the_commonest_token_alone_is_said_to(capsys, accuracy, said):
+    amounts = dict.fromkeys(("seed", "steps", "tokens_seen", "training_seconds", "tokens_per_second"), 1)
+    scores = {"metrics": {"mlm_accuracy": accuracy}, "constant_baselines": {"mlm_accuracy": 0.04}}
+    print_report({**amounts, **scores, "idle_share": None})
+    assert ("nothing learned yet" in capsys.readouterr().out) == said
 
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder, tmp_path, capsys):
@@ -220,6 +231,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
     for message, values in [
         ("does not exist", {"corpus": tmp_path / "nowhere"}),
         ("is not a corpus", {"corpus": corpus_folder / "tokenizer"}),
+        ("is a file; make a corpus of it", {"corpus": corpus_folder / "manifest.json"}),
         ("must hold the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
         ("rebuild the corpus", {"corpus": too_high}),
         ("only one of .* has pairs", {"phase2_corpus": str(unpaired)}),
