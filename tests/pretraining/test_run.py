@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
     for message, values in [
         ("does not exist", {"corpus": tmp_path / "nowhere"}),
         ("is not a corpus", {"corpus": corpus_folder / "tokenizer"}),
-        ("is a file; make a corpus of it", {"corpus": corpus_folder / "manifest.json"}),
+        ("is a file; make a corpus of it", {"corpus": tmp_path / "filled" / "mine.txt"}),
         ("must hold the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
         ("rebuild the corpus", {"corpus": too_high}),
         ("only one of .* has pairs", {"phase2_corpus": str(unpaired)}),
