@@ -28,6 +28,15 @@ def parse_json(content: str | bytes) -> Any:
         raise ValueError("a number of too many digits" if "int_max_str_digits" in str(error) else error) from error
 
 
+def is_json(content: str | bytes) -> bool:
+    """Whether `parse_json` reads it."""
+    try:
+        parse_json(content)
+    except ValueError:
+        return False
+    return True
+
+
 def load_saved_dataset(folder: str) -> "Dataset | DatasetDict":
     """`datasets.load_from_disk`, with its tables looked through: reading a damaged one may end the process.
 

@@ -75,11 +75,11 @@ def check_resume(settings: Any) -> None:
 
 
 _MANY = ("*", "+")  # `nargs` of settings that are lists
-_ELSEWHERE = {  # what others call a flag → ours, and what to write
-    "--bf16": ("--dtype", "--dtype bfloat16"),
-    "--batch-size": ("--per-device-train-batch-size", "--per-device-train-batch-size"),
-    "--epochs": ("--num-train-epochs", "--num-train-epochs"),
-    "--lr": ("--learning-rate", "--learning-rate"),
+_ELSEWHERE = {  # what others call a flag → what to write, where there is such a flag
+    "--bf16": "--dtype bfloat16",
+    "--batch-size": "--per-device-train-batch-size",
+    "--epochs": "--num-train-epochs",
+    "--lr": "--learning-rate",
 }
 
 
@@ -218,8 +218,7 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     spelt = name.split("=")[0]
     if spelt.startswith("-"):
         spelt, known = spelt.replace("_", "-"), [flag for flag in known if "_" not in flag]
-    flag, like = _ELSEWHERE.get(spelt, (None, None))
-    if flag not in known:
-        nearest = difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)
-        like = nearest[0] if nearest else None
+    like = _ELSEWHERE.get(spelt, "")
+    if like.split(" ")[0] not in known:
+        like = next(iter(difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)), "")
     return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")

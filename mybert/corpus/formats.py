@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 import pyarrow.parquet
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, parse_json, short
+from mybert.common.foreign import cause, is_json, parse_json, short
 from mybert.corpus.data_sets import open_hub, open_saved
 from mybert.corpus.files import STDIN, is_unicode, open_text
 
@@ -64,14 +64,14 @@ def are_json(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
         head.append(line)
         if line.strip():
             break
-    return bool(head) and head[-1].lstrip().startswith("{") and _is_json(head[-1]), chain(head, lines)
+    return bool(head) and head[-1].lstrip().startswith("{") and is_json(head[-1]), chain(head, lines)
 
 
 def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
     """A JSON list of objects, one object, or one object a line."""
     with open_text(name) as file:
         first = next((line for line in file if line.strip()), "")
-    if first.lstrip().startswith("{") and _is_json(first):
+    if first.lstrip().startswith("{") and is_json(first):
         yield from read_jsonl(name, text_column, problems)
         return
     with open_text(name) as file:
@@ -236,14 +236,6 @@ def _missing_column(name: str, text_column: str, columns: list[str]) -> UserErro
 def _others(columns) -> str:
     names = ", ".join(map(short, list(columns)[:20]))
     return f"there are {names}; choose one by --text-column" if names else "there are none"
-
-
-def _is_json(line: str) -> bool:
-    try:
-        parse_json(line)
-    except ValueError:
-        return False
-    return True
 
 
 FORMATS = {

@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import did_you_mean, parse_json, short
+from mybert.common.foreign import did_you_mean, is_json, parse_json, short
 from mybert.corpus.data_sets import open_hub, open_saved, root_cause
 from mybert.corpus.files import file_format, open_file, open_text
 from mybert.corpus.formats import TABLES, table_rows
@@ -193,20 +193,12 @@ def _too_large(record: dict) -> str | None:
     return None
 
 
-def _is_json(content: bytes) -> bool:
-    try:
-        parse_json(content)
-    except ValueError:
-        return False
-    return True
-
-
 def _items(content: bytes) -> list:
     try:
         parsed: Any = parse_json(content)
     except ValueError:
         lines = content.splitlines()
-        if not _is_json(next((line for line in lines if line.strip()), b"")):
+        if not is_json(next((line for line in lines if line.strip()), b"")):
             raise
         return lines  # JSON lines under another suffix
     return parsed if isinstance(parsed, list) else [parsed]

@@ -24,6 +24,19 @@ def test_a_users_mistake_is_one_line_and_exit_status_2(capsys):
     assert error == "mybert pretrain: error: unknown argument '--learning-rat'; did you mean '--learning-rate'?\n"
 
 
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("--lr", "--learning-rate"),
+        ("--batch_size=8", "--per-device-train-batch-size"),
+        ("--epochs", "--num-train-epochs"),
+    ],
+)
+def test_flags_that_others_call_otherwise_are_known_by_ours(capsys, flag, meant):
+    assert cli.main(["pretrain", "--corpus", "nowhere", "--output", "o", flag]) == 2
+    assert f"unknown argument {flag!r}; did you mean {meant!r}?" in capsys.readouterr().err
+
+
 def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
     assert cli.main(["pretrian"]) == 2
     assert "unknown command 'pretrian'; did you mean 'pretrain'?" in capsys.readouterr().err
