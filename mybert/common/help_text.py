@@ -15,6 +15,8 @@ class PlainHelp(argparse.ArgumentDefaultsHelpFormatter):
         return super()._format_action_invocation(shown)
 
     def _get_help_string(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._StoreFalseAction):  # transformers gives it the help of what it switches off
+            return f"Switches --{action.dest.replace('_', '-')} off."
         if action.required and action.option_strings:
             return f"{action.help} (required)"
         has_none = action.required or action.default in (None, "", argparse.SUPPRESS)

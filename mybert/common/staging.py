@@ -77,15 +77,15 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
     # /dev/stdout is a link to a file where output is redirected: that name is not to be replaced
     if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
         raise UserError(f"output {path} is no file; name a file")
-    path = path.resolve()  # a link stays, and what it leads to is replaced
+    given, path = path, path.resolve()  # a link stays, and what it leads to is replaced
     for name in inputs:
         if path.exists() and is_there(Path(name)) and path.samefile(name):
-            raise UserError(f"output {path} is the input {name}; name another file")
+            raise UserError(f"output {given} is the input {name}; name another file")
     with alone_in(path):
         if path.exists() and not overwrite:
-            raise UserError(f"output {path} exists; add --overwrite to replace it or name another file")
+            raise UserError(f"output {given} exists; add --overwrite to replace it or name another file")
         if path.exists() and not manifest_beside(path).is_file():
-            raise UserError(f"--overwrite: {path} was not made by mybert; remove it yourself or name another file")
+            raise UserError(f"--overwrite: {given} was not made by mybert; remove it yourself or name another file")
         _name_leftovers(path)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
         try:

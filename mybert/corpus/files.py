@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 import zstandard
 
 from mybert.common.errors import UserError
+from mybert.common.foreign import did_you_mean
 
 COMPRESSIONS = (".gz", ".zst")
 STDIN = "-"
@@ -93,7 +94,9 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
             yield decompressed(file, name)
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise UserError(f"{name} is damaged ({error}); compress it again or leave it out") from error
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+    except FileNotFoundError as error:
+        raise UserError(f"{name}: there is no such file{did_you_mean(str(name))}") from error
+    except (PermissionError, IsADirectoryError) as error:
         raise UserError(f"{name}: {error.strerror}") from error
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm.auto import tqdm
 
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_file
@@ -21,6 +22,7 @@ from mybert.embedding.vectors import Embedder
 
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((EmbedSettings,), argv, prog, "Texts → vectors of texts or of words in context.")
+    keep_freed_memory()
     print(f"the vectors are in {embed(settings)}")
 
 

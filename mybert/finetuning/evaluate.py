@@ -10,6 +10,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.manifest import identity, versions, write_json, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_folder
@@ -87,12 +88,13 @@ def evaluate(settings: EvaluateSettings) -> Path:
             counts={"rows": len(split.rows)},
             metrics=found.metrics,
         )
-    print_evaluation(settings.data, found)
+    print_evaluation(settings.data, found, task)
     return Path(settings.output)
 
 
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((EvaluateSettings,), argv, prog, "Checkpoint + labelled rows → scores and errors.")
+    keep_freed_memory()
     print(f"results.json, the predictions and the errors are in {evaluate(settings)}")
 
 
@@ -149,12 +151,12 @@ def write_evaluation(folder: Path, found: Evaluation, rows: Dataset, facts: dict
     draw_errors(folder / "errors.png", found.errors, found.matrix)
 
 
-def print_evaluation(source: str, found: Evaluation) -> None:
+def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
     rows = []
     for name, value in found.metrics.items():
         low, high = found.intervals.get(name, (None, None))
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
-        rows.append((name, value, interval, found.baselines[name]))
+        rows.append((task.title(name), value, interval, found.baselines[name]))
     cut = f", {found.cut:,} of them cut to --max-length" if found.cut else ""
     print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second{cut}")
     print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))
@@ -166,6 +168,6 @@ def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     if (value >= constant) if metric in LOWER_IS_BETTER else (value <= constant):
         print(
             f"nothing learned: one answer for all rows has {metric} {constant:.4g}, the model {value:.4g}. More rows "
-            "or epochs, another --learning-rate (small models take 3e-4), an encoder that is not frozen, or more "
-            "pretraining may help"
+            "or epochs, another --learning-rate (small models want more than base), an encoder that is not frozen, or "
+            "more pretraining may help"
         )

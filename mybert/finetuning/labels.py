@@ -8,7 +8,7 @@ from typing import Any
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.common.foreign import short
+from mybert.common.foreign import short, short_list
 
 _FEW = 0.1
 _FEW_ROWS, _OFTEN, _COMPARED = 5, 20, 200  # rows of a slip; times as many of what was meant; most labels compared
@@ -111,8 +111,7 @@ def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
     if is_missing(label):
         return "the label is missing"
     if not isinstance(label, (str, int)):
-        return f"the label {label!r} is neither a word nor a whole number"
+        return f"the label {short(label)} is neither a word nor a whole number"
     if known is not None and label_name(label) not in known:
-        some = ", ".join(list(known)[:10]) + (", …" if len(known) > 10 else "")
-        return f"the label {label_name(label)!r} is not among those trained on ({some})"
+        return f"the label {short(label_name(label))} is not among those trained on ({short_list(known)})"
     return None

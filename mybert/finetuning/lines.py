@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from datasets import Dataset
@@ -32,6 +33,11 @@ class Line(NamedTuple):
 def has_lines(name: str) -> bool:
     """Whether an input is read line by line."""
     return name == STDIN or file_format(name).kind in (".txt", ".jsonl")
+
+
+def is_stream(name: str) -> bool:
+    """Whether an input can be read but once: standard input, or a named pipe."""
+    return name == STDIN or Path(name).is_fifo()
 
 
 def read_lines(name: str, task: Task, errors: str, at_once: int) -> Iterator[list[Line]]:

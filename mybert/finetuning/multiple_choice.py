@@ -12,6 +12,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.finetuning.labels import is_missing
 from mybert.finetuning.task import CUT, ROW, Problem, Task, commonest, map_rows
 
@@ -60,7 +61,7 @@ class MultipleChoice(Task):
             if not isinstance(row["context"], str) or not row["context"].strip():
                 problems.append(Problem(number, "the context is missing or empty"))
             if not isinstance(choices, list) or len(choices) < 2:
-                problems.append(Problem(number, f"expected two or more choices, found {choices!r}"))
+                problems.append(Problem(number, f"expected two or more choices, found {short(choices)}"))
                 continue
             count = count or len(choices)
             if training and len(choices) != count:
@@ -68,7 +69,7 @@ class MultipleChoice(Task):
             if not all(isinstance(choice, str) and choice.strip() for choice in choices):
                 problems.append(Problem(number, "a choice is missing or empty"))
             if "label" in row and _choice(row["label"], len(choices)) is None:
-                found = "is missing" if is_missing(row["label"]) else f"{row['label']!r} is none of the choices"
+                found = "is missing" if is_missing(row["label"]) else f"{short(row['label'])} is none of the choices"
                 problems.append(Problem(number, f"the label {found} (0 to {len(choices) - 1}, or a letter from A)"))
         return problems
 

@@ -11,6 +11,7 @@ import datasets
 from datasets import Dataset
 from tqdm.auto import tqdm
 
+from mybert.common.allocator import keep_freed_memory
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_file
@@ -18,7 +19,7 @@ from mybert.corpus.files import STDIN
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import Split, find_problems
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.lines import has_lines, read_lines
+from mybert.finetuning.lines import has_lines, is_stream, read_lines
 from mybert.finetuning.reading import read_table
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Task, rows_cut
@@ -87,6 +88,7 @@ def _predict_rows(
 
 def main(argv: list[str], prog: str) -> None:
     (settings,) = parse_settings((PredictSettings,), argv, prog, "Checkpoint + rows → predictions as JSON lines.")
+    keep_freed_memory()
     counts = predict(settings)
     place = "" if settings.output == "-" else f" in {settings.output}"
     said = f", errors: {counts.errors:,}" if counts.errors else ""
@@ -112,7 +114,7 @@ class _Part(NamedTuple):
 
     Attributes:
         given: as they are there.
-        errors: why some of them are no rows.
+        errors: why some of them cannot be used.
         tables: the others as the task reads them: their numbers, from 0, and the rows.
     """
 
@@ -124,29 +126,54 @@ class _Part(NamedTuple):
 def _answers(
     settings: PredictSettings, finetuned: Finetuned, progress: Callable
 ) -> Iterator[tuple[Iterable[dict | str], list[dict], int]]:
-    """Rows of all inputs in order, part by part: as they are there, prediction or error for each, and how many cut."""
-    _, tokenizer, task = finetuned
+    """Rows of all inputs in order, part by part: as they are there, prediction or error for each, and how many cut.
+
+    All files are read through before: what is wrong with the last row is said before the first one is computed.
+    """
+    parts_of = {name: _parts_of(name, finetuned.task, settings.errors) for name in settings.inputs}
+    for name in [name for name in parts_of if not is_stream(name)]:
+        for _ in _usable(name, parts_of[name](), finetuned, settings.errors):
+            pass
     for name in settings.inputs:
-        first = 0
-        for given, errors, tables in (_lines if has_lines(name) else _slices)(name, task, settings.errors):
+        for given, errors, tables in _usable(name, parts_of[name](), finetuned, settings.errors):
             said, cut = {number: {"error": message} for number, message in errors.items()}, 0
             for numbers, rows in tables:
-                split = Split(name, rows, first + numbers[0])
-                problems = find_problems(split, task, tokenizer, training=False, errors=settings.errors)
-                said |= {numbers[row]: {"error": message} for row, message in reversed(problems)}
-                good = [row for row, number in enumerate(numbers) if number not in said]
-                if good:
-                    rows = rows.select(good)
-                    predictions, cut_here = _predict_rows(finetuned, rows, settings.batch_tokens, progress)
-                    cut += cut_here
-                    said |= zip((numbers[row] for row in good), predictions, strict=True)
+                predictions, cut_here = _predict_rows(finetuned, rows, settings.batch_tokens, progress)
+                cut += cut_here
+                said |= zip(numbers, predictions, strict=True)
             yield given, [said[number] for number in range(len(said))], cut
-            first += len(said)
 
 
-def _slices(name: str, task: Task, errors: str) -> Iterator[_Part]:
+def _usable(name: str, parts: Iterable[_Part], finetuned: Finetuned, errors: str) -> Iterator[_Part]:
+    """The parts of an input with the rows that the model can read, and why it cannot read the others.
+
+    Raises:
+        UserError: it cannot read one, and `errors` is strict.
+    """
+    first = 0
+    for given, unread, tables in parts:
+        found, usable = dict(unread), []
+        for numbers, rows in tables:
+            split = Split(name, rows, first + numbers[0])
+            problems = find_problems(split, finetuned.task, finetuned.tokenizer, training=False, errors=errors)
+            found |= {numbers[row]: message for row, message in reversed(problems)}
+            good = [row for row, number in enumerate(numbers) if number not in found]
+            if good:
+                usable.append(([numbers[row] for row in good], rows.select(good)))
+        yield _Part(given, found, usable)
+        first += len(found) + sum(len(rows) for _, rows in usable)
+
+
+def _parts_of(name: str, task: Task, errors: str) -> Callable[[], Iterator[_Part]]:
+    """What reads an input from its first row on; a table is opened here, once."""
+    if has_lines(name):
+        return lambda: _lines(name, task, errors)
     table = read_table(name, task, split="test")
     rows = task.canonical(table, name, labelled=False)
+    return lambda: _slices(table, rows)
+
+
+def _slices(table: Dataset, rows: Dataset) -> Iterator[_Part]:
     for first in range(0, len(table), _ROWS_AT_ONCE):
         some = range(first, min(first + _ROWS_AT_ONCE, len(table)))
         yield _Part(table.select(some), {}, [(range(len(some)), rows.select(some))])

@@ -19,6 +19,7 @@ from modeling_mybert.question_answering_mybert import (
     score_spans,
 )
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.corpus.files import file_format
 from mybert.finetuning import squad
 from mybert.finetuning.squad_file import read_nested
@@ -219,17 +220,20 @@ def _span(answers: dict, offsets: list[list[int]]) -> tuple[int, int] | None:
 
 def _answer_messages(answers: Any, context: str) -> list[str]:
     if not isinstance(answers, dict) or not all(isinstance(answers.get(k), list) for k in ("text", "answer_start")):
-        return [f"expected answers {{'text': […], 'answer_start': […]}}, two empty lists for none, found {answers!r}"]
+        expected = "{'text': […], 'answer_start': […]}, two empty lists for none"
+        return [f"expected answers {expected}, found {short(answers)}"]
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
         return [f"{len(texts)} answers, but {len(starts)} answer_start"]
     messages = []
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not text.strip() or not isinstance(start, int):
-            messages.append(f"the answer {text!r} at {start!r} is no text and its first character")
+            messages.append(f"the answer {short(text)} at {short(start)} is no text and its first character")
         elif start < 0 or context[start : start + len(text)] != text:
             found = context[max(start, 0) : max(start, 0) + len(text)]
             place = context.find(text)
             hint = "the context does not have it" if place < 0 else f"the context has it at {place}"
-            messages.append(f"the answer {text!r} does not stand at character {start} ({found!r} does); {hint}")
+            messages.append(
+                f"the answer {short(text)} does not stand at character {start} ({short(found)} does); {hint}"
+            )
     return messages

@@ -215,7 +215,7 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> Non
             found = evaluate_rows(model, task, tokenizer, rows, settings.bootstrap, arguments.seed)
             (output / name).mkdir(exist_ok=True)
             write_evaluation(output / name, found, rows, {"source": data.splits[name].source})
-            print_evaluation(f"{name}, {data.splits[name].source}", found)
+            print_evaluation(f"{name}, {data.splits[name].source}", found, task)
             if name == "validation":
                 print_if_nothing_learned(metric, found)
             evaluations[name] = found.results()

@@ -211,6 +211,10 @@ class Task(ABC):
     def best_metric(self) -> str:
         """The metric that chooses the best checkpoint, by its name in what `score` gives."""
 
+    def title(self, metric: str) -> str:
+        """What tables call a metric."""
+        return metric
+
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         """All metrics of the task."""
         found = self.bootstrap(predictions, references, every_row(references))

@@ -11,6 +11,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.finetuning import class_scores
 from mybert.finetuning.labels import (
     are_fractions,
@@ -208,6 +209,9 @@ class TextClassification(Task):
     def best_metric(self) -> str:
         return {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "pearson"}[self.config.problem_type]
 
+    def title(self, metric: str) -> str:
+        return f"f1 of {self.config.id2label[1]!r}" if metric == "f1" else metric  # of two classes, it is of one
+
     @property
     def classes(self) -> int | None:
         return self.config.num_labels if self.config.problem_type == SINGLE else None
@@ -249,14 +253,14 @@ class TextClassification(Task):
 
 
 def _text_problem(text: Any) -> str:
-    return "missing" if text is None else "empty" if isinstance(text, str) else f"{text!r}, not a string"
+    return "missing" if text is None else "empty" if isinstance(text, str) else f"{short(text)}, not a string"
 
 
 def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
     if problem == REGRESSION:
-        return f"the label {label!r} is not a number" if number(label) is None else None
+        return f"the label {short(label)} is not a number" if number(label) is None else None
     if problem == MULTI:
         if not isinstance(label, list):
-            return f"the labels {label!r} are not a list"
+            return f"the labels {short(label)} are not a list"
         return next(filter(None, (check_label(one, known) for one in label)), None)
     return check_label(label, known)

@@ -14,6 +14,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from modeling_mybert import MyBertForTokenClassification
 from mybert.common.errors import UserError
+from mybert.common.foreign import short
 from mybert.common.windows import cut_windows
 from mybert.corpus.files import file_format
 from mybert.finetuning import class_scores, entities
@@ -224,7 +225,7 @@ def _pieces(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[
 
 def _tokens_message(tokens: Any) -> str | None:
     if not isinstance(tokens, list):
-        return f"the tokens {tokens!r} are not a list of words"
+        return f"the tokens {short(tokens)} are not a list of words"
     if not tokens:
         return "the sentence is empty"
     bad = next((i for i, word in enumerate(tokens) if not isinstance(word, str) or not word.strip()), None)
@@ -234,11 +235,11 @@ def _tokens_message(tokens: Any) -> str | None:
 def _tags_message(row: Mapping[str, Any], known: Mapping[str, int] | None) -> str | None:
     tokens, tags = row["tokens"], row["tags"]
     if not isinstance(tags, list):
-        return f"the tags {tags!r} are not a list"
+        return f"the tags {short(tags)} are not a list"
     if len(tags) != len(tokens):
         return f"{len(tokens)} tokens, but {len(tags)} tags"
     for place, tag in enumerate(tags):
         message = check_label(tag, known)
         if message:
-            return f"token {place + 1} ({tokens[place]!r}): {message}"
+            return f"token {place + 1} ({short(tokens[place])}): {message}"
     return None

@@ -52,7 +52,8 @@ def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
     if tokens:
         metrics["mlm_loss"] = mlm_loss / tokens
         metrics["mlm_accuracy"] = mlm_right / tokens
-        metrics["perplexity"] = float(np.exp(mlm_loss / tokens))
+        with np.errstate(over="ignore"):  # infinite, then
+            metrics["perplexity"] = float(np.exp(mlm_loss / tokens))
         metrics["mlm_tokens"] = int(tokens)
         metrics["loss"] += mlm_loss / tokens
     if pairs:

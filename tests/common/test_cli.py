@@ -52,6 +52,7 @@ def test_help_shows_our_settings_and_transformers_only_when_asked(capsys):
     for text in shown.values():
         assert "--mlm-probability" in text and "--mlm_probability" not in text and "default: None" not in text
         assert "peak learning rate" in text.lower()
+    assert "Switches --dataloader-pin-memory off." in " ".join(shown["--help-all"].split())
     assert "--torch-compile" in shown["--help-all"] and "--torch-compile" not in shown["--help"]
 
 

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -292,13 +294,47 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     assert predict(classifier, broken, "--output", output) == 2
     assert f"{broken}, line 2: not UTF-8" in capsys.readouterr().err
     assert predict(classifier, "nowhere.txt", "--output", output) == 2
-    assert "nowhere.txt: No such file or directory" in capsys.readouterr().err
+    assert "nowhere.txt: there is no such file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
     assert f"output {tmp_path} is a folder; name a file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", rows / "said.jsonl") == 2
     assert f"output {rows / 'said.jsonl'} cannot be made: {rows} is a file" in capsys.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob(".said*"))
+
+
+def test_what_is_wrong_with_the_last_row_is_said_before_any_is_computed(classifier, write_rows, tmp_path, capsys):
+    good = write_rows("good.jsonl", [{"text": text} for text in TEXTS])
+    for broken, message in (
+        (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "row 2: the text is empty"),
+        (tmp_path / "god.jsonl", f"there is no such file; did you mean {good}?"),
+        (tmp_path / "god.csv", "there is no such file"),
+    ):
+        assert predict(classifier, good, good, broken) == 2
+        said = capsys.readouterr()
+        assert message in said.err and not said.out
+
+
+def test_a_named_pipe_is_read_once(classifier, expected, tmp_path, capsys):
+    pipe = tmp_path / "pipe.txt"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"]):
+        assert predict(classifier, pipe) == 0
+    check(capsys.readouterr().out, expected)
+
+
+def test_a_table_is_predicted_in_parts_as_in_one(classifier, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 2)
+    rows = [{"text": text, "number": number} for number, text in enumerate(TEXTS)]
+    table = tmp_path / "rows.csv"
+    Dataset.from_list(rows).to_csv(table, index=False)
+    assert predict(classifier, table) == 0
+    assert [row["number"] for row in check(capsys.readouterr().out, expected)] == [*"01234"]
+    Dataset.from_list([*rows, {"text": " ", "number": 5}]).to_csv(table, index=False)
+    assert predict(classifier, table, "--errors", "skip") == 0
+    *whole, error = capsys.readouterr().out.splitlines()
+    check("\n".join(whole), expected)
+    assert json.loads(error) == {"error": "the text is empty", "input": {"text": " ", "number": "5"}}
 
 
 def test_who_asks_for_half_precision_as_in_training_is_told_how(tiny_checkpoint, write_rows, capsys):
@@ -334,6 +370,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert f"{(~right).sum()} of 10 rows are not right" in text
     assert "row 9, error" in text
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
+    assert "f1 of 'good'" in capsys.readouterr().out  # the second label, in the order of the configuration
     assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
     assert cli.main(["evaluate", *map(str, words)]) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err

@@ -1,11 +1,15 @@
+import math
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import BertConfig, BertForPreTraining
+from transformers import BertConfig, BertForPreTraining, EvalPrediction
 
 from mybert.pretraining import batching
 from mybert.pretraining.batching import EVALUATION, PretrainingCollator
-from mybert.pretraining.metrics import constant_baselines, wilson_interval
+from mybert.pretraining.metrics import constant_baselines, metrics_from_sums, wilson_interval
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -118,6 +122,12 @@ def test_evaluation_agrees_with_full_logits_of_transformers_bert(
     baselines = constant_baselines(trainer.eval_dataset, trainer.data_collator.masker, batch_size=10)
     share = pair_labels.float().mean().item()
     assert baselines == pytest.approx({"mlm_accuracy": most, "nsp_accuracy": max(share, 1 - share)})
+
+
+def test_a_perplexity_beyond_all_numbers_is_infinite_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert metrics_from_sums(EvalPrediction(np.array([[1.0, 1e3, 0, 0, 0, 0]]), None))["perplexity"] == math.inf
 
 
 def test_evaluation_masks_never_change(make_trainer):
