@@ -34,7 +34,7 @@ from mybert.common.allocator import keep_freed_memory
 from mybert.common.devices import quiet_loading
 from mybert.finetuning.checkpoint import new_task
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import read_split
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import Task
 from mybert.finetuning.trainer import FinetuningTrainer
@@ -161,7 +161,7 @@ def _load(name: str, data: str, model: str, train_rows: int, dev_rows: int) -> D
     task, tokenizer = new_task(
         FinetuneSettings(task=SETS[name].task, model=model, train=files[0], validation=files[1], output="unused")
     )
-    every_row = [read_rows(file, task) for file in files]
+    every_row = [read_split(file, task).rows for file in files]
     task.configure(every_row[0])  # a few rows may lack labels
     train, dev = (
         rows.shuffle(seed=0).select(range(min(count, len(rows))))

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, pipeline,
 from mybert.common.devices import quiet_loading
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.predict import predict_rows
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import read_split
 from mybert.finetuning.settings import PredictSettings
 
 BATCH_SIZES = (1, 8, 16, 32, 64)
@@ -47,7 +47,7 @@ def main() -> None:
         with quiet_loading():
             finetuned = load_finetuned(settings)
             classify = pipeline(TASK, model=folder, device="cpu", truncation=True, max_length=options.max_length)
-        rows = read_rows(options.file, finetuned.task, labelled=False, limit=options.limit)
+        rows = read_split(options.file, finetuned.task, labelled=False, limit=options.limit).rows
         sides = all_sides(classify, finetuned, rows)
         check(sides)
         print_table(measure(sides, options.rounds), len(rows))

@@ -71,7 +71,7 @@ def did_you_mean(name: str) -> str:
     """What to add to the message that there is no such path: the one beside it whose name is nearest, if any is."""
     path = Path(name)
     try:
-        beside = [other.name for other in itertools.islice(path.parent.iterdir(), 10_000)]
+        beside = [other.name for other in itertools.islice(path.parent.iterdir(), 10_000) if other.name != path.name]
     except (OSError, ValueError):
         return ""
     nearest = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)

@@ -95,8 +95,9 @@ def fingerprint(path: str | Path) -> str:
 
 
 def identity(name: str) -> dict[str, str]:
-    """What a manifest says of an input: its path and fingerprint; its name alone if it is on the Hub."""
-    return {"path": name} | ({"sha256": fingerprint(name)} if Path(name).exists() else {})
+    """What a manifest says of an input: its path and fingerprint; its name alone if it is on the Hub, or a pipe."""
+    kept = Path(name).is_file() or Path(name).is_dir()
+    return {"path": name} | ({"sha256": fingerprint(name)} if kept else {})
 
 
 def versions() -> dict[str, str]:

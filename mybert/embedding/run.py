@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.manifest import fingerprint, identity, write_manifest
+from mybert.common.quantities import with_unit
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_file
 from mybert.common.table import print_table
@@ -116,7 +117,7 @@ def _summary(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, ro
             ("vectors", rows),
             ("numbers in a vector", embedder.width),
             ("tokens read by the model", embedder.tokens),
-            ("size of the file, MB", Path(settings.output).stat().st_size / 1e6),
+            ("size of the file", with_unit(Path(settings.output).stat().st_size, "B")),
             ("seconds in all", seconds),
         ],
     )

@@ -74,6 +74,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         UserError: the checkpoint cannot be used, or has no head for the task.
     """
     config, tokenizer = _load(settings.model)
+    config.label2id = {label: number for number, label in config.id2label.items()}  # others may have left it null
     remembered = _remembered(config, settings.model)
     name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
     kind = task_class(name)

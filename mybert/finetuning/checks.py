@@ -3,23 +3,16 @@
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NoReturn
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
+from mybert.finetuning.reading import Split
 from mybert.finetuning.task import Problem, Task
 
 _SHOWN = 5
-
-
-class Split(NamedTuple):
-    """Rows and the file they are from; `first` is the number of rows there before them."""
-
-    source: str
-    rows: Dataset
-    first: int = 0
 
 
 def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool, errors: str) -> Split:
@@ -32,51 +25,53 @@ def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, tr
     Raises:
         UserError: there are problems and `errors` is strict, or nothing is left; the first of them are named.
     """
-    problems = find_problems(split, task, tokenizer, training, errors)
+    problems = find_problems(split.rows, task, tokenizer, training)
     if not problems:
         return split
     bad = {problem.row for problem in problems}
-    report = _report(split, problems)
-    if len(bad) == len(split.rows):
-        raise UserError(report)
-    print(f"{report}; left out")
-    return Split(split.source, split.rows.select([row for row in range(len(split.rows)) if row not in bad]))
+    if errors == "strict" or len(bad) == len(split.rows):
+        refuse_rows(split.source, problems, len(split.rows))
+    print(f"{_report(split.source, problems, len(split.rows))}; left out")
+    return split.select([row for row in range(len(split.rows)) if row not in bad])._replace(left_out=len(bad))
 
 
-def find_problems(
-    split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool, errors: str
-) -> list[Problem]:
+def find_problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
     """Why some rows cannot be used.
 
     Args:
-        training, errors: see `usable_rows`.
-
-    Raises:
-        UserError: there are such rows and `errors` is strict.
+        training: see `usable_rows`.
     """
-    rows = split.rows
     problems = task.check_rows(rows, training)
     bad = {problem.row for problem in problems}
     good = [row for row in range(len(rows)) if row not in bad]
     too_long = task.check_lengths(rows.select(good), tokenizer) if good else []
-    problems = [*problems, *(Problem(good[row], message) for row, message in too_long)]
-    if problems and errors == "strict":
-        all_bad = len({problem.row for problem in problems}) == len(rows)
-        remedy = "are file and columns right?" if all_bad else "correct them, or leave them out by --errors skip"
-        raise UserError(f"{_report(split, problems)}; {remedy}")
-    return problems
+    return [*problems, *(Problem(good[row], message) for row, message in too_long)]
 
 
-def _report(split: Split, problems: Sequence[Problem]) -> str:
+def refuse_rows(source: str, problems: Sequence[Problem], rows: int | None) -> NoReturn:
+    """
+    Args:
+        rows: how many there are; None where that is not known yet.
+
+    Raises:
+        UserError: always; it names the first of the problems.
+    """
+    all_bad = len({problem.row for problem in problems}) == rows
+    remedy = "are file and columns right?" if all_bad else "correct them, or leave them out by --errors skip"
+    raise UserError(f"{_report(source, problems, rows)}; {remedy}")
+
+
+def _report(source: str, problems: Sequence[Problem], rows: int | None) -> str:
     bad = {problem.row for problem in problems}
-    return f"{split.source}: {len(bad)} of {len(split.rows)} rows cannot be used: {_listed(problems, split.first)}"
+    of = "" if rows is None else f" of {rows:,}"
+    return f"{source}: {len(bad):,}{of} rows cannot be used: {_listed(problems)}"
 
 
-def _listed(problems: Sequence[Problem], first: int) -> str:
+def _listed(problems: Sequence[Problem]) -> str:
     """Each message once, with its rows."""
     rows = {}
     for problem in problems:
-        rows.setdefault(problem.message, {})[first + problem.row + 1] = None  # a row may have one twice
+        rows.setdefault(problem.message, {})[problem.row + 1] = None  # a row may have one twice
     lines = [f"{_numbered(list(numbers))}: {message}" for message, numbers in itertools.islice(rows.items(), _SHOWN)]
     return "; ".join([*lines, "…"] if len(rows) > _SHOWN else lines)
 

@@ -5,22 +5,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from datasets import Dataset
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
+from mybert.finetuning.reading import Split
 from mybert.finetuning.task import Matrix
 
 _WORST = 100
 _CELL = 200  # characters of a value
+_COUNTS = 100  # errors that are counted are fewer
+_LONG = ("scores", "n_best")  # left out of predictions
 _NAMES_IN_CELLS = 20  # labels up to which text and picture have all counts
 
 
 def write_errors(
-    path: Path, rows: Dataset, predictions: Sequence[dict], errors: Sequence[float], matrix: Matrix | None
+    path: Path, split: Split, predictions: Sequence[dict], errors: Sequence[float], matrix: Matrix | None
 ) -> None:
-    """Writes the confusion matrix, if there is one, and the worst rows with what was said of them, the worst first."""
+    """Writes the confusion matrix, if there is one, and the worst rows with what was said of them, the worst first.
+
+    Rows are numbered as in the file, from 1.
+    """
     console = Console(file=io.StringIO(), width=140, emoji=False)
     if matrix is not None and len(matrix.names) > _NAMES_IN_CELLS:
         console.print(_confusions(matrix), markup=False)
@@ -30,11 +36,15 @@ def write_errors(
             table.add_row(name, *map(str, counts))
         console.print(table, markup=False)
     wrong = [row for row in np.argsort(-np.asarray(errors), kind="stable").tolist() if errors[row] > 0]
-    console.print(f"{len(wrong)} of {len(errors)} rows are not right; the worst {min(_WORST, len(wrong))}:")
+    console.print(
+        f"{len(wrong)} of {len(errors)} rows are not right, errors are {np.mean(errors):.4g} on average; the worst "
+        f"{min(_WORST, len(wrong))}:",
+        soft_wrap=True,
+    )
     for row in wrong[:_WORST]:
-        console.print(f"\nrow {row + 1}, error {errors[row]:.4g}", markup=False, highlight=False)
-        said = {name: value for name, value in predictions[row].items() if name != "scores"}
-        for name, value in {**rows[row], "predicted": said}.items():
+        console.print(f"\nrow {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False, highlight=False)
+        said = {name: value for name, value in predictions[row].items() if name not in _LONG}
+        for name, value in {**split.rows[row], "predicted": said}.items():
             console.print(f"  {name}: {_short(value)}", markup=False, highlight=False, soft_wrap=True)
     path.write_text(console.file.getvalue(), encoding="utf-8")
 
@@ -61,7 +71,9 @@ def draw_errors(path: Path, errors: Sequence[float], matrix: Matrix | None) -> N
     if matrix is None:
         figure = Figure(figsize=(5, 3.5), layout="tight")
         axis = figure.subplots()
-        axis.hist(errors, bins=30)
+        counted = max(errors) < _COUNTS and not np.mod(errors, 1).any()  # as wrong tags are
+        axis.hist(errors, bins=np.arange(max(errors) + 2) - 0.5 if counted else 30)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=counted))
         axis.set(xlabel="error of a row", ylabel="rows")
     else:
         size = 2 + 0.5 * min(len(matrix.names), 40)

@@ -16,10 +16,10 @@ from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
 from mybert.finetuning.checkpoint import load_finetuned
-from mybert.finetuning.checks import Split, usable_rows
+from mybert.finetuning.checks import usable_rows
 from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import Split, read_split
 from mybert.finetuning.settings import EvaluateSettings
 from mybert.finetuning.task import LOWER_IS_BETTER, Matrix, Task, rows_cut
 
@@ -74,12 +74,12 @@ def evaluate(settings: EvaluateSettings) -> Path:
     inputs = (settings.model, settings.data)
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         model, tokenizer, task = load_finetuned(settings)
-        split = Split(settings.data, read_rows(settings.data, task, split="validation"))
+        split = read_split(settings.data, task, split="validation")
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         found = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.batch_tokens
         )
-        write_evaluation(folder, found, split.rows, {"settings": vars(settings), "versions": versions()})
+        write_evaluation(folder, found, split, {"settings": vars(settings), "versions": versions()})
         write_manifest(
             folder,
             "evaluate",
@@ -141,13 +141,13 @@ def _intervals(task: Task, predictions: list, references: list, samples: int, se
     return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
 
 
-def write_evaluation(folder: Path, found: Evaluation, rows: Dataset, facts: dict) -> None:
+def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict) -> None:
     """Writes results.json, predictions.jsonl (with the rows, labels too, under `input`), errors.txt and errors.png."""
-    write_json(folder / "results.json", {**found.results(), **facts})
+    write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        for row, prediction in zip(rows, found.predictions, strict=True):
-            file.write(json.dumps({**prediction, "input": row}, ensure_ascii=False) + "\n")
-    write_errors(folder / "errors.txt", rows, found.predictions, found.errors, found.matrix)
+        for row, prediction in zip(split.given, found.predictions, strict=True):
+            file.write(json.dumps({**prediction, "input": row}, ensure_ascii=False, default=str) + "\n")
+    write_errors(folder / "errors.txt", split, found.predictions, found.errors, found.matrix)
     draw_errors(folder / "errors.png", found.errors, found.matrix)
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datasets import Dataset
 
 from mybert.common.errors import UserError
-from mybert.finetuning.checks import Split, duplicate_rows, usable_rows
+from mybert.finetuning.checks import duplicate_rows, usable_rows
 from mybert.finetuning.labels import slips
 from mybert.finetuning.overview import overview, print_overview
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import Split, read_split
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task import Task
 from tokenization import MyBertTokenizer
@@ -40,21 +40,23 @@ def load_data(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer
     Raises:
         UserError: a file cannot be read, or rows of it cannot be used.
     """
-    train = read_rows(settings.train, task, limit=settings.train_limit)
-    task.trained_inputs = [name for name in task.inputs if name in train.column_names]
+    train = read_split(settings.train, task, limit=settings.train_limit)
+    task.trained_inputs = [name for name in task.inputs if name in train.rows.column_names]
     task.config.finetuned["inputs"] = task.trained_inputs
     others = {"validation": settings.validation, "test": settings.test}
     splits = {
-        "train": Split(settings.train, train),
-        **{
-            split: Split(name, read_rows(name, task, split=split))
-            for split, name in others.items()
-            if name is not None
-        },
+        "train": train,
+        **{split: read_split(name, task, split=split) for split, name in others.items() if name is not None},
     }
     duplicates = duplicate_rows(splits, task)
     splits["train"] = usable_rows(splits["train"], task, tokenizer, training=True, errors=settings.errors)
-    task.configure(splits["train"].rows)
+    try:
+        task.configure(splits["train"].rows)
+    except UserError as error:
+        if settings.train_limit is None:
+            raise
+        sorted_rows = f"--train-limit takes the first {settings.train_limit:,}; are they sorted?"
+        raise UserError(f"{error} ({sorted_rows})") from error
     for split in splits.keys() - {"train"}:
         splits[split] = usable_rows(splits[split], task, tokenizer, training=False, errors=settings.errors)
     if settings.class_weights and task.classes is None:

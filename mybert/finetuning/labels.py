@@ -12,6 +12,7 @@ from mybert.common.foreign import short, short_list
 
 _FEW = 0.1
 _FEW_ROWS, _OFTEN, _COMPARED = 5, 20, 200  # rows of a slip; times as many of what was meant; most labels compared
+_FEW_LABELS = 5
 _DIGITS = re.compile(r"[0-9]+")
 _AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # which token of an entity a tag is of
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -113,5 +114,6 @@ def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
     if not isinstance(label, (str, int)):
         return f"the label {short(label)} is neither a word nor a whole number"
     if known is not None and label_name(label) not in known:
-        return f"the label {short(label_name(label))} is not among those trained on ({short_list(known)})"
+        few = f" ({short_list(known)})" if len(known) <= _FEW_LABELS else ""
+        return f"the label {short(label_name(label))} is not among the {len(known)} trained on{few}"
     return None

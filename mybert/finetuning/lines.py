@@ -31,8 +31,9 @@ class Line(NamedTuple):
 
 
 def has_lines(name: str) -> bool:
-    """Whether an input is read line by line."""
-    return name == STDIN or file_format(name).kind in (".txt", ".jsonl")
+    """Whether an input is read line by line: standard input, .txt, .jsonl, and pipes whose names do not say."""
+    kind = file_format(name).kind
+    return name == STDIN or kind in (".txt", ".jsonl") or (not kind and is_stream(name))
 
 
 def is_stream(name: str) -> bool:

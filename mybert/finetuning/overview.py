@@ -6,7 +6,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mybert.common.table import print_table
-from mybert.finetuning.checks import Split
+from mybert.finetuning.reading import Split
 from mybert.finetuning.task import Task
 
 _LABELS_SHOWN = 20
@@ -30,7 +30,7 @@ def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedToken
             "rows": len(split.rows),
             "balance": dict(task.balance(split.rows).most_common()),
             "median_length": float(np.median(lengths)),
-            "length_95": float(np.percentile(lengths, 95)),
+            "length_95": int(np.percentile(lengths, 95, method="higher")),
             "longest": max(lengths),
             "longer_than_max_length": float(np.mean(np.array(lengths) > task.settings.max_length)),
             "unknown_tokens": unknown / max(tokens, 1),

@@ -12,17 +12,18 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 
 from mybert.common.allocator import keep_freed_memory
+from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_file
 from mybert.corpus.files import STDIN
 from mybert.finetuning.checkpoint import Finetuned, load_finetuned
-from mybert.finetuning.checks import Split, find_problems
+from mybert.finetuning.checks import find_problems, refuse_rows
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.lines import has_lines, is_stream, read_lines
 from mybert.finetuning.reading import read_table
 from mybert.finetuning.settings import PredictSettings
-from mybert.finetuning.task import Task, rows_cut
+from mybert.finetuning.task import Problem, Task, rows_cut
 
 _ROWS_AT_ONCE = 8192  # sorted by length together; a multiple of many batches, and little memory
 
@@ -45,6 +46,9 @@ def predict(settings: PredictSettings) -> Counts:
     Raises:
         UserError: checkpoint or output cannot be used, or a row and `errors` is strict; a file is left as it was then.
     """
+    for name in settings.inputs:
+        if settings.inputs.count(name) > 1 and is_stream(name):
+            raise UserError(f"{name} can be read but once; name it once")
     if settings.output == STDIN:
         return _predict(settings, load_finetuned(settings), sys.stdout)
     with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
@@ -97,15 +101,23 @@ def main(argv: list[str], prog: str) -> None:
 
 
 def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> Counts:
+    """All files are read through before: what is wrong with the last row is said before the first one is computed."""
+    parts_of = {name: _parts_of(name, finetuned.task, settings.errors) for name in settings.inputs}
+    for name in [name for name in parts_of if not is_stream(name)]:
+        _check(name, _usable(parts_of[name](), finetuned), settings.errors)
     rows = errors = cut = 0
     with _one_bar() as bar:
-        for given, said, cut_here in _answers(settings, finetuned, bar.update):
-            for row, answer in zip(given, said, strict=True):
-                file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
-            file.flush()
-            rows += len(said)
-            errors += sum("error" in answer for answer in said)
-            cut += cut_here
+        for name in settings.inputs:
+            for part in _usable(parts_of[name](), finetuned):
+                if part.errors and settings.errors == "strict":  # of a stream: files have none here
+                    refuse_rows(name, [Problem(*problem) for problem in part.errors.items()], None)
+                said, cut_here = _answers(part, finetuned, settings.batch_tokens, bar.update)
+                for row, answer in zip(part.given, said, strict=True):
+                    file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
+                file.flush()
+                rows += len(said)
+                errors += len(part.errors)
+                cut += cut_here
     return Counts(rows - errors, errors, cut)
 
 
@@ -114,54 +126,58 @@ class _Part(NamedTuple):
 
     Attributes:
         given: as they are there.
-        errors: why some of them cannot be used.
-        tables: the others as the task reads them: their numbers, from 0, and the rows.
+        errors: why some of them cannot be used, by their numbers: from 0 in the part, or in the input (`_usable`).
+        tables: the others as the task reads them, with their numbers.
     """
 
-    given: Iterable[dict | str]
+    given: Sequence[dict | str]
     errors: dict[int, str]
     tables: list[tuple[Sequence[int], Dataset]]
 
 
-def _answers(
-    settings: PredictSettings, finetuned: Finetuned, progress: Callable
-) -> Iterator[tuple[Iterable[dict | str], list[dict], int]]:
-    """Rows of all inputs in order, part by part: as they are there, prediction or error for each, and how many cut.
-
-    All files are read through before: what is wrong with the last row is said before the first one is computed.
+def _check(name: str, parts: Iterable[_Part], errors: str) -> None:
     """
-    parts_of = {name: _parts_of(name, finetuned.task, settings.errors) for name in settings.inputs}
-    for name in [name for name in parts_of if not is_stream(name)]:
-        for _ in _usable(name, parts_of[name](), finetuned, settings.errors):
-            pass
-    for name in settings.inputs:
-        for given, errors, tables in _usable(name, parts_of[name](), finetuned, settings.errors):
-            said, cut = {number: {"error": message} for number, message in errors.items()}, 0
-            for numbers, rows in tables:
-                predictions, cut_here = _predict_rows(finetuned, rows, settings.batch_tokens, progress)
-                cut += cut_here
-                said |= zip(numbers, predictions, strict=True)
-            yield given, [said[number] for number in range(len(said))], cut
-
-
-def _usable(name: str, parts: Iterable[_Part], finetuned: Finetuned, errors: str) -> Iterator[_Part]:
-    """The parts of an input with the rows that the model can read, and why it cannot read the others.
-
     Raises:
-        UserError: it cannot read one, and `errors` is strict.
+        UserError: there are no rows, or some that cannot be used and `errors` is strict.
     """
+    rows, problems = 0, []
+    with tqdm(desc=f"reading {name}", unit=" rows", unit_scale=True, leave=False, disable=None) as bar:
+        for part in parts:
+            rows += len(part.given)
+            problems += [Problem(*problem) for problem in part.errors.items()] if errors == "strict" else ()
+            bar.update(len(part.given))
+    if problems:
+        refuse_rows(name, problems, rows)
+    if not rows:
+        raise UserError(f"{name} holds no rows")
+
+
+def _answers(
+    part: _Part, finetuned: Finetuned, batch_tokens: int | None, progress: Callable
+) -> tuple[list[dict], int]:
+    """Prediction or error for each row, in order, and of how many rows something was cut off."""
+    said, cut = {number: {"error": message} for number, message in part.errors.items()}, 0
+    for numbers, rows in part.tables:
+        predictions, cut_here = _predict_rows(finetuned, rows, batch_tokens, progress)
+        cut += cut_here
+        said |= zip(numbers, predictions, strict=True)
+    return [said[number] for number in sorted(said)], cut
+
+
+def _usable(parts: Iterable[_Part], finetuned: Finetuned) -> Iterator[_Part]:
+    """The parts of an input, numbered through, with the rows that the model can read and why it cannot read others."""
     first = 0
     for given, unread, tables in parts:
-        found, usable = dict(unread), []
-        for numbers, rows in tables:
-            split = Split(name, rows, first + numbers[0])
-            problems = find_problems(split, finetuned.task, finetuned.tokenizer, training=False, errors=errors)
-            found |= {numbers[row]: message for row, message in reversed(problems)}
-            good = [row for row, number in enumerate(numbers) if number not in found]
+        errors, usable = {first + number: message for number, message in unread.items()}, []
+        for places, rows in tables:
+            numbers = [first + place for place in places]
+            problems = find_problems(rows, finetuned.task, finetuned.tokenizer, training=False)
+            errors |= {numbers[row]: message for row, message in reversed(problems)}
+            good = [row for row, number in enumerate(numbers) if number not in errors]
             if good:
                 usable.append(([numbers[row] for row in good], rows.select(good)))
-        yield _Part(given, found, usable)
-        first += len(found) + sum(len(rows) for _, rows in usable)
+        yield _Part(given, dict(sorted(errors.items())), usable)
+        first += len(given)
 
 
 def _parts_of(name: str, task: Task, errors: str) -> Callable[[], Iterator[_Part]]:

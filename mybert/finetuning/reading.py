@@ -4,8 +4,9 @@ import atexit
 import csv
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import pandas as pd
@@ -28,7 +29,30 @@ _READERS = {
 }
 
 
-def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train", limit: int | None = None) -> Dataset:
+class Split(NamedTuple):
+    """Rows of a file.
+
+    Attributes:
+        source: the file.
+        rows: with the columns that a task reads, under its names.
+        given: the same rows as they are there.
+        numbers: which rows of the file they are, from 0.
+        left_out: how many others could not be used.
+    """
+
+    source: str
+    rows: Dataset
+    given: Dataset
+    numbers: Sequence[int]
+    left_out: int = 0
+
+    def select(self, places: Sequence[int]) -> "Split":
+        """Some of the rows, by their places among these."""
+        numbers = [self.numbers[place] for place in places]
+        return Split(self.source, self.rows.select(places), self.given.select(places), numbers)
+
+
+def read_split(name: str, task: Task, labelled: bool = True, split: str = "train", limit: int | None = None) -> Split:
     """
     Args:
         name, split: see `read_table`.
@@ -39,8 +63,9 @@ def read_rows(name: str, task: Task, labelled: bool = True, split: str = "train"
     Raises:
         UserError: it cannot be read, has no rows, or lacks a column.
     """
-    rows = task.canonical(read_table(name, task, split), name, labelled)
-    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+    table = read_table(name, task, split)
+    found = Split(name, task.canonical(table, name, labelled), table, range(len(table)))
+    return found if limit is None else found.select(range(min(limit, len(table))))
 
 
 def read_table(name: str, task: Task, split: str) -> Dataset:
@@ -62,6 +87,8 @@ def read_table(name: str, task: Task, split: str) -> Dataset:
         rows = _read_file(path) if rows is None else rows
     elif path.is_dir():
         rows = open_saved(name, split)
+    elif path.is_fifo():
+        raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads some: .jsonl, .txt, no suffix)")
     elif file_format(path).kind in _READERS:
         raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
     else:
@@ -89,8 +116,11 @@ def _read_file(path: Path) -> Dataset:
         if builder == "json":
             options = {"chunksize": size}  # a column's type is what all of its values say, not the first megabytes
         elif builder == "csv":
-            options = {**options, "features": _texts(path, TABLES[kind], options)}
+            features, count = _texts(path, TABLES[kind], options)
+            options = {**options, "features": features}
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=_scratch(), **options)
+        if builder == "csv" and len(rows) != count:  # pandas passes over a line of spaces, where there is one column
+            raise ValueError(f"{count - len(rows)} rows are spaces alone; put these between quotes, or leave them out")
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return _dates_as_text(rows, path, kind) if builder == "json" else rows
     except (DatasetGenerationError, csv.Error, ValueError, TypeError, OSError) as error:
@@ -110,8 +140,10 @@ def _scratch() -> str:
     return folder.name
 
 
-def _texts(path: Path, table: dict, options: dict) -> Features:
-    """Every column of a table as text; else pandas reads 007 as 7, and True as a word or not by what else is there.
+def _texts(path: Path, table: dict, options: dict) -> tuple[Features, int]:
+    """Every column of a table as text, and its number of rows.
+
+    Else pandas reads 007 as 7, and True as a word or not by what else is there.
 
     Raises:
         ValueError: a row has more fields than there are names, or fewer, which pandas would fill up; or there is none.
@@ -119,15 +151,15 @@ def _texts(path: Path, table: dict, options: dict) -> Features:
     with open_text(str(path), newline="") as file:
         rows = table_rows(file, table)
         _, names = next(rows, (0, []))
-        line = 0
-        for line, row in rows:
+        count = 0
+        for count, (line, row) in enumerate(rows, 1):  # noqa: B007 - it is used after the loop
             if len(row) != len(names):
                 raise ValueError(f"line {line} has {len(row)} fields, the first line {len(names)} names; correct one")
-    if not line:
+    if not count:
         raise ValueError("no row follows the names of the columns")
     with open_file(path) as file:
         head = pd.read_csv(file, nrows=0, **options)
-    return Features({name: Value("string") for name in head.columns})
+    return Features({name: Value("string") for name in head.columns}), count
 
 
 def _dates_as_text(rows: Dataset, path: Path, kind: str) -> Dataset:

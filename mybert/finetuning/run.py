@@ -211,10 +211,9 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> Non
     evaluations = {}
     for name in ("validation", "test"):
         if name in data.splits:
-            rows = data.splits[name].rows
-            found = evaluate_rows(model, task, tokenizer, rows, settings.bootstrap, arguments.seed)
+            found = evaluate_rows(model, task, tokenizer, data.splits[name].rows, settings.bootstrap, arguments.seed)
             (output / name).mkdir(exist_ok=True)
-            write_evaluation(output / name, found, rows, {"source": data.splits[name].source})
+            write_evaluation(output / name, found, data.splits[name], {"source": data.splits[name].source})
             print_evaluation(f"{name}, {data.splits[name].source}", found, task)
             if name == "validation":
                 print_if_nothing_learned(metric, found)

@@ -1,5 +1,6 @@
 """text-classification: a label, several labels or a number for each text or pair of texts."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -196,11 +197,14 @@ class TextClassification(Task):
         return list(map(float, rows["label"]))
 
     def constants(self, references: Sequence) -> list[list[dict]]:
-        """The commonest labels (a rare one has the best F1 where it is what F1 is of), set of labels, or the mean."""
+        """The mean; the commonest labels (a rare one has the best F1 where it is what F1 is of); of several, the
+        commonest set, the commonest labels together, and all."""
         if self.config.problem_type == REGRESSION:
             said = [{"score": float(np.mean(references))}]
         elif self.config.problem_type == MULTI:
-            said = [{"labels": list(commonest(tuple(sorted(labels)) for labels in references))}]
+            labels = [label for label, _ in Counter(itertools.chain(*references)).most_common()]
+            sets = [list(commonest(tuple(sorted(row)) for row in references)), labels]
+            said = [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _CONSTANTS)))]
         else:
             said = [{"label": label} for label, _ in Counter(references).most_common(_CONSTANTS)]
         return [[one] * len(references) for one in said]

@@ -32,7 +32,8 @@ def draw_curves(log_history: list[dict], path: str | Path) -> None:
     axes = figure.subplots(1, width, squeeze=False)[0]
     for axis, (title, lines) in zip(axes, panels.items(), strict=False):
         for name, points in lines:
-            axis.plot(*zip(*points, strict=True), **_HELD_OUT if name.startswith("eval_") else _TRAINING)
+            style = _HELD_OUT if name.startswith("eval_") else _TRAINING
+            axis.plot(*zip(*points, strict=True), **({"marker": "o"} if len(points) == 1 else {}) | style)
         axis.set(title=title, xlabel="step")
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))  # more labels of five digits would touch
         axis.grid(alpha=0.3)

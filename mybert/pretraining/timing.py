@@ -53,7 +53,8 @@ class TimeToEnd(TrainerCallback):
         seconds = self.seconds / self.measured
         now = plan_at(self.plans, step)
         rate = now.flops_per_step / seconds
-        left, of = duration(flops_left(self.plans, step) / rate), "in all" if self.stop else "to go"
+        of, begun = ("in all", self.first) if self.stop else ("to go", step)
+        left = duration(flops_left(self.plans, begun) / rate)
         return (
             f"measured {self.measured} steps: {seconds:.3g} s a step, {now.tokens_per_step / seconds:,.0f} tokens/s, "
             f"{with_unit(rate, 'FLOP/s')}; {left} of training {of}, without evaluation"

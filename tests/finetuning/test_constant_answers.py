@@ -1,5 +1,7 @@
 """What a constant answer scores, beside scikit-learn's dummies and counting."""
 
+import itertools
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -37,11 +39,16 @@ def test_of_two_labels_f1_has_the_best_answer_where_that_is_the_rare_one():
     assert found["f1"] == pytest.approx(metrics.f1_score(labels == "1", np.ones(50)))
 
 
-def test_of_several_labels_it_is_the_most_frequent_set_whatever_its_order():
-    labels = [["a", "b"], ["b", "a"], ["c"], ["a"]]
-    found = scores("text-classification", {"text": ["x"] * 4, "label": labels})
-    assert found["accuracy"] == 0.5
-    assert found["f1_micro"] == pytest.approx(2 * 5 / (6 + 8))  # 5 right of 8 said, 6 true
+def test_of_several_labels_no_set_of_them_scores_better():
+    names, generator = ["a", "b", "c", "d"], np.random.default_rng(0)
+    true = generator.random((30, 4)) < (0.6, 0.4, 0.2, 0.05)
+    labels = [[name for name, has in zip(names, row, strict=True) if has] for row in true]
+    found = scores("text-classification", {"text": ["x"] * 30, "label": labels})
+    said = [np.broadcast_to(some, true.shape) for some in itertools.product([False, True], repeat=4)]
+    assert found["accuracy"] == pytest.approx(max(metrics.accuracy_score(true, one) for one in said))
+    for average in ("micro", "macro"):
+        best = max(metrics.f1_score(true, one, average=average, zero_division=0) for one in said)
+        assert found[f"f1_{average}"] == pytest.approx(best)
 
 
 def test_of_numbers_it_is_their_mean():

@@ -20,6 +20,7 @@ from mybert.finetuning import lines
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import batches
+from mybert.finetuning.reading import Split
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Matrix
 from tokenization import MyBertTokenizer
@@ -309,18 +310,71 @@ def test_what_is_wrong_with_the_last_row_is_said_before_any_is_computed(classifi
         (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "row 2: the text is empty"),
         (tmp_path / "god.jsonl", f"there is no such file; did you mean {good}?"),
         (tmp_path / "god.csv", "there is no such file"),
+        (write_rows("none.jsonl", []), "none.jsonl holds no rows"),
     ):
         assert predict(classifier, good, good, broken) == 2
         said = capsys.readouterr()
         assert message in said.err and not said.out
 
 
-def test_a_named_pipe_is_read_once(classifier, expected, tmp_path, capsys):
-    pipe = tmp_path / "pipe.txt"
+@pytest.mark.parametrize("name", ["pipe.txt", "63"])  # the shell's <(…) is called by a number
+def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
+    pipe = tmp_path / name
     os.mkfifo(pipe)
     with subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"]):
-        assert predict(classifier, pipe) == 0
-    check(capsys.readouterr().out, expected)
+        assert predict(classifier, pipe, "--output", tmp_path / "said.jsonl") == 0
+    check((tmp_path / "said.jsonl").read_text(), expected)
+    inputs = json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["inputs"]
+    assert inputs["rows"] == [{"path": str(pipe)}]  # no fingerprint of what is gone
+    assert predict(classifier, pipe, pipe) == 2
+    assert f"{pipe} can be read but once; name it once" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert predict(classifier, tmp_path / "pipe.csv") == 2
+    assert "pipe.csv is a pipe; name a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch, capsys, suffix):
+    monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 3)
+    path = tmp_path / f"rows.{suffix}"
+    texts = [" " if number in (2, 3, 7) else "a film" for number in range(8)]
+    rows = Dataset.from_dict({"text": texts, "number": range(8)})
+    rows.to_json(path) if suffix == "jsonl" else rows.to_csv(path, index=False)
+    assert predict(classifier, path) == 2
+    said = "3 of 8 rows cannot be used: rows 3, 4, 8: the text is empty; correct them, or leave them out"
+    assert said in capsys.readouterr().err
+    assert predict(classifier, path, "--errors", "skip") == 0
+    captured = capsys.readouterr()
+    answers = [json.loads(line) for line in captured.out.splitlines()]
+    assert [number for number, answer in enumerate(answers) if "error" in answer] == [2, 3, 7]
+    assert "predictions: 5, errors: 3" in captured.err
+
+
+def test_labels_of_a_checkpoint_are_those_that_it_names(classifier, expected, write_rows, tmp_path, capsys):
+    shutil.copytree(classifier, tmp_path / "others")  # transformers writes null where only id2label was given
+    config = json.loads((classifier / "config.json").read_text()) | {"label2id": None}
+    (tmp_path / "others/config.json").write_text(json.dumps(config))
+    rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
+    words = ["--model", tmp_path / "others", "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, words)]) == 0
+    check((tmp_path / "scores/predictions.jsonl").read_text(), expected)
+    unknown = write_rows("unknown.jsonl", [{"text": "a", "label": "fine"}, {"text": "a", "label": "good"}])
+    words = ["--model", tmp_path / "others", "--data", unknown, "--output", tmp_path / "none", "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, words)]) == 2
+    assert "row 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
+
+
+def test_evaluation_keeps_the_columns_and_numbers_of_its_file(classifier, write_rows, tmp_path, capsys):
+    rows = [{"id": i, "review": text, "label": "bad" if i % 2 else "good"} for i, text in enumerate(["", *TEXTS, " "])]
+    data, output = write_rows("rows.jsonl", rows), tmp_path / "scores"
+    words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu", "--errors", "skip"]
+    assert cli.main(["evaluate", *map(str, words), "--columns", "text=review"]) == 0
+    said = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+    assert [one["input"] for one in said] == rows[1:-1]
+    assert json.loads((output / "results.json").read_text())["rows_left_out"] == 2
+    wrong = {one["input"]["id"] + 1 for one in said if one["label"] != one["input"]["label"]}
+    text = (output / "errors.txt").read_text()
+    assert wrong and {int(line.split()[1][:-1]) for line in text.splitlines() if line.startswith("row ")} == wrong
 
 
 def test_a_table_is_predicted_in_parts_as_in_one(classifier, expected, tmp_path, monkeypatch, capsys):
@@ -382,7 +436,8 @@ def test_labels_of_any_characters_are_drawn_and_written_as_they_are(tmp_path):
     draw_errors(tmp_path / "errors.png", [0.0] * 4, matrix)
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     rows = Dataset.from_dict({"text": names, "label": names})
-    write_errors(tmp_path / "errors.txt", rows, [{"label": names[0]}] * 4, [0.0, 1.0, 1.0, 1.0], matrix)
+    split = Split("rows.jsonl", rows, rows, range(4))
+    write_errors(tmp_path / "errors.txt", split, [{"label": names[0]}] * 4, [0.0, 1.0, 1.0, 1.0], matrix)
     text = (tmp_path / "errors.txt").read_text(encoding="utf-8")
     assert "  label: [red]\n  predicted: {'label': '$" in text
     assert text.count("[red]") == 4 and "<é & ü>" in text
@@ -444,13 +499,9 @@ def test_the_commonest_confusions_stand_for_a_matrix_that_no_page_holds(tmp_path
     names = [f"label{i}" for i in range(1500)]
     counts = np.eye(1500, dtype=int)
     counts[7, 1400], counts[3, 2] = 5, 9
-    write_errors(
-        tmp_path / "errors.txt",
-        Dataset.from_dict({"text": [":smile:"]}),
-        [{"label": "x"}],
-        [1.0],
-        Matrix(names, counts),
-    )
+    rows = Dataset.from_dict({"text": [":smile:"]})
+    split = Split("rows.jsonl", rows, rows, range(1))
+    write_errors(tmp_path / "errors.txt", split, [{"label": "x"}], [1.0], Matrix(names, counts))
     text = (tmp_path / "errors.txt").read_text()
     listed = [line.split() for line in text.splitlines() if "label" in line and "│" in line]
     assert [[word for word in line if word != "│"] for line in listed] == [

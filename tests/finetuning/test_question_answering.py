@@ -12,8 +12,9 @@ from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning import squad
-from mybert.finetuning.checks import Split, usable_rows
+from mybert.finetuning.checks import usable_rows
 from mybert.finetuning.question_answering import QuestionAnswering
+from mybert.finetuning.reading import Split
 from mybert.finetuning.settings import FinetuningArguments, TaskSettings
 from mybert.finetuning.trainer import FinetuningTrainer
 from tokenization import MyBertTokenizer
@@ -23,6 +24,11 @@ ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good
 
 def task(**settings) -> QuestionAnswering:
     return QuestionAnswering(TaskSettings(**settings).with_defaults(QuestionAnswering.defaults), MyBertConfig())
+
+
+def in_file(rows: list[dict]) -> Split:
+    data = Dataset.from_list(rows)
+    return Split("rows.jsonl", data, data, range(len(rows)))
 
 
 def test_windows_that_overlap_by_all_that_they_hold_are_refused(tiny_checkpoint):
@@ -215,7 +221,7 @@ def test_without_unanswerable_rows_there_is_always_an_answer():
 
 def test_a_row_whose_answers_are_wrong_alike_is_named_once(tiny_checkpoint):
     wrong = {**ROW, "answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}
-    split = Split("rows.jsonl", Dataset.from_list([wrong, wrong]))
+    split = in_file([wrong, wrong])
     with pytest.raises(UserError, match="2 of 2 rows cannot be used: rows 1, 2: the answer 'Bob'"):
         usable_rows(split, task(), MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True, errors="strict")
 
@@ -224,7 +230,7 @@ def test_a_question_that_leaves_no_room_is_refused_by_its_row(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     made = task(max_length=16)
     rows = [{**ROW, "question": question} for question in ("the " * 12, " ", "the " * 13)]
-    split = Split("rows.jsonl", Dataset.from_list(rows))
+    split = in_file(rows)
     with pytest.raises(UserError, match=r"row 2: the question is .*; row 3: the question has 13 tokens and leaves no"):
         usable_rows(split, made, tokenizer, training=True, errors="strict")
     usable = usable_rows(split, made, tokenizer, training=True, errors="skip").rows

@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.finetuning.reading import read_rows, read_table
+from mybert.finetuning.reading import read_split, read_table
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.text_classification import TextClassification
 from mybert.finetuning.token_classification import TokenClassification
@@ -20,7 +20,7 @@ LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" f
 
 
 def read(path, kind=TextClassification) -> list[dict]:
-    return read_rows(str(path), kind(TaskSettings(), MyBertConfig())).to_list()
+    return read_split(str(path), kind(TaskSettings(), MyBertConfig())).rows.to_list()
 
 
 def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
@@ -105,11 +105,11 @@ def test_a_saved_data_set_of_several_splits_gives_the_one_asked_for(tmp_path):
     splits = {"train": Dataset.from_list(train), "test": Dataset.from_list(test)}
     DatasetDict(splits).save_to_disk(tmp_path / "both")
     task = TextClassification(TaskSettings(), MyBertConfig())
-    assert read_rows(str(tmp_path / "both"), task, split="test").to_list() == test
+    assert read_split(str(tmp_path / "both"), task, split="test").rows.to_list() == test
     with pytest.raises(
         UserError, match=r"both holds the splits train, test; name the folder of one, such as .*/train"
     ):
-        read_rows(str(tmp_path / "both"), task, split="validation")
+        read_split(str(tmp_path / "both"), task, split="validation")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, as
         return Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert read_rows(name, TextClassification(TaskSettings(), MyBertConfig()), split="test").to_list() == rows
+    assert read_split(name, TextClassification(TaskSettings(), MyBertConfig()), split="test").rows.to_list() == rows
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])

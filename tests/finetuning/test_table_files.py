@@ -14,7 +14,7 @@ from mybert.common.errors import UserError
 from mybert.corpus.sources import read_documents
 from mybert.finetuning.labels import are_fractions, number, sort_labels
 from mybert.finetuning.multiple_choice import MultipleChoice
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import read_split, read_table
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.text_classification import MULTI, REGRESSION, SINGLE, TextClassification
 
@@ -31,7 +31,7 @@ def write(tmp_path):
 
 
 def read(path, kind=TextClassification) -> list[dict]:
-    return read_rows(str(path), kind(TaskSettings(), MyBertConfig())).to_list()
+    return read_split(str(path), kind(TaskSettings(), MyBertConfig())).rows.to_list()
 
 
 def results(folder) -> dict:
@@ -74,6 +74,15 @@ def test_a_row_with_other_fields_than_the_first_line_has_names_is_refused(write,
     path = write("rows.csv", f"text,label\n{rows}")
     with pytest.raises(UserError, match=f"rows.csv: {message}, the first line 2 names; correct one"):
         read(path)
+
+
+def test_a_line_of_spaces_is_not_passed_over(write):
+    path = write("rows.csv", "text\na\n  \nb\n\n")  # as pandas does, and then no prediction stands in its line
+    with pytest.raises(UserError, match=r"rows.csv: 1 rows are spaces alone; put these between quotes"):
+        read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    path = write("quoted.csv", 'text\na\n"  "\nb\n\n')
+    table = read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    assert table["text"][:] == ["a", "  ", "b"]
 
 
 def test_a_blank_score_is_named_and_leaves_the_others_a_regression(finetune, write, tmp_path, capsys):

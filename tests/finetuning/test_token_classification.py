@@ -73,7 +73,7 @@ def test_a_broken_line_is_named(tmp_path, content, message):
         ({"tokens": [], "tags": []}, "the sentence is empty"),
         ({"tokens": ["a", " "]}, "token 2 is missing or empty"),
         ({"tags": ["O", None]}, "token 2 ('b'): the label is missing"),
-        ({"tags": ["O", "B-X"]}, "token 2 ('b'): the label 'B-X' is not among those trained on (O, B-PER)"),
+        ({"tags": ["O", "B-X"]}, "token 2 ('b'): the label 'B-X' is not among the 2 trained on (O, B-PER)"),
     ],
 )
 def test_a_broken_row_is_named(row, message):

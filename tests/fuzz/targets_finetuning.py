@@ -18,7 +18,7 @@ from mybert.common.errors import UserError
 from mybert.finetuning import predict
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import name_labels
-from mybert.finetuning.reading import read_rows
+from mybert.finetuning.reading import read_split
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.squad_file import read_nested
 from mybert.finetuning.task import Task
@@ -64,7 +64,7 @@ def rows_of(name: str):
         (path,) = [path for path in folder.iterdir() if path.is_file()]
         try:
             reader = task(name)
-            rows = read_rows(str(path), reader)
+            rows = read_split(str(path), reader).rows
             for training in (True, False):
                 reader.check_rows(rows, training)
         finally:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -5,11 +7,22 @@ from torch.utils.flop_counter import FlopCounterMode
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.quantities import duration, with_unit
 from mybert.pretraining.plan import CorpusShape, Plan
+from mybert.pretraining.timing import TimeToEnd
 
 
 def make_plan(config, examples, length, probability):
     shape = CorpusShape(examples, examples * length, length, examples * length**2)
     return Plan(shape, 1, examples, examples, probability, config, has_pairs=True)
+
+
+@pytest.mark.parametrize(
+    ("stop", "said"), [(True, "1 min 40 s of training in all"), (False, "35 s of training to go")]
+)
+def test_a_dry_run_says_the_time_of_all_steps_and_a_run_that_of_those_left(stop, said):
+    plan = dataclasses.replace(make_plan(MyBertConfig.from_size("tiny"), 4, 32, 0.15), steps=20)
+    time = TimeToEnd([plan], stop=stop)
+    time.seconds = 50  # of 10 steps, after 3 that do not count
+    assert said in time._forecast(13)
 
 
 def make_batch(config, examples, length, labelled):
