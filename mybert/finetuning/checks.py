@@ -89,12 +89,12 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
         first = {key: row for row, key in reversed(list(enumerate(keys[one])))}
         shared = [(first[key], row) for row, key in enumerate(keys[other]) if key in first]
         if shared:
-            shown = ", ".join(f"{row + 1} = {twin + 1}" for twin, row in shared[:_SHOWN])
+            shown = ", ".join(f"{other} row {row + 1} is {one} row {twin + 1}" for twin, row in shared[:_SHOWN])
             more = ", …" if len(shared) > _SHOWN else ""
             number = f"all {len(shared)}" if len(shared) == len(keys[other]) else len(shared)
             lines.append(
                 f"{number} rows of {other} ({splits[other].source}) stand in {one} ({splits[one].source}) too "
-                f"(row of the one = row of the other: {shown}{more})"
+                f"({shown}{more})"
             )
     return lines
 

@@ -4,7 +4,9 @@ Shapes: `N` rows, `R` samples, `C` classes; `samples` is (R, N), row numbers. Ea
 that are not defined (one class only, no variance) are 0. Definitions are those of scikit-learn.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -61,6 +63,32 @@ def multi_label(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict
         "accuracy": exact / weights.sum(1),
     }
     return _listed(scores)
+
+
+class LabelScores(NamedTuple):
+    """How often a label is true, was predicted, and was so rightly; and what follows."""
+
+    true: int
+    predicted: int
+    right: int
+    precision: float
+    recall: float
+    f1: float
+
+
+def by_label(said: Set[tuple], true: Set[tuple]) -> dict[str, LabelScores]:
+    """The scores of each label, the most frequent first.
+
+    Args:
+        said, true: what was predicted and what is true, each a label and its place.
+    """
+    trues, saids, hits = (Counter(label for label, _ in marks) for marks in (true, said, said & true))
+    found = {}
+    for label in sorted(trues | saids, key=lambda label: (-trues[label], label)):
+        hit, is_true, was_said = hits[label], trues[label], saids[label]
+        ratios = hit / max(was_said, 1), hit / max(is_true, 1), 2 * hit / (is_true + was_said)
+        found[label] = LabelScores(is_true, was_said, hit, *ratios)
+    return found
 
 
 def regression(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:

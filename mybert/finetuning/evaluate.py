@@ -1,5 +1,6 @@
 """`mybert evaluate`: checkpoint + labelled rows → scores with confidence intervals, predictions, errors."""
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -17,12 +18,14 @@ from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.checks import usable_rows
+from mybert.finetuning.class_scores import LabelScores, by_label
 from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.reading import Split, read_split
 from mybert.finetuning.settings import EvaluateSettings
 from mybert.finetuning.task import LOWER_IS_BETTER, Matrix, Task, rows_cut
 
+_LABELS_SHOWN = 20
 _NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
 
 
@@ -34,6 +37,7 @@ class Evaluation(NamedTuple):
         intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
         baselines: of each metric the best that one answer, given for every row, reaches.
         predictions, errors: one for each row; see `Task`.
+        labels: the scores of each label; empty for targets that are no labels.
         matrix: the confusion matrix of a task that has labels.
         cut: of how many rows `max_length` cut something off.
         seconds: wall time of features and model.
@@ -44,6 +48,7 @@ class Evaluation(NamedTuple):
     baselines: dict[str, float]
     predictions: list[dict]
     errors: list[float]
+    labels: dict[str, LabelScores]
     matrix: Matrix | None
     cut: int
     seconds: float
@@ -55,6 +60,7 @@ class Evaluation(NamedTuple):
             "metrics": self.metrics,
             "intervals_95": self.intervals,
             "constant_baselines": self.baselines,
+            "labels": {name: scores._asdict() for name, scores in self.labels.items()},
             "rows": len(self.predictions),
             "rows_cut": self.cut,
             "seconds": round(self.seconds, 3),
@@ -119,12 +125,14 @@ def evaluate_rows(
         logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began
+    marks = task.marks(predictions, references)
     return Evaluation(
         task.score(predictions, references),
         _intervals(task, predictions, references, samples, seed),
         task.baselines(references),
         predictions,
         task.errors(predictions, references),
+        by_label(*marks) if marks else {},
         task.matrix(predictions, references),
         rows_cut(features),
         seconds,
@@ -160,6 +168,11 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
     cut = f", {found.cut:,} of them cut to --max-length" if found.cut else ""
     print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second{cut}")
     print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))
+    if len(found.labels) > 1:
+        rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
+        more = len(found.labels) - len(rows)
+        title = f"The {len(rows)} most frequent labels; {more:,} more stand in results.json" if more else "Each label"
+        print_table(title, rows, ("", *LabelScores._fields))
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:

@@ -236,6 +236,10 @@ class Task(ABC):
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """How wrong each prediction is: 0 is right, more is worse."""
 
+    def marks(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]] | None:
+        """What was predicted and what is true, each a label and its place; None for targets that are no labels."""
+        return None
+
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         """The confusion matrix, for tasks that have labels."""
         return None

@@ -248,6 +248,14 @@ class TextClassification(Task):
             return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in pairs]
         return [abs(p["score"] - number) for p, number in zip(predictions, references, strict=True)]
 
+    def marks(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]] | None:
+        if self.config.problem_type == REGRESSION:
+            return None
+        several = self.config.problem_type == MULTI
+        said = [prediction["labels"] if several else [prediction["label"]] for prediction in predictions]
+        true = references if several else [[label] for label in references]
+        return tuple({(label, row) for row, labels in enumerate(each) for label in labels} for each in (said, true))
+
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         if self.config.problem_type != SINGLE:
             return None

@@ -187,6 +187,18 @@ class TokenClassification(Task):
             for prediction, tags in zip(predictions, references, strict=True)
         ]
 
+    def marks(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]]:
+        """Entities, where tags are entities; else tags."""
+        both = [prediction["tags"] for prediction in predictions], references
+        if self._scheme is None:
+            return tuple(
+                {(tag, (row, word)) for row, tags in enumerate(each) for word, tag in enumerate(tags)} for each in both
+            )
+        found = (entities.find(each, self._scheme) for each in both)
+        return tuple(
+            {(kind, (row, start, end)) for row, some in enumerate(each) for start, end, kind in some} for each in found
+        )
+
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
         ids = self.config.label2id
         said = np.array([ids[tag] for prediction in predictions for tag in prediction["tags"]])

@@ -1,13 +1,19 @@
-"""Scores on many samples at once, against scikit-learn and scipy on each."""
+"""Scores on many samples at once and of each label, against scikit-learn, seqeval and scipy."""
 
 import tracemalloc
 
 import numpy as np
 import pytest
+import seqeval.metrics
+import seqeval.scheme
+from datasets import Dataset
 from scipy import stats
 from sklearn import metrics
 
+from modeling_mybert import MyBertConfig
 from mybert.finetuning import class_scores
+from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.tasks import task_class
 
 ROWS = 40
 
@@ -86,3 +92,49 @@ def test_numbers_score_as_in_scipy(samples):
         assert found["pearson"][i] == pytest.approx(stats.pearsonr(one, other)[0])
         assert found["spearman"][i] == pytest.approx(stats.spearmanr(one, other)[0])
         assert found["mse"][i] == pytest.approx(metrics.mean_squared_error(one, other))
+
+
+def scores_by_label(name: str, rows: dict, said: list[dict]) -> dict[str, tuple]:
+    """Precision, recall, F1 and how often it is true, of each label."""
+    data, kind = Dataset.from_dict(rows), task_class(name)
+    task = kind(TaskSettings().with_defaults(kind.defaults), MyBertConfig())
+    task.configure(data)
+    found = class_scores.by_label(*task.marks(said, task.references(data)))
+    assert list(found) == sorted(found, key=lambda label: (-found[label].true, label))
+    return {label: (scores.precision, scores.recall, scores.f1, scores.true) for label, scores in found.items()}
+
+
+def of_others(report: dict) -> dict[str, tuple]:
+    """The same from a report of scikit-learn or seqeval."""
+    labels = {name: report[name] for name in report if name != "accuracy" and not name.endswith(" avg")}
+    return {name: pytest.approx(tuple(scores.values())) for name, scores in labels.items()}
+
+
+def test_scores_of_each_label_are_scikit_learns():
+    generator = np.random.default_rng(0)
+    true, said = generator.choice([*"abcd"], size=(2, 200), p=[0.5, 0.3, 0.15, 0.05]).tolist()
+    rows = {"text": ["x"] * 200, "label": true}
+    found = scores_by_label("text-classification", rows, [{"label": label} for label in said])
+    assert found == of_others(metrics.classification_report(true, said, output_dict=True, zero_division=0))
+    true, said = generator.random((2, 200, 3)) < (0.5, 0.2, 0.05)
+    labels = [[[name for name, has in zip("abc", row, strict=True) if has] for row in each] for each in (true, said)]
+    rows = {"text": ["x"] * 200, "label": labels[0]}
+    found = scores_by_label("text-classification", rows, [{"labels": some} for some in labels[1]])
+    report = metrics.classification_report(true, said, target_names=[*"abc"], output_dict=True, zero_division=0)
+    assert found == of_others(report)
+
+
+def test_scores_of_each_kind_of_entity_are_seqevals():
+    generator = np.random.default_rng(0)
+    tags = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    true, said = generator.choice(tags, size=(2, 100, 8), p=[0.4, 0.25, 0.1, 0.15, 0.1]).tolist()
+    words = [["x"] * 8] * 100
+    found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in said])
+    report = seqeval.metrics.classification_report(
+        true, said, mode="strict", scheme=seqeval.scheme.IOB2, output_dict=True, zero_division=0
+    )
+    assert found == of_others(report)
+    true, said = generator.choice(["DET", "NOUN", "VERB"], size=(2, 100, 8)).tolist()
+    found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in said])
+    report = metrics.classification_report(np.ravel(true), np.ravel(said), output_dict=True, zero_division=0)
+    assert found == of_others(report)

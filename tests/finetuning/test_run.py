@@ -266,7 +266,7 @@ def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, c
     assert finetune("text-classification", *data, "--num-train-epochs", 1) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"8 rows of validation ({data[3]}) stand in train ({data[1]}) too" in printed
-    assert "1 = 33, 2 = 34" in printed
+    assert "(validation row 1 is train row 33, validation row 2 is train row 34," in printed
 
 
 def test_the_overview_counts_what_is_cut_and_unknown(finetune, write_rows, tmp_path):

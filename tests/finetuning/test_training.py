@@ -233,7 +233,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, word
     [("accuracy", 0.5, 0.5, True), ("accuracy", 0.6, 0.5, False), ("mse", 0.3, 0.3, True), ("mse", 0.2, 0.3, False)],
 )
 def test_a_model_that_is_no_better_than_one_answer_is_told_so(capsys, metric, value, constant, said):
-    found = Evaluation({metric: value}, {}, {metric: constant}, [], [], None, 0, 1.0)
+    found = Evaluation({metric: value}, {}, {metric: constant}, [], [], {}, None, 0, 1.0)
     print_if_nothing_learned(metric, found)
     expected = f"nothing learned: one answer for all rows has {metric} {constant}, the model {value}."
     assert capsys.readouterr().out.startswith(expected) == said
