@@ -191,9 +191,7 @@ class TokenClassification(Task):
         """Entities, where tags are entities; else tags."""
         both = [prediction["tags"] for prediction in predictions], references
         if self._scheme is None:
-            return tuple(
-                {(tag, (row, word)) for row, tags in enumerate(each) for word, tag in enumerate(tags)} for each in both
-            )
+            return tuple({(tag, word) for word, tag in enumerate(itertools.chain(*each))} for each in both)
         found = (entities.find(each, self._scheme) for each in both)
         return tuple(
             {(kind, (row, start, end)) for row, some in enumerate(each) for start, end, kind in some} for each in found
