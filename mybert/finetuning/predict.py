@@ -110,7 +110,7 @@ def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> C
         for name in settings.inputs:
             for part in _usable(parts_of[name](), finetuned):
                 if part.errors and settings.errors == "strict":  # of a stream: files have none here
-                    refuse_rows(name, [Problem(*problem) for problem in part.errors.items()], None)
+                    refuse_rows(name, part.problems, None)
                 said, cut_here = _answers(part, finetuned, settings.batch_tokens, bar.update)
                 for row, answer in zip(part.given, said, strict=True):
                     file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
@@ -134,6 +134,10 @@ class _Part(NamedTuple):
     errors: dict[int, str]
     tables: list[tuple[Sequence[int], Dataset]]
 
+    @property
+    def problems(self) -> list[Problem]:
+        return list(itertools.starmap(Problem, self.errors.items()))
+
 
 def _check(name: str, parts: Iterable[_Part], errors: str) -> None:
     """
@@ -144,7 +148,7 @@ def _check(name: str, parts: Iterable[_Part], errors: str) -> None:
     with tqdm(desc=f"reading {name}", unit=" rows", unit_scale=True, leave=False, disable=None) as bar:
         for part in parts:
             rows += len(part.given)
-            problems += [Problem(*problem) for problem in part.errors.items()] if errors == "strict" else ()
+            problems += part.problems if errors == "strict" else ()
             bar.update(len(part.given))
     if problems:
         refuse_rows(name, problems, rows)

@@ -226,11 +226,16 @@ class TextClassification(Task):
             return class_scores.regression(guesses, np.array(references), samples)
         if self.config.problem_type == SINGLE:
             return class_scores.single_label(*self._ids(predictions, references), self.config.num_labels, samples)
-        said, true = (
-            np.array([self._target(x) for x in labels]) > 0
-            for labels in ([prediction["labels"] for prediction in predictions], references)
-        )
-        return class_scores.multi_label(said, true, samples)
+        said = self._chosen([prediction["labels"] for prediction in predictions])
+        return class_scores.multi_label(said, self._chosen(references), samples)
+
+    def _chosen(self, answers: Sequence[Sequence[str]]) -> np.ndarray:
+        """(rows, labels) whether a row has a label."""
+        ids = self.config.label2id  # once: a configuration takes its time to look up an attribute
+        chosen = np.zeros((len(answers), len(ids)), dtype=bool)
+        for row, labels in enumerate(answers):
+            chosen[row, [ids[label] for label in labels]] = True
+        return chosen
 
     def _ids(self, predictions: Sequence[dict], references: Sequence) -> tuple[np.ndarray, np.ndarray]:
         ids = self.config.label2id
