@@ -140,8 +140,13 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
     except (ValueError, ImportError) as error:  # TrainingArguments found a value it cannot use
         raise UserError(str(error)) from error
     if rest:
+        word = next((r for r in rest if r.startswith("-")), rest[0])
+        flag = word.split("=")[0]
+        flagless = [f"--{action.dest.removesuffix('s')}" for action in parser._actions if not action.option_strings]
+        if flag.removesuffix("s") in flagless:
+            raise UserError(f"{flag}: its value stands there without the flag: {parser.usage}")
         known = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
-        raise UserError(_unknown("argument", next((r for r in rest if r.startswith("-")), rest[0]), known))
+        raise UserError(_unknown("argument", word, known))
     for read in settings if file else ():
         if getattr(read, "overwrite", False) and Path(file).resolve().is_relative_to(Path(read.output).resolve()):
             raise UserError(f"--config {file} lies in the output {read.output}, which --overwrite replaces; move it")

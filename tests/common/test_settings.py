@@ -80,6 +80,8 @@ def test_a_file_of_settings_is_not_removed_with_the_output_that_it_lies_in(tmp_p
         (["a", "--vocab-sise", "7"], "unknown argument '--vocab-sise'; did you mean '--vocab-size'"),
         (["a", "--vocab_sise=7"], "unknown argument '--vocab_sise=7'; did you mean '--vocab-size'"),
         (["a", "--document-per-file"], "unknown argument '--document-per-file'$"),  # like nothing that there is
+        (["--inputs", "a"], "^--inputs: its value stands there without the flag: example INPUT … "),
+        (["--input", "a"], "^--input: its value stands there without the flag: "),
         (["a", "--vocab-size", "seven"], "invalid int value: 'seven'"),
         (["--vocab-size", "7"], "the following arguments are required: INPUT"),
         (["a", "--config", "nowhere.yaml"], "nowhere.yaml"),
