@@ -15,6 +15,7 @@ from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.foreign import short, short_list
 from mybert.common.loading import explain_unreadable, refuse_missing, refuse_other_shapes, refuse_other_vocabulary
+from mybert.finetuning.labels import label_name
 from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.task import Task
 from mybert.finetuning.tasks import task_class
@@ -74,7 +75,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         UserError: the checkpoint cannot be used, or has no head for the task.
     """
     config, tokenizer = _load(settings.model)
-    config.label2id = {label: number for number, label in config.id2label.items()}  # others may have left it null
+    _name_labels_once(config, settings.model)
     remembered = _remembered(config, settings.model)
     name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
     kind = task_class(name)
@@ -103,6 +104,20 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
         tokenizer = MyBertTokenizer.from_pretrained(name)
     refuse_other_vocabulary(name, tokenizer, config)
     return config, tokenizer
+
+
+def _name_labels_once(config: MyBertConfig, name: str) -> None:
+    """Others may have left `label2id` null, and made names of numbers and truth values.
+
+    Raises:
+        UserError: two labels have one name.
+    """
+    labels = [label_name(label) for label in config.id2label.values()]
+    config.id2label = dict(zip(config.id2label, labels, strict=True))
+    config.label2id = {label: number for number, label in config.id2label.items()}
+    if len(config.label2id) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UserError(f"checkpoint {name}: `id2label` in its config.json has {short(twice)} twice; rename one")
 
 
 def _remembered(config: MyBertConfig, name: str) -> dict:

@@ -48,37 +48,46 @@ def find_problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase,
     return [*problems, *(Problem(good[row], message) for row, message in too_long)]
 
 
-def refuse_rows(source: str, problems: Sequence[Problem], rows: int | None) -> NoReturn:
+def refuse_rows(
+    source: str,
+    problems: Sequence[Problem],
+    rows: int | None,
+    unit: str = "row",
+    remedy: str = "leave them out by --errors skip",
+) -> NoReturn:
     """
     Args:
         rows: how many there are; None where that is not known yet.
+        unit: what is numbered: rows, or lines.
+        remedy: what there is beside correcting them.
 
     Raises:
         UserError: always; it names the first of the problems.
     """
     all_bad = len({problem.row for problem in problems}) == rows
-    remedy = "are file and columns right?" if all_bad else "correct them, or leave them out by --errors skip"
-    raise UserError(f"{_report(source, problems, rows)}; {remedy}")
+    remedy = "are file and columns right?" if all_bad else f"correct them, or {remedy}"
+    raise UserError(f"{_report(source, problems, rows, unit)}; {remedy}")
 
 
-def _report(source: str, problems: Sequence[Problem], rows: int | None) -> str:
+def _report(source: str, problems: Sequence[Problem], rows: int | None, unit: str = "row") -> str:
     bad = {problem.row for problem in problems}
     of = "" if rows is None else f" of {rows:,}"
-    return f"{source}: {len(bad):,}{of} rows cannot be used: {_listed(problems)}"
+    return f"{source}: {len(bad):,}{of} {unit}s cannot be used: {_listed(problems, unit)}"
 
 
-def _listed(problems: Sequence[Problem]) -> str:
+def _listed(problems: Sequence[Problem], unit: str) -> str:
     """Each message once, with its rows."""
     rows = {}
     for problem in problems:
         rows.setdefault(problem.message, {})[problem.row + 1] = None  # a row may have one twice
-    lines = [f"{_numbered(list(numbers))}: {message}" for message, numbers in itertools.islice(rows.items(), _SHOWN)]
+    first = itertools.islice(rows.items(), _SHOWN)
+    lines = [f"{_numbered(list(numbers), unit)}: {message}" for message, numbers in first]
     return "; ".join([*lines, "…"] if len(rows) > _SHOWN else lines)
 
 
-def _numbered(rows: Sequence[int]) -> str:
+def _numbered(rows: Sequence[int], unit: str) -> str:
     more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-    return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:_SHOWN]))}{more}"
+    return f"{unit}{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:_SHOWN]))}{more}"
 
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:

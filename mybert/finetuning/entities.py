@@ -1,5 +1,6 @@
 """Entities in tags: the scheme that they follow, and precision, recall and F1 as seqeval has them in strict mode."""
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -39,10 +40,15 @@ def scheme_of_labels(labels: Iterable[str]) -> str | None:
     return "IOBES" if prefixes <= set("BIES") else "BILOU" if prefixes <= set("BILU") else None
 
 
-def find(sentences: Sequence[Sequence[str]], scheme: str) -> list[set[Entity]]:
+def find(sentences: Iterable[Sequence[str]], scheme: str) -> list[frozenset[Entity]]:
     """The entities of each sentence; what breaks the scheme is none."""
-    found = Entities([list(tags) for tags in sentences], getattr(seqeval_schemes, scheme)).entities
-    return [{(entity.start, entity.end, entity.tag) for entity in one} for one in found]
+    return [_find(tuple(tags), scheme) for tags in sentences]
+
+
+@functools.lru_cache(1 << 18)  # each score asks for them anew, and finding them is slow
+def _find(tags: tuple[str, ...], scheme: str) -> frozenset[Entity]:
+    found = Entities([list(tags)], getattr(seqeval_schemes, scheme)).entities[0]
+    return frozenset((entity.start, entity.end, entity.tag) for entity in found)
 
 
 def lost(sentences: Sequence[Sequence[str]], scheme: str) -> int:

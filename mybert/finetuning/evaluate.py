@@ -153,7 +153,7 @@ def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict)
     """Writes results.json, predictions.jsonl (with the rows, labels too, under `input`), errors.txt and errors.png."""
     write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        for row, prediction in zip(split.given, found.predictions, strict=True):
+        for row, prediction in zip(split.given(), found.predictions, strict=True):
             file.write(json.dumps({**prediction, "input": row}, ensure_ascii=False, default=str) + "\n")
     write_errors(folder / "errors.txt", split, found.predictions, found.errors, found.matrix)
     draw_errors(folder / "errors.png", found.errors, found.matrix)

@@ -20,11 +20,13 @@ _BLOCK = 1 << 20  # bytes
 class Line(NamedTuple):
     """
     Attributes:
+        number: which of the input, from 0.
         given: the row as it is there, under its own names; of a line that is none, the line itself.
         row: what the task reads: a text or a list of texts under each canonical name.
         error: why the task cannot read the line; `row` is empty then.
     """
 
+    number: int
     given: dict[str, Any] | str
     row: dict[str, Any]
     error: str | None = None
@@ -41,15 +43,15 @@ def is_stream(name: str) -> bool:
     return name == STDIN or Path(name).is_fifo()
 
 
-def read_lines(name: str, task: Task, errors: str, at_once: int) -> Iterator[list[Line]]:
+def read_lines(name: str, task: Task, at_once: int) -> Iterator[list[Line]]:
     """The lines of an input, at most `at_once` together; blank ones are left out.
 
     Raises:
-        UserError: the input cannot be opened; or one of its lines cannot be read, and `errors` is strict.
+        UserError: the input cannot be opened.
     """
-    reader = _Reader(name, task, errors == "strict")
+    reader = _Reader(name, task)
     with open_file(name) as file:
-        numbers = itertools.count(1)
+        numbers = itertools.count()
         for lines in _arriving(file, at_once) if name == STDIN else _together(file, at_once):
             if read := [line for line in (reader.read(next(numbers), line) for line in lines) if line is not None]:
                 yield read
@@ -78,9 +80,9 @@ def _arriving(file: BinaryIO, at_once: int) -> Iterator[list[bytes]]:
 class _Reader:
     """Reads JSON lines, or texts one a line; the first line that can be read shows which."""
 
-    def __init__(self, name: str, task: Task, strict: bool):
-        self.name, self.task, self.strict = name, task, strict
-        self.is_json = True if file_format(name).kind == ".jsonl" else None
+    def __init__(self, name: str, task: Task):
+        self.task, self.kind = task, file_format(name).kind
+        self.is_json = True if self.kind == ".jsonl" else None
         self.places = functools.lru_cache(self._places)  # most lines have the same names
 
     def read(self, number: int, line: bytes) -> Line | None:
@@ -91,17 +93,13 @@ class _Reader:
             if not text.strip():
                 return None
             given = self._given(text)
-            return Line(given, _row(given, self.places(tuple(given))))
+            return Line(number, given, _row(given, self.places(tuple(given))))
         except UserError as error:
-            if self.strict:
-                remedy = "correct it, or have its error written in place of a prediction by --errors skip"
-                source = "standard input" if self.name == STDIN else self.name
-                raise UserError(f"{source}, line {number}: {error}; {remedy}") from error
             shown = line.decode(errors="backslashreplace").rstrip("\r\n") if given is None else given
-            return Line(shown, {}, str(error))
+            return Line(number, shown, {}, str(error))
 
     def _given(self, text: str) -> dict:
-        if self.is_json is None and text.lstrip().startswith("{"):
+        if self.is_json is None and text.lstrip().startswith("{") and (self.kind != ".txt" or _is_record(text)):
             self.is_json = True
         if self.is_json:
             return _record(text)
@@ -126,7 +124,7 @@ class _Reader:
 
 def _decoded(number: int, line: bytes) -> str:
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        return line.decode("utf-8-sig" if number == 0 else "utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"not UTF-8 ({error.reason})") from error
 

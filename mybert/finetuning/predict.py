@@ -3,9 +3,10 @@
 import contextlib
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, NoReturn, TextIO
 
 import datasets
 from datasets import Dataset
@@ -21,7 +22,7 @@ from mybert.finetuning.checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.checks import find_problems, refuse_rows
 from mybert.finetuning.inference import logits_of
 from mybert.finetuning.lines import has_lines, is_stream, read_lines
-from mybert.finetuning.reading import read_table
+from mybert.finetuning.reading import Split, read_split
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task import Problem, Task, rows_cut
 
@@ -46,9 +47,7 @@ def predict(settings: PredictSettings) -> Counts:
     Raises:
         UserError: checkpoint or output cannot be used, or a row and `errors` is strict; a file is left as it was then.
     """
-    for name in settings.inputs:
-        if settings.inputs.count(name) > 1 and is_stream(name):
-            raise UserError(f"{name} can be read but once; name it once")
+    _refuse_streams_named_twice(settings.inputs)
     if settings.output == STDIN:
         return _predict(settings, load_finetuned(settings), sys.stdout)
     with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
@@ -102,7 +101,7 @@ def main(argv: list[str], prog: str) -> None:
 
 def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> Counts:
     """All files are read through before: what is wrong with the last row is said before the first one is computed."""
-    parts_of = {name: _parts_of(name, finetuned.task, settings.errors) for name in settings.inputs}
+    parts_of = {name: _parts_of(name, finetuned.task) for name in settings.inputs}
     for name in [name for name in parts_of if not is_stream(name)]:
         _check(name, _usable(parts_of[name](), finetuned), settings.errors)
     rows = errors = cut = 0
@@ -110,12 +109,12 @@ def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> C
         for name in settings.inputs:
             for part in _usable(parts_of[name](), finetuned):
                 if part.errors and settings.errors == "strict":  # of a stream: files have none here
-                    refuse_rows(name, part.problems, None)
+                    _refuse(name, part.problems, None)
                 said, cut_here = _answers(part, finetuned, settings.batch_tokens, bar.update)
                 for row, answer in zip(part.given, said, strict=True):
                     file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
                 file.flush()
-                rows += len(said)
+                rows += part.size
                 errors += len(part.errors)
                 cut += cut_here
     return Counts(rows - errors, errors, cut)
@@ -125,12 +124,14 @@ class _Part(NamedTuple):
     """Some consecutive rows of an input.
 
     Attributes:
-        given: as they are there.
-        errors: why some of them cannot be used, by their numbers: from 0 in the part, or in the input (`_usable`).
+        size: how many.
+        given: as they are there; to be read once.
+        errors: why some of them cannot be used, by their numbers in the input, from 0.
         tables: the others as the task reads them, with their numbers.
     """
 
-    given: Sequence[dict | str]
+    size: int
+    given: Iterable[dict | str]
     errors: dict[int, str]
     tables: list[tuple[Sequence[int], Dataset]]
 
@@ -147,11 +148,11 @@ def _check(name: str, parts: Iterable[_Part], errors: str) -> None:
     rows, problems = 0, []
     with tqdm(desc=f"reading {name}", unit=" rows", unit_scale=True, leave=False, disable=None) as bar:
         for part in parts:
-            rows += len(part.given)
+            rows += part.size
             problems += part.problems if errors == "strict" else ()
-            bar.update(len(part.given))
+            bar.update(part.size)
     if problems:
-        refuse_rows(name, problems, rows)
+        _refuse(name, problems, rows)
     if not rows:
         raise UserError(f"{name} holds no rows")
 
@@ -169,46 +170,61 @@ def _answers(
 
 
 def _usable(parts: Iterable[_Part], finetuned: Finetuned) -> Iterator[_Part]:
-    """The parts of an input, numbered through, with the rows that the model can read and why it cannot read others."""
-    first = 0
-    for given, unread, tables in parts:
-        errors, usable = {first + number: message for number, message in unread.items()}, []
-        for places, rows in tables:
-            numbers = [first + place for place in places]
+    """The parts of an input, with the rows that the model can read and why it cannot read others."""
+    for part in parts:
+        errors, usable = dict(part.errors), []
+        for numbers, rows in part.tables:
             problems = find_problems(rows, finetuned.task, finetuned.tokenizer, training=False)
             errors |= {numbers[row]: message for row, message in reversed(problems)}
             good = [row for row, number in enumerate(numbers) if number not in errors]
             if good:
                 usable.append(([numbers[row] for row in good], rows.select(good)))
-        yield _Part(given, dict(sorted(errors.items())), usable)
-        first += len(given)
+        yield part._replace(errors=dict(sorted(errors.items())), tables=usable)
 
 
-def _parts_of(name: str, task: Task, errors: str) -> Callable[[], Iterator[_Part]]:
+def _refuse(name: str, problems: Sequence[Problem], rows: int | None) -> NoReturn:
+    source, unit = "standard input" if name == STDIN else name, "line" if has_lines(name) else "row"
+    refuse_rows(source, problems, rows, unit, "have errors written in place of predictions by --errors skip")
+
+
+def _parts_of(name: str, task: Task) -> Callable[[], Iterator[_Part]]:
     """What reads an input from its first row on; a table is opened here, once."""
     if has_lines(name):
-        return lambda: _lines(name, task, errors)
-    table = read_table(name, task, split="test")
-    rows = task.canonical(table, name, labelled=False)
-    return lambda: _slices(table, rows)
+        return lambda: _lines(name, task)
+    split = read_split(name, task, labelled=False, split="test")
+    return lambda: _slices(split)
 
 
-def _slices(table: Dataset, rows: Dataset) -> Iterator[_Part]:
-    for first in range(0, len(table), _ROWS_AT_ONCE):
-        some = range(first, min(first + _ROWS_AT_ONCE, len(table)))
-        yield _Part(table.select(some), {}, [(range(len(some)), rows.select(some))])
+def _slices(split: Split) -> Iterator[_Part]:
+    rows, given = split.rows, split.given()
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = range(first, min(first + _ROWS_AT_ONCE, len(rows)))
+        yield _Part(len(some), itertools.islice(given, len(some)), {}, [(some, rows.select(some))])
 
 
-def _lines(name: str, task: Task, errors: str) -> Iterator[_Part]:
-    for lines in read_lines(name, task, errors, _ROWS_AT_ONCE):
-        errors_found = {number: line.error for number, line in enumerate(lines) if line.error is not None}
-        right = [(number, line.row) for number, line in enumerate(lines) if line.error is None]
+def _lines(name: str, task: Task) -> Iterator[_Part]:
+    for lines in read_lines(name, task, _ROWS_AT_ONCE):
+        alike = {}  # a line may have columns that others lack
+        for line in lines:
+            if line.error is None:
+                alike.setdefault(tuple(line.row), []).append(line)
         tables = []
-        for names, pairs in itertools.groupby(right, key=lambda pair: [*pair[1]]):  # a line may have what others lack
-            numbers, rows = zip(*pairs, strict=True)
-            columns = {name: [row[name] for row in rows] for name in names}
+        for names, some in alike.items():
+            columns = {name: [line.row[name] for line in some] for name in names}
+            numbers = [line.number for line in some]
             tables.append((numbers, Dataset.from_dict(columns, on_mixed_types="use_json")))
-        yield _Part([line.given for line in lines], errors_found, tables)
+        errors = {line.number: line.error for line in lines if line.error is not None}
+        yield _Part(len(lines), [line.given for line in lines], errors, tables)
+
+
+def _refuse_streams_named_twice(names: Sequence[str]) -> None:
+    streams, seen = [name for name in names if is_stream(name)], {}
+    for name in streams if len(streams) > 1 else ():
+        found = os.fstat(0) if name == STDIN else os.stat(name)
+        first = seen.setdefault((found.st_dev, found.st_ino), [])
+        first.append(name)
+        if len(first) > 1:
+            raise UserError(f"{' and '.join(dict.fromkeys(first))} can be read but once; name it once")
 
 
 @contextlib.contextmanager

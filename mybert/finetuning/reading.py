@@ -2,9 +2,11 @@
 
 import atexit
 import csv
+import functools
 import json
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ _READERS = {
     **{kind: ("csv", {**table, "keep_default_na": False}) for kind, table in TABLES.items()},
     ".parquet": ("parquet", {}),
 }
+_RECORDS = [kind for kind, (builder, _) in _READERS.items() if builder == "json"]
 
 
 class Split(NamedTuple):
@@ -35,21 +38,25 @@ class Split(NamedTuple):
     Attributes:
         source: the file.
         rows: with the columns that a task reads, under its names.
-        given: the same rows as they are there.
-        numbers: which rows of the file they are, from 0.
+        records: gives all rows of the file, as they are there.
+        numbers: which of those `rows` are, from 0, ascending.
         left_out: how many others could not be used.
     """
 
     source: str
     rows: Dataset
-    given: Dataset
+    records: Callable[[], Iterable[dict]]
     numbers: Sequence[int]
     left_out: int = 0
 
+    def given(self) -> Iterator[dict]:
+        """The rows as they are in the file, with all columns."""
+        chosen = set(self.numbers)
+        return (record for number, record in enumerate(self.records()) if number in chosen)
+
     def select(self, places: Sequence[int]) -> "Split":
-        """Some of the rows, by their places among these."""
-        numbers = [self.numbers[place] for place in places]
-        return Split(self.source, self.rows.select(places), self.given.select(places), numbers)
+        """Some of the rows, by their places among these, ascending."""
+        return self._replace(rows=self.rows.select(places), numbers=[self.numbers[place] for place in places])
 
 
 def read_split(name: str, task: Task, labelled: bool = True, split: str = "train", limit: int | None = None) -> Split:
@@ -63,12 +70,12 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
     Raises:
         UserError: it cannot be read, has no rows, or lacks a column.
     """
-    table = read_table(name, task, split)
-    found = Split(name, task.canonical(table, name, labelled), table, range(len(table)))
+    table, records = read_table(name, task, split)
+    found = Split(name, task.canonical(table, name, labelled), records, range(len(table)))
     return found if limit is None else found.select(range(min(limit, len(table))))
 
 
-def read_table(name: str, task: Task, split: str) -> Dataset:
+def read_table(name: str, task: Task, split: str) -> tuple[Dataset, Callable[[], Iterable[dict]]]:
     """Rows with all their columns, as they are called there; classes by name.
 
     Whatever stands in .csv and .tsv is text, as it is spelt: 007, True and 3.50 stay so. Quotes mean what they do to
@@ -78,12 +85,17 @@ def read_table(name: str, task: Task, split: str) -> Dataset:
         name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
         split: of a data set that has several, where the name does not say.
 
+    Returns:
+        The rows, and what gives them one by one as they are written: a column of Arrow has one type, which makes 2 of
+        JSON 2.0 where another row has 1.5.
+
     Raises:
         UserError: it cannot be read, or has no rows.
     """
-    path = Path(name)
+    path, is_records = Path(name), False
     if path.is_file():
         rows = task.read(path)
+        is_records = rows is None and file_format(path).kind in _RECORDS
         rows = _read_file(path) if rows is None else rows
     elif path.is_dir():
         rows = open_saved(name, split)
@@ -95,7 +107,8 @@ def read_table(name: str, task: Task, split: str) -> Dataset:
         rows = open_hub(name, split)
     if not len(rows):
         raise UserError(f"{name} holds no rows")
-    return _named_labels(rows)
+    rows = _named_labels(rows)
+    return rows, functools.partial(_records, path) if is_records else lambda: rows
 
 
 def _read_file(path: Path) -> Dataset:
@@ -122,7 +135,7 @@ def _read_file(path: Path) -> Dataset:
         if builder == "csv" and len(rows) != count:  # pandas passes over a line of spaces, where there is one column
             raise ValueError(f"{count - len(rows)} rows are spaces alone; put these between quotes, or leave them out")
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
-        return _dates_as_text(rows, path, kind) if builder == "json" else rows
+        return _dates_as_text(rows, path) if builder == "json" else rows
     except (DatasetGenerationError, csv.Error, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
@@ -146,11 +159,15 @@ def _texts(path: Path, table: dict, options: dict) -> tuple[Features, int]:
     Else pandas reads 007 as 7, and True as a word or not by what else is there.
 
     Raises:
-        ValueError: a row has more fields than there are names, or fewer, which pandas would fill up; or there is none.
+        ValueError: a row has more fields than there are names, or fewer, which pandas would fill up; there is none; or
+            two columns have one name.
     """
     with open_text(str(path), newline="") as file:
         rows = table_rows(file, table)
         _, names = next(rows, (0, []))
+        twice = next((name for name, times in Counter(filter(None, names)).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"two columns are called {short(twice)}; rename one")
         count = 0
         for count, (line, row) in enumerate(rows, 1):  # noqa: B007 - it is used after the loop
             if len(row) != len(names):
@@ -162,15 +179,13 @@ def _texts(path: Path, table: dict, options: dict) -> tuple[Features, int]:
     return Features({name: Value("string") for name in head.columns}), count
 
 
-def _dates_as_text(rows: Dataset, path: Path, kind: str) -> Dataset:
+def _dates_as_text(rows: Dataset, path: Path) -> Dataset:
     """JSON has no dates: what Arrow takes for one is text again, as it is spelt."""
     names = rows.column_names
     dated = [name for name in names if "timestamp" in repr(rows.features[name])]
     if not dated:
         return rows
-    with open_file(path) as file:
-        records = [line for line in file if line.strip()] if kind == ".jsonl" else _items(file.read())
-    records = [parse_json(record) if isinstance(record, bytes) else record for record in records]
+    records = list(_records(path))
     rows = rows.remove_columns(dated)
     for name in dated:
         rows = rows.add_column(name, [record.get(name) for record in records])
@@ -223,6 +238,16 @@ def _too_large(record: dict) -> str | None:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             return f"{name!r} is a whole number of more than 64 bits ({short(value)}); put it between quotes"
     return None
+
+
+def _records(path: Path) -> Iterator[dict]:
+    """Those of a file that has been found to hold such."""
+    with open_file(path) as file:
+        for record in file if file_format(path).kind == ".jsonl" else _items(file.read()):
+            if not isinstance(record, bytes):
+                yield record
+            elif record.strip():
+                yield parse_json(record.decode("utf-8-sig"))
 
 
 def _items(content: bytes) -> list:

@@ -1,5 +1,6 @@
 """token-classification: a tag for each word: parts of speech, or entities."""
 
+import functools
 import itertools
 import logging
 from collections import Counter
@@ -20,11 +21,12 @@ from mybert.corpus.files import file_format
 from mybert.finetuning import class_scores, entities
 from mybert.finetuning.columns import read_columns
 from mybert.finetuning.labels import check_label, label_name, name_labels, sort_labels
-from mybert.finetuning.task import ROW, Matrix, Problem, Task, commonest, map_rows
+from mybert.finetuning.task import ROW, Matrix, Problem, Task, map_rows
 
 logger = logging.getLogger(__name__)
 
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
+_CONSTANTS = 20  # tags at most
 _IGNORED = -100  # a label that transformers' losses leave out
 
 
@@ -51,7 +53,15 @@ class TokenClassification(Task):
 
     def plain_row(self, line: str, source: str) -> dict:
         """Words are what stands between spaces."""
-        return {column: line.split() for column in super().plain_row(line, source)}
+        words = line.split()
+        if len(words) > 1 and words[-1] in self._entity_tags:
+            logger.warning(
+                "%s ends in a tag, which is read as a word: .txt and standard input hold a sentence a line; give a "
+                "file of columns another suffix, such as .conll",
+                short(line),
+            )
+            self._entity_tags = frozenset()  # said once
+        return dict.fromkeys(super().plain_row(line, source), words)
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         known = None if training else self.config.label2id
@@ -63,6 +73,10 @@ class TokenClassification(Task):
         if not training and not problems and "tags" in rows.column_names:
             self._warn_of_lost(self.references(rows))
         return problems
+
+    @functools.cached_property
+    def _entity_tags(self) -> frozenset[str]:
+        return frozenset() if self._scheme is None else frozenset(self.config.label2id) - {"O"}
 
     def _warn_of_lost(self, tags: list[list[str]]) -> None:
         """Tags of entities that are scored as none, as in seqeval's strict mode."""
@@ -161,8 +175,9 @@ class TokenClassification(Task):
         return [[label_name(tag) for tag in tags] for tags in rows["tags"]]
 
     def constants(self, references: Sequence) -> list[list[dict]]:
-        tag = commonest(tag for tags in references for tag in tags)
-        return [[{"tags": [tag] * len(tags)} for tags in references]]
+        """The commonest tags: of entities, O has the best accuracy and another the best F1."""
+        counts = Counter(itertools.chain(*references)).most_common(1 if self._scheme is None else _CONSTANTS)
+        return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
 
     @property
     def best_metric(self) -> str:

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+import seqeval.metrics
+import seqeval.scheme
 from datasets import Dataset
 from sklearn import metrics
 from sklearn.dummy import DummyClassifier
@@ -58,9 +60,20 @@ def test_of_numbers_it_is_their_mean():
     assert found["pearson"] == pytest.approx(0, abs=1e-6) and found["spearman"] == 0
 
 
-def test_of_tags_it_is_the_most_frequent_tag():
-    rows = {"tokens": [["x"] * 3, ["x"] * 2], "tags": [["B-PER", "O", "O"], ["O", "B-LOC"]]}
-    assert scores("token-classification", rows) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 3 / 5}
+def test_of_tags_it_is_the_best_tag():
+    rows = {"tokens": [["x"] * 3, ["x"] * 2], "tags": [["NOUN", "X", "X"], ["X", "NOUN"]]}
+    assert scores("token-classification", rows) == {"accuracy": 3 / 5}
+
+
+def test_of_tags_of_entities_it_is_the_best_tag_of_each_metric():
+    tags = [["B-PER", "O", "O"], ["O", "B-LOC", "O", "B-PER"], ["B-LOC", "I-LOC", "O"]]
+    found = scores("token-classification", {"tokens": [["x"] * len(row) for row in tags], "tags": tags})
+    said = [[[tag] * len(row) for row in tags] for tag in ("O", "B-PER", "B-LOC", "I-LOC")]
+    for name in ("precision", "recall", "f1"):
+        score = getattr(seqeval.metrics, f"{name}_score")
+        strict = {"mode": "strict", "scheme": seqeval.scheme.IOB2, "zero_division": 0}
+        assert found[name] == pytest.approx(max(score(tags, one, **strict) for one in said)) and found[name] > 0
+    assert found["accuracy"] == pytest.approx(5 / 10)
 
 
 def test_of_choices_it_is_the_most_frequent_place():

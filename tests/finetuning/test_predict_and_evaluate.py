@@ -16,7 +16,9 @@ from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
+from mybert.common.table import print_table
 from mybert.finetuning import lines
+from mybert.finetuning import predict as predict_module
 from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.error_report import draw_errors, write_errors
 from mybert.finetuning.inference import batches
@@ -103,9 +105,9 @@ def test_records_may_differ_in_what_the_task_does_not_read(classifier, expected,
     ("record", "message"),
     [
         ({"id": 7}, "line 2: it has no column for 'text' (looked for text,"),
-        ({"text": None}, "row 2: the text is missing"),
+        ({"text": None}, "line 2: the text is missing"),
         ({"text": 7}, "line 2: expected a text or a list of texts as 'text', found 7"),
-        ({"text": ["a"]}, "row 2: the text is ['a'], not a string"),
+        ({"text": ["a"]}, "line 2: the text is ['a'], not a string"),
         ({"text": "\ud800"}, "line 2: '\\ud800' is half a surrogate pair, no character"),
     ],
 )
@@ -196,7 +198,7 @@ def test_a_broken_line_of_a_file_is_named_and_stops_the_run(classifier, tmp_path
     assert predict(classifier, tmp_path / "rows.jsonl") == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert BROKEN[line] in error and "--errors skip" in error
-    assert f"{tmp_path / 'rows.jsonl'}, line 3: " in error or "row 2: " in error
+    assert f"{tmp_path / 'rows.jsonl'}: 1 of 2 lines cannot be used: line 3: " in error
 
 
 def test_a_line_in_front_that_a_task_cannot_read_leaves_the_others(finetune, tmp_path, monkeypatch, capsys):
@@ -289,11 +291,11 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     output = tmp_path / "said.jsonl"
     rows = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}])
     assert predict(classifier, rows, "--output", output) == 2
-    assert f"{rows}: 1 of 2 rows cannot be used: row 2: the text is missing" in capsys.readouterr().err
+    assert f"{rows}: 1 of 2 lines cannot be used: line 2: the text is missing" in capsys.readouterr().err
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"good\nb\xe4d\n")
     assert predict(classifier, broken, "--output", output) == 2
-    assert f"{broken}, line 2: not UTF-8" in capsys.readouterr().err
+    assert f"{broken}: 1 of 2 lines cannot be used: line 2: not UTF-8" in capsys.readouterr().err
     assert predict(classifier, "nowhere.txt", "--output", output) == 2
     assert "nowhere.txt: there is no such file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
@@ -307,7 +309,7 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
 def test_what_is_wrong_with_the_last_row_is_said_before_any_is_computed(classifier, write_rows, tmp_path, capsys):
     good = write_rows("good.jsonl", [{"text": text} for text in TEXTS])
     for broken, message in (
-        (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "row 2: the text is empty"),
+        (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "line 2: the text is empty"),
         (tmp_path / "god.jsonl", f"there is no such file; did you mean {good}?"),
         (tmp_path / "god.csv", "there is no such file"),
         (write_rows("none.jsonl", []), "none.jsonl holds no rows"),
@@ -326,8 +328,11 @@ def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
     check((tmp_path / "said.jsonl").read_text(), expected)
     inputs = json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["inputs"]
     assert inputs["rows"] == [{"path": str(pipe)}]  # no fingerprint of what is gone
-    assert predict(classifier, pipe, pipe) == 2
-    assert f"{pipe} can be read but once; name it once" in capsys.readouterr().err
+    link = tmp_path / "link.txt"
+    link.symlink_to(pipe)
+    for other, said in ((pipe, pipe), (link, f"{pipe} and {link}")):
+        assert predict(classifier, pipe, other) == 2
+        assert f"{said} can be read but once; name it once" in capsys.readouterr().err
     os.mkfifo(tmp_path / "pipe.csv")
     assert predict(classifier, tmp_path / "pipe.csv") == 2
     assert "pipe.csv is a pipe; name a file" in capsys.readouterr().err
@@ -341,13 +346,79 @@ def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch,
     rows = Dataset.from_dict({"text": texts, "number": range(8)})
     rows.to_json(path) if suffix == "jsonl" else rows.to_csv(path, index=False)
     assert predict(classifier, path) == 2
-    said = "3 of 8 rows cannot be used: rows 3, 4, 8: the text is empty; correct them, or leave them out"
+    unit = "line" if suffix == "jsonl" else "row"
+    said = f"3 of 8 {unit}s cannot be used: {unit}s 3, 4, 8: the text is empty; correct them, or have errors written"
     assert said in capsys.readouterr().err
     assert predict(classifier, path, "--errors", "skip") == 0
     captured = capsys.readouterr()
     answers = [json.loads(line) for line in captured.out.splitlines()]
     assert [number for number, answer in enumerate(answers) if "error" in answer] == [2, 3, 7]
     assert "predictions: 5, errors: 3" in captured.err
+
+
+def test_values_of_a_row_are_given_back_as_they_are_written(classifier, write_rows, tmp_path, capsys):
+    others = [{"id": 2**53 + 1}, {"id": 1.5, "of": {"id": 10**23}}, {"id": 2, "of": {"id": 1}}, {"id": 3}]
+    rows = [{"text": "a film", "label": "good", **other} for other in others]
+    lines = write_rows("rows.jsonl", rows)
+    array = tmp_path / "rows.json"
+    array.write_text(json.dumps([{**row, "of": [1, 2.5]} for row in rows]))
+    for path in (lines, array):
+        words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
+        assert cli.main(["evaluate", *map(str, words), "--overwrite"]) == 0
+        assert predict(classifier, path, "--output", tmp_path / "said.jsonl", "--overwrite") == 0
+        records = json.loads(array.read_text()) if path == array else rows
+        for written in (tmp_path / "scores/predictions.jsonl", tmp_path / "said.jsonl"):
+            inputs = [json.loads(line)["input"] for line in written.read_text().splitlines()]
+            assert list(map(repr, inputs)) == list(map(repr, records))  # 2 == 2.0
+
+
+def test_lines_that_have_and_lack_a_column_in_turns_are_computed_together(classifier, tmp_path, monkeypatch, capsys):
+    shutil.copytree(classifier, tmp_path / "others")  # which does not say what it was trained on
+    config = json.loads((classifier / "config.json").read_text())
+    config.pop("finetuned")
+    (tmp_path / "others/config.json").write_text(json.dumps(config))
+    rows = [{"text": text, **({"text_pair": "no"} if number % 2 else {})} for number, text in enumerate(TEXTS * 4)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    counts = []
+    computed = predict_module._predict_rows
+    monkeypatch.setattr(
+        predict_module, "_predict_rows", lambda *given: counts.append(len(given[1])) or computed(*given)
+    )
+    assert predict(tmp_path / "others", tmp_path / "rows.jsonl") == 0
+    assert counts == [10, 10]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["input"] for one in said] == rows
+    for number in range(10):  # each text stands there with a pair and without
+        assert said[number]["score"] != said[(number + 5) % 20]["score"]
+        assert said[number]["score"] == pytest.approx(said[number + 10]["score"], abs=1e-6)
+
+
+def test_a_brace_in_front_of_a_text_makes_it_no_json(classifier, tmp_path, capsys):
+    (tmp_path / "rows.txt").write_text("{smile} hello\na good film\n")
+    assert predict(classifier, tmp_path / "rows.txt") == 0
+    said = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["input"] for one in said] == [{"text": "{smile} hello"}, {"text": "a good film"}]
+
+
+@pytest.mark.parametrize(("names", "labels"), [([0, 1], ["0", "1"]), ([True, False], ["true", "false"])])
+def test_labels_of_a_checkpoint_may_be_numbers_and_truth_values(classifier, write_rows, tmp_path, names, labels):
+    shutil.copytree(classifier, tmp_path / "others")
+    config = json.loads((classifier / "config.json").read_text())
+    config |= {"id2label": dict(enumerate(names)), "label2id": None}
+    (tmp_path / "others/config.json").write_text(json.dumps(config))
+    rows = write_rows("rows.jsonl", [{"text": text, "label": name} for text, name in zip(TEXTS, names, strict=False)])
+    words = ["--model", tmp_path / "others", "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, words)]) == 0
+    said = [json.loads(line) for line in (tmp_path / "scores/predictions.jsonl").read_text().splitlines()]
+    assert [list(one["scores"]) for one in said] == [labels] * 2
+
+
+def test_two_labels_of_one_name_are_refused(classifier, write_rows, tmp_path, capsys):
+    shutil.copytree(classifier, tmp_path / "others")
+    config = json.loads((classifier / "config.json").read_text()) | {"id2label": {"0": "1", "1": 1}}
+    (tmp_path / "others/config.json").write_text(json.dumps(config))
+    assert predict(tmp_path / "others", write_rows("rows.jsonl", [{"text": "a"}])) == 2
+    assert "`id2label` in its config.json has '1' twice; rename one" in capsys.readouterr().err
 
 
 def test_labels_of_a_checkpoint_are_those_that_it_names(classifier, expected, write_rows, tmp_path, capsys):
@@ -430,17 +501,19 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert "exists; add --overwrite" in capsys.readouterr().err
 
 
-def test_labels_of_any_characters_are_drawn_and_written_as_they_are(tmp_path):
-    names = ["$\\frac{$", "[red]", "a/b\tc", "<é & ü>"]
+def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys):
+    names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & ü>"]
+    print_table("Each label", [(name, 1) for name in names])
+    assert "[red]:joy:" in capsys.readouterr().out
     matrix = Matrix(names, np.eye(4, dtype=int))
     draw_errors(tmp_path / "errors.png", [0.0] * 4, matrix)
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     rows = Dataset.from_dict({"text": names, "label": names})
-    split = Split("rows.jsonl", rows, rows, range(4))
+    split = Split("rows.jsonl", rows, lambda: rows, range(4))
     write_errors(tmp_path / "errors.txt", split, [{"label": names[0]}] * 4, [0.0, 1.0, 1.0, 1.0], matrix)
     text = (tmp_path / "errors.txt").read_text(encoding="utf-8")
-    assert "  label: [red]\n  predicted: {'label': '$" in text
-    assert text.count("[red]") == 4 and "<é & ü>" in text
+    assert "  label: [red]:joy:\n  predicted: {'label': '$" in text
+    assert text.count("[red]:joy:") == 4 and "<é & ü>" in text
 
 
 def test_batches_hold_every_number_once_and_keep_to_the_limit():
@@ -500,7 +573,7 @@ def test_the_commonest_confusions_stand_for_a_matrix_that_no_page_holds(tmp_path
     counts = np.eye(1500, dtype=int)
     counts[7, 1400], counts[3, 2] = 5, 9
     rows = Dataset.from_dict({"text": [":smile:"]})
-    split = Split("rows.jsonl", rows, rows, range(1))
+    split = Split("rows.jsonl", rows, lambda: rows, range(1))
     write_errors(tmp_path / "errors.txt", split, [{"label": "x"}], [1.0], Matrix(names, counts))
     text = (tmp_path / "errors.txt").read_text()
     listed = [line.split() for line in text.splitlines() if "label" in line and "│" in line]

@@ -28,7 +28,7 @@ def task(**settings) -> QuestionAnswering:
 
 def in_file(rows: list[dict]) -> Split:
     data = Dataset.from_list(rows)
-    return Split("rows.jsonl", data, data, range(len(rows)))
+    return Split("rows.jsonl", data, lambda: data, range(len(rows)))
 
 
 def test_windows_that_overlap_by_all_that_they_hold_are_refused(tiny_checkpoint):

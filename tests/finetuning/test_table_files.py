@@ -76,12 +76,18 @@ def test_a_row_with_other_fields_than_the_first_line_has_names_is_refused(write,
         read(path)
 
 
+def test_two_columns_of_one_name_are_refused(write):
+    path = write("rows.csv", "text,,text\na,0,b\n")
+    with pytest.raises(UserError, match=r"rows.csv: two columns are called 'text'; rename one"):
+        read(path)
+
+
 def test_a_line_of_spaces_is_not_passed_over(write):
     path = write("rows.csv", "text\na\n  \nb\n\n")  # as pandas does, and then no prediction stands in its line
     with pytest.raises(UserError, match=r"rows.csv: 1 rows are spaces alone; put these between quotes"):
         read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
     path = write("quoted.csv", 'text\na\n"  "\nb\n\n')
-    table = read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    table, _ = read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
     assert table["text"][:] == ["a", "  ", "b"]
 
 

@@ -189,7 +189,7 @@ def test_a_long_sentence_is_windowed_and_loses_no_word(tiny_checkpoint):
     assert made.score(said, made.references(dataset))["accuracy"] == 1
 
 
-def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp_path, capsys):
+def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp_path, capsys, caplog):
     lines = []
     for good in ("good", "fine", "lovely", "great"):
         for noun in ("film", "book", "song", "play"):
@@ -211,7 +211,10 @@ def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp
     plain.write_text("the  fine film\n")
     capsys.readouterr()
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
-    assert json.loads(capsys.readouterr().out) == said
+    assert json.loads(capsys.readouterr().out) == said and "ends in a tag" not in caplog.text
+    plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # columns, as `finetune` reads any other suffix
+    assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
+    assert caplog.text.count("'fine B-ART' ends in a tag, which is read as a word") == 1
 
 
 def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(finetune, write_rows, tmp_path):
