@@ -131,7 +131,7 @@ def _decoded(number: int, line: bytes) -> str:
 
 def _record(text: str) -> dict:
     try:
-        record = parse_json(text)
+        record = parse_json(text, unique=True)
     except ValueError as error:
         raise UserError(f"not JSON ({error})") from error
     if not isinstance(record, dict):

@@ -210,7 +210,7 @@ def _broken_line(path: Path, kind: str) -> str | None:
             for number, record in enumerate(file if kind == ".jsonl" else _items(file.read()), 1):
                 if isinstance(record, bytes) and not record.strip():
                     continue
-                record = parse_json(record.decode("utf-8-sig")) if isinstance(record, bytes) else record
+                record = parse_json(record.decode("utf-8-sig"), unique=True) if isinstance(record, bytes) else record
                 if not isinstance(record, dict):
                     return f", {unit} {number}: expected a JSON object, found {type(record).__name__}"
                 if problem := unwritable(record) or _too_large(record):
@@ -252,7 +252,7 @@ def _records(path: Path) -> Iterator[dict]:
 
 def _items(content: bytes) -> list:
     try:
-        parsed: Any = parse_json(content)
+        parsed: Any = parse_json(content, unique=True)
     except ValueError:
         lines = content.splitlines()
         if not is_json(next((line for line in lines if line.strip()), b"")):

@@ -144,6 +144,7 @@ BROKEN = {  # lines that are no rows of texts, and what is said of them
     b'{"text": "a"': "not JSON (",
     b'{"text": "' + b"9" * 5000 + b'", "n": ' + b"9" * 5000 + b"}": "not JSON (",
     b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "not JSON (nested too deeply)",
+    b'{"text": "a", "text": "b"}': "'text' is there twice",
     b"[1, 2]": "expected a JSON object, found list",
     b"null": "expected a JSON object, found NoneType",
     b'{"text": "\\ud800"}': "is half a surrogate pair, no character",

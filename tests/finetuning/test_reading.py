@@ -50,6 +50,8 @@ def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
         ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: expected a JSON object, found int"),
         ("cut.json", b'[{"text": "a", "lab', ": not JSON .Unterminated string starting at character 16"),
         ("comma.json", b'[\n{"text": "a"},\n{"text": "b",}\n]', ": not JSON .* at line 3, character 1[34]"),
+        ("twice.jsonl", b'{"text": "a"}\n{"text": "b", "text": "c"}\n', ", line 2: not JSON .'text' is there twice."),
+        ("twice.json", b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ", row 1: not JSON .'id' is there twice."),
         ("comma.jsonl", b'{"text": "a"}\n{"text": "b"\n', ", line 2: not JSON .* at character 13"),
         ("ragged.csv", b"text,label\na,b\nc,d,e\n", ": line 3 has 3 fields, the first line 2 names"),
         ("names.csv", b"text,label\n\n", ": no row follows the names of the columns"),
