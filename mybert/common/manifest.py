@@ -56,6 +56,15 @@ def write_json(path: str | Path, value: Any) -> None:
     aside.replace(path)
 
 
+def json_line(value: Any) -> str:
+    """`value` as a line of JSON, null for numbers that it has none of."""
+    settings = {"ensure_ascii": False, "default": str, "allow_nan": False}
+    try:
+        return json.dumps(value, **settings) + "\n"
+    except ValueError:
+        return json.dumps(_finite(value), **settings) + "\n"
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}

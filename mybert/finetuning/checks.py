@@ -29,9 +29,10 @@ def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, tr
     if not problems:
         return split
     bad = {problem.row for problem in problems}
+    in_file = [problem._replace(row=split.numbers[problem.row]) for problem in problems]
     if errors == "strict" or len(bad) == len(split.rows):
-        refuse_rows(split.source, problems, len(split.rows))
-    print(f"{_report(split.source, problems, len(split.rows))}; left out")
+        refuse_rows(split.source, in_file, len(split.rows))
+    print(f"{_report(split.source, in_file, len(split.rows))}; left out")
     return split.select([row for row in range(len(split.rows)) if row not in bad])._replace(left_out=len(bad))
 
 
@@ -92,11 +93,11 @@ def _numbered(rows: Sequence[int], unit: str) -> str:
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
     """A line for each two splits that share inputs, with row numbers: no model is to be judged by what it has seen."""
-    keys = {name: _keys(split.rows, task) for name, split in splits.items()}
+    keys = {name: [*zip(_keys(split.rows, task), split.numbers, strict=True)] for name, split in splits.items()}
     lines = []
     for one, other in itertools.combinations(splits, 2):
-        first = {key: row for row, key in reversed(list(enumerate(keys[one])))}
-        shared = [(first[key], row) for row, key in enumerate(keys[other]) if key in first]
+        first = dict(reversed(keys[one]))
+        shared = [(first[key], row) for key, row in keys[other] if key in first]
         if shared:
             shown = ", ".join(f"{other} row {row + 1} is {one} row {twin + 1}" for twin, row in shared[:_SHOWN])
             more = ", …" if len(shared) > _SHOWN else ""

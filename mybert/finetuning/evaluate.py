@@ -1,7 +1,6 @@
 """`mybert evaluate`: checkpoint + labelled rows → scores with confidence intervals, predictions, errors."""
 
 import itertools
-import json
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.allocator import keep_freed_memory
-from mybert.common.manifest import identity, versions, write_json, write_manifest
+from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_folder
 from mybert.common.table import print_table
@@ -154,7 +153,7 @@ def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict)
     write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for row, prediction in zip(split.given(), found.predictions, strict=True):
-            file.write(json.dumps({**prediction, "input": row}, ensure_ascii=False, default=str) + "\n")
+            file.write(json_line({**prediction, "input": row}))
     write_errors(folder / "errors.txt", split, found.predictions, found.errors, found.matrix)
     draw_errors(folder / "errors.png", found.errors, found.matrix)
 

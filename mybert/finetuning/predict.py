@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from tqdm.auto import tqdm
 
 from mybert.common.allocator import keep_freed_memory
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, write_manifest
+from mybert.common.manifest import identity, json_line, write_manifest
 from mybert.common.settings import parse_settings
 from mybert.common.staging import staged_file
 from mybert.corpus.files import STDIN
@@ -112,7 +111,7 @@ def _predict(settings: PredictSettings, finetuned: Finetuned, file: TextIO) -> C
                     _refuse(name, part.problems, None)
                 said, cut_here = _answers(part, finetuned, settings.batch_tokens, bar.update)
                 for row, answer in zip(part.given, said, strict=True):
-                    file.write(json.dumps({**answer, "input": row}, ensure_ascii=False, default=str) + "\n")
+                    file.write(json_line({**answer, "input": row}))
                 file.flush()
                 rows += part.size
                 errors += len(part.errors)
@@ -199,7 +198,8 @@ def _slices(split: Split) -> Iterator[_Part]:
     rows, given = split.rows, split.given()
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         some = range(first, min(first + _ROWS_AT_ONCE, len(rows)))
-        yield _Part(len(some), itertools.islice(given, len(some)), {}, [(some, rows.select(some))])
+        numbers = split.numbers[some.start : some.stop]
+        yield _Part(len(some), itertools.islice(given, len(some)), {}, [(numbers, rows.select(some))])
 
 
 def _lines(name: str, task: Task) -> Iterator[_Part]:

@@ -37,15 +37,16 @@ class Split(NamedTuple):
 
     Attributes:
         source: the file.
-        rows: with the columns that a task reads, under its names.
-        records: gives all rows of the file, as they are there.
-        numbers: which of those `rows` are, from 0, ascending.
+        rows: with all columns as they are called there; or those that a task reads, under its names.
+        records: gives all rows of the file, one by one as they are written: a column of Arrow has one type, which
+            makes 2 of JSON 2.0 where another row has 1.5.
+        numbers: which of those `rows` are, from 0, ascending. In JSON lines a blank one counts, as editors count.
         left_out: how many others could not be used.
     """
 
     source: str
     rows: Dataset
-    records: Callable[[], Iterable[dict]]
+    records: Callable[[], Iterable[dict | None]]
     numbers: Sequence[int]
     left_out: int = 0
 
@@ -70,12 +71,12 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
     Raises:
         UserError: it cannot be read, has no rows, or lacks a column.
     """
-    table, records = read_table(name, task, split)
-    found = Split(name, task.canonical(table, name, labelled), records, range(len(table)))
-    return found if limit is None else found.select(range(min(limit, len(table))))
+    found = read_table(name, task, split)
+    found = found._replace(rows=task.canonical(found.rows, name, labelled))
+    return found if limit is None else found.select(range(min(limit, len(found.rows))))
 
 
-def read_table(name: str, task: Task, split: str) -> tuple[Dataset, Callable[[], Iterable[dict]]]:
+def read_table(name: str, task: Task, split: str) -> Split:
     """Rows with all their columns, as they are called there; classes by name.
 
     Whatever stands in .csv and .tsv is text, as it is spelt: 007, True and 3.50 stay so. Quotes mean what they do to
@@ -84,10 +85,6 @@ def read_table(name: str, task: Task, split: str) -> tuple[Dataset, Callable[[],
     Args:
         name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
         split: of a data set that has several, where the name does not say.
-
-    Returns:
-        The rows, and what gives them one by one as they are written: a column of Arrow has one type, which makes 2 of
-        JSON 2.0 where another row has 1.5.
 
     Raises:
         UserError: it cannot be read, or has no rows.
@@ -108,7 +105,10 @@ def read_table(name: str, task: Task, split: str) -> tuple[Dataset, Callable[[],
     if not len(rows):
         raise UserError(f"{name} holds no rows")
     rows = _named_labels(rows)
-    return rows, functools.partial(_records, path) if is_records else lambda: rows
+    if is_records:
+        numbers = [number for number, record in enumerate(_unparsed(path)) if record != b""]
+        return Split(name, rows, functools.partial(_records, path), numbers)
+    return Split(name, rows, lambda: rows, range(len(rows)))
 
 
 def _read_file(path: Path) -> Dataset:
@@ -185,7 +185,7 @@ def _dates_as_text(rows: Dataset, path: Path) -> Dataset:
     dated = [name for name in names if "timestamp" in repr(rows.features[name])]
     if not dated:
         return rows
-    records = list(_records(path))
+    records = [record for record in _records(path) if record is not None]
     rows = rows.remove_columns(dated)
     for name in dated:
         rows = rows.add_column(name, [record.get(name) for record in records])
@@ -206,16 +206,15 @@ def _broken_line(path: Path, kind: str) -> str | None:
     """Where a file of JSON goes wrong, which `datasets` does not say."""
     unit, number, records = "line" if kind == ".jsonl" else "row", 0, 0
     try:
-        with open_file(path) as file:
-            for number, record in enumerate(file if kind == ".jsonl" else _items(file.read()), 1):
-                if isinstance(record, bytes) and not record.strip():
-                    continue
-                record = parse_json(record.decode("utf-8-sig"), unique=True) if isinstance(record, bytes) else record
-                if not isinstance(record, dict):
-                    return f", {unit} {number}: expected a JSON object, found {type(record).__name__}"
-                if problem := unwritable(record) or _too_large(record):
-                    return f", {unit} {number}: {problem}"
-                records += 1
+        for number, record in enumerate(_unparsed(path), 1):
+            if record == b"":
+                continue
+            record = parse_json(record.decode("utf-8-sig"), unique=True) if isinstance(record, bytes) else record
+            if not isinstance(record, dict):
+                return f", {unit} {number}: expected a JSON object, found {type(record).__name__}"
+            if problem := unwritable(record) or _too_large(record):
+                return f", {unit} {number}: {problem}"
+            records += 1
     except ValueError as error:
         return f"{f', {unit} {number}' if number else ''}: not JSON ({error})"
     return None if records else " holds no rows"
@@ -240,14 +239,19 @@ def _too_large(record: dict) -> str | None:
     return None
 
 
-def _records(path: Path) -> Iterator[dict]:
-    """Those of a file that has been found to hold such."""
+def _records(path: Path) -> Iterator[dict | None]:
+    """Those of a file that has been found to hold such, and None for blank lines."""
+    for record in _unparsed(path):
+        if isinstance(record, bytes):
+            record = parse_json(record.decode("utf-8-sig")) if record else None
+        yield record
+
+
+def _unparsed(path: Path) -> Iterator[bytes | Any]:
+    """The lines of a file of JSON, empty if they are blank; where it is one value, the items of that."""
     with open_file(path) as file:
         for record in file if file_format(path).kind == ".jsonl" else _items(file.read()):
-            if not isinstance(record, bytes):
-                yield record
-            elif record.strip():
-                yield parse_json(record.decode("utf-8-sig"))
+            yield b"" if isinstance(record, bytes) and not record.strip() else record
 
 
 def _items(content: bytes) -> list:

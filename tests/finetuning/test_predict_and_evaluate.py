@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shlex
 import shutil
@@ -357,17 +358,32 @@ def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch,
     assert "predictions: 5, errors: 3" in captured.err
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_blank_lines_count_in_the_numbers_of_rows(classifier, tmp_path, capsys, suffix):
+    rows = [{"text": text, "label": "good", "day": "2020-01-01"} for text in ("a", " ", "b", "c")]
+    path = tmp_path / f"rows.{suffix}"
+    path.write_text("\n\n \n".join(map(json.dumps, rows)))
+    words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, words), "--errors", "skip"]) == 0
+    assert f"{path}: 1 of 4 rows cannot be used: row 4: the text is empty; left out" in capsys.readouterr().out
+    said = (tmp_path / "scores/predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["input"] for line in said] == [rows[0], *rows[2:]]
+    assert predict(classifier, path) == 2
+    unit = "line" if suffix == "jsonl" else "row"
+    assert f"1 of 4 {unit}s cannot be used: {unit} 4: the text is empty" in capsys.readouterr().err
+
+
 def test_values_of_a_row_are_given_back_as_they_are_written(classifier, write_rows, tmp_path, capsys):
-    others = [{"id": 2**53 + 1}, {"id": 1.5, "of": {"id": 10**23}}, {"id": 2, "of": {"id": 1}}, {"id": 3}]
+    others = [{"id": 2**53 + 1}, {"id": 1.5, "of": {"id": 10**23}}, {"id": 2, "of": {"id": 1}}, {"id": None}]
     rows = [{"text": "a film", "label": "good", **other} for other in others]
     lines = write_rows("rows.jsonl", rows)
     array = tmp_path / "rows.json"
-    array.write_text(json.dumps([{**row, "of": [1, 2.5]} for row in rows]))
+    array.write_text(json.dumps([{**row, "of": [1, 2.5, math.nan]} for row in rows]))  # JSON has no NaN, Python does
     for path in (lines, array):
         words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
         assert cli.main(["evaluate", *map(str, words), "--overwrite"]) == 0
         assert predict(classifier, path, "--output", tmp_path / "said.jsonl", "--overwrite") == 0
-        records = json.loads(array.read_text()) if path == array else rows
+        records = json.loads(array.read_text().replace("NaN", "null")) if path == array else rows
         for written in (tmp_path / "scores/predictions.jsonl", tmp_path / "said.jsonl"):
             inputs = [json.loads(line)["input"] for line in written.read_text().splitlines()]
             assert list(map(repr, inputs)) == list(map(repr, records))  # 2 == 2.0

@@ -29,7 +29,7 @@ def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
     task = TextClassification(TaskSettings(), MyBertConfig())
     for name, content in (("a.jsonl", "\ufeff" + lines), ("a.json", json.dumps(days))):
         (tmp_path / name).write_text(content, encoding="utf-8")
-        rows, _ = read_table(str(tmp_path / name), task, split="train")
+        rows = read_table(str(tmp_path / name), task, split="train").rows
         assert rows.column_names[0] == "when"
         assert rows["when"] == [day["when"] for day in days]
         assert [seen for seen in rows["seen"] if seen] == [["2021-02-03"]]
@@ -150,5 +150,5 @@ def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
 def test_what_a_column_holds_may_show_only_after_megabytes(tmp_path, first, last):
     rows = [{"text": "x" * 2000, **first}] * 6000 + [{"text": "y", **last}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found, _ = read_table(str(tmp_path / "rows.jsonl"), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    found = read_table(str(tmp_path / "rows.jsonl"), TextClassification(TaskSettings(), MyBertConfig()), "train").rows
     assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])

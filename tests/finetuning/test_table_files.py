@@ -87,7 +87,7 @@ def test_a_line_of_spaces_is_not_passed_over(write):
     with pytest.raises(UserError, match=r"rows.csv: 1 rows are spaces alone; put these between quotes"):
         read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
     path = write("quoted.csv", 'text\na\n"  "\nb\n\n')
-    table, _ = read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    table = read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train").rows
     assert table["text"][:] == ["a", "  ", "b"]
 
 
