@@ -74,28 +74,29 @@ def rows_of(name: str):
 
 
 def lines_of(name: str):
-    """Reads the lines of a file as `mybert predict` does for the task `name`; left out, no line stops it."""
+    """Reads the lines of a file as `mybert predict` does for the task `name`; no line stops it."""
 
     def read(folder: Path) -> None:
         (path,) = folder.iterdir()
+        reader = task(name)
         try:
-            read_parts(str(path), task(name), "skip")
+            for part in predict._lines(str(path), reader):
+                check_part(part, reader)
         except UserError as error:
             raise AssertionError(f"a line was not left out: {error}") from error
-        read_parts(str(path), task(name), "strict")
 
     return read
 
 
-def read_parts(name: str, reader: Task, errors: str) -> None:
-    for given, wrong, tables in predict._lines(name, reader, errors):
-        for row in given:
-            json.dumps({"input": row}, ensure_ascii=False, default=str).encode()
-        assert sorted([*wrong, *(number for numbers, _ in tables for number in numbers)]) == [*range(len(given))]
-        for numbers, rows in tables:
-            bad = {problem.row for problem in reader.check_rows(rows, training=False)}
-            assert bad <= {*range(len(numbers))}
-            _ = rows.select([row for row in range(len(rows)) if row not in bad])[:]
+def check_part(part: predict._Part, reader: Task) -> None:
+    for row in part.given:
+        json.dumps({"input": row}, ensure_ascii=False, default=str).encode()
+    read = [number for numbers, _ in part.tables for number in numbers]
+    assert len({*part.errors, *read}) == len([*part.errors, *read]) == part.size
+    for numbers, rows in part.tables:
+        bad = {problem.row for problem in reader.check_rows(rows, training=False)}
+        assert bad <= {*range(len(numbers))}
+        _ = rows.select([row for row in range(len(rows)) if row not in bad])[:]
 
 
 def reshaped_lines(name: str, seeds: list[dict]):
