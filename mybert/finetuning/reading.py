@@ -116,9 +116,9 @@ def _read_file(path: Path) -> Dataset:
     if kind not in _READERS or (compression and kind == ".parquet"):
         found = f"{kind}{compression}" or "no suffix"
         raise UserError(f"{path}: expected {', '.join(_READERS)} (all but .parquet also .gz and .zst), found {found}")
-    if not path.stat().st_size:
-        raise UserError(f"{path} is empty")
     size = path.stat().st_size
+    if not size:
+        raise UserError(f"{path} is empty")
     if compression:
         with open_file(path) as file:  # `datasets` does not notice that the end is missing
             size = sum(map(len, iter(lambda: file.read(1 << 20), b"")))
