@@ -10,7 +10,7 @@
 
 The numbers are the same on all. What a backend lacks, sdpa computes in its place, and a warning says so once;
 `output_attentions` is always computed by eager. Other functions of `ALL_ATTENTION_FUNCTIONS` get the grid. They, and
-flex_attention, which is compiled for each shape, are never given fewer queries than keys.
+flex_attention, whose BlockMask is square, are never given fewer queries than keys.
 """
 
 import torch

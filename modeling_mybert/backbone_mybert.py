@@ -52,7 +52,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
         """Normal weights cut at two standard deviations, zero biases (google-research/bert, `create_initializer`)."""
-        super()._init_weights(module)  # norms, biases, the padding row
+        super()._init_weights(module)  # norms and biases
         std = self.config.initializer_range
         if isinstance(module, (nn.Linear, nn.Embedding)):
             init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)

@@ -228,7 +228,8 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int, fill_
                 f"max_length_q={max_length}, got {cu_seq_lens.tolist()}"
             )
     grid = (cu_seq_lens.numel() - 1, max_length)
-    if grid[0] * grid[1] == total and not torch.compiler.is_compiling():  # attention without a mask has faster kernels
+    # attention without a mask has faster kernels; a graph would be compiled for either case
+    if not torch.compiler.is_compiling() and grid[0] * grid[1] == total:
         return RaggedLayout(grid, None, None, cu_seq_lens, cu_seq_lens[:-1], packed=True)
     indices = _indices(cu_seq_lens, max_length, total)
     mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]

@@ -107,6 +107,8 @@ class Embedder:
             raise UserError(f"pooling: expected mean, cls or pooler, found {pooling!r}")
         if pooling == "pooler" and self.model.pooler is None:
             raise UserError(f"{self.settings.checkpoint} has no trained pooler; take mean or cls")
+        if pooling == "pooler" and self.settings.layers != [-1]:
+            raise UserError("layers have no effect on the pooler, which is of the last layer; leave them out")
         sequences = []
         for text, encoding in enumerate(self.backend.encode_batch_fast(_listed(texts), add_special_tokens=False)):
             windows = self._cut(text, np.array(encoding.ids, dtype=np.int64), np.full(len(encoding), text))
@@ -208,7 +210,7 @@ class Embedder:
             position_ids=position_ids,
             cu_seq_lens_q=torch.from_numpy(np.append(0, ends).astype(np.int32)).to(device),
             max_length_q=int(lengths.max()),
-            output_hidden_states=not last,
+            output_hidden_states=False if last else self.settings.layers,
         )
         rows = np.concatenate([sequence.rows for sequence in batch])
         kept = np.flatnonzero(rows != _NOWHERE)

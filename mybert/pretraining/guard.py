@@ -97,7 +97,7 @@ class _Later:
     """A few numbers on their way to the host, which waits for the device only when it reads them."""
 
     def __init__(self, values: Tensor):
-        self.values = values.to("cpu", non_blocking=True)
+        self.values = values.to("cpu", non_blocking=values.is_cuda)
         self.arrived = torch.cuda.Event() if values.is_cuda else None
         if self.arrived is not None:
             self.arrived.record()

@@ -131,7 +131,7 @@ class Meter:
 
     @property
     def training_seconds(self) -> float:
-        """Wall time of training, evaluation left out, of all sessions up to the last checkpoint and of this one."""
+        """Wall time of training, evaluation left out, of this session and of those before it up to their last log."""
         return time.perf_counter() - self._started
 
     def start_clock(self) -> None:

@@ -60,8 +60,6 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     model = build_model(settings, corpora[0], longest)
     # where it truncates, once published
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)
-    if arguments.process_index > 0:
-        set_seed(arguments.seed + arguments.process_index)  # or dropout would hit the same places in all processes
     if arguments.ddp_find_unused_parameters is None:  # the pooler, where no pair asks for it
         arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
     output = Path(settings.output)

@@ -131,8 +131,13 @@ class PretrainingArguments(TrainingArguments):
             {
                 "remove_unused_columns": "examples are read whole",
                 "label_smoothing_factor": "BERT is pretrained without it",
+                "ignore_data_skip": "a resumed run reads what it has not read yet",
             },
         )
+        if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
+            raise UserError(
+                "accelerator_config: each process reads its own batches; leave split_batches and dispatch_batches out"
+            )
         if self.train_sampling_strategy not in ("random", "group_by_length"):
             raise UserError(
                 f"train_sampling_strategy {self.train_sampling_strategy} is not supported: random, or group_by_length "

@@ -8,7 +8,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import TrainerCallback, set_seed
 
 from mybert.common.preemption import keep_workers
 from mybert.pretraining.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
@@ -74,6 +74,8 @@ class MyBertTrainer(CheckpointingTrainer):
             compute_metrics=metrics_from_sums,
             **kwargs,
         )
+        if self.args.process_index > 0:  # or dropout would hit the same places in all of them
+            set_seed((self.args.seed + self.args.process_index) % 2**32)
         self.args.remove_unused_columns = False  # examples arrive in one piece; there are no columns to take away
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation at every step
         self.args.batch_eval_metrics = False  # batches leave sums behind already
@@ -89,7 +91,7 @@ class MyBertTrainer(CheckpointingTrainer):
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
-        multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self.args.train_batch_size
+        multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self._train_batch_size
         self.sampler = EpochSampler(
             self._first_length, self._order_seed, self._second_length, multiple if self.args.world_size > 1 else 1
         )
@@ -103,7 +105,7 @@ class MyBertTrainer(CheckpointingTrainer):
             epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self.steps_per_epoch(loader))
             batches = steps * self.args.gradient_accumulation_steps * self.args.world_size
             if self._max_tokens is None:
-                self.sampler.switch = epochs * self._first_length + batches * self.args.train_batch_size
+                self.sampler.switch = epochs * self._first_length + batches * self._train_batch_size
             else:
                 self.sampler.switch = epochs * len(self.sampler) + batches
         return loader
@@ -133,7 +135,7 @@ class MyBertTrainer(CheckpointingTrainer):
     def sequences_per_batch(self) -> list[float]:
         """Of each corpus, in one forward pass of one process; a mean under a token budget."""
         if self._max_tokens is None:
-            return [self.args.train_batch_size] * 2
+            return [self._train_batch_size] * 2
         return [len(cuts.lengths) / cuts.batches for cuts in (self.sampler.first, self.sampler.second) if cuts]
 
     def steps_per_epoch(self, loader: DataLoader) -> int:
@@ -264,7 +266,7 @@ class _Bookkeeping(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if self.trainer.guard.must_stop:
             args.save_only_model = False  # or there were nothing to go on with
-            control.should_save = control.should_training_stop = True
+            control.should_log = control.should_save = control.should_training_stop = True
         if control.should_log or control.should_save or control.should_training_stop:
             self.trainer.meter.count_tokens()
 

@@ -69,6 +69,12 @@ def test_pooler_vectors_are_those_of_bert(embedder, bert):
     assert close(embedder.texts(TEXTS, "pooler"), torch.stack([brute_force(bert, text)[1] for text in TEXTS]))
 
 
+def test_layers_are_no_choice_for_the_pooler(minilm_folder):
+    ours = Embedder(EncodingSettings(str(minilm_folder), layers=[3], device="cpu"))
+    with pytest.raises(UserError, match="no effect on the pooler"):
+        ours.texts(TEXTS, "pooler")
+
+
 @pytest.mark.parametrize("layers", [(-1,), (1, 3)])
 def test_a_word_is_the_mean_over_its_pieces_and_stands_where_it_says(minilm_folder, bert, layers):
     ours = Embedder(EncodingSettings(str(minilm_folder), layers=list(layers), device="cpu"))

@@ -101,6 +101,10 @@ def interrupt_the_group():
     at_step(7, lambda: os.killpg(0, signal.SIGINT))
 
 
+def tell_the_seed():
+    at_step(1, lambda: print(f"drawn from {torch.initial_seed()}"))
+
+
 def fill_the_disk():
     at_step(7, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
 
@@ -338,6 +342,21 @@ def test_two_processes_follow_the_losses_of_one_also_where_an_epoch_ends_raggedl
     assert statuses == [0, 0], text
     follows(tmp_path / "run", alone)
     assert results(tmp_path / "run")["training_arguments"]["gradient_accumulation_steps"] == 2
+
+
+def test_processes_drop_out_different_places(start, tmp_path):
+    statuses, _, text = start(tmp_path / "run", "--max-steps", 1, "--seed", 7, fault=tell_the_seed, count=2)
+    assert statuses == [0, 0], text
+    assert sorted(re.findall(r"drawn from (\d+)", text)) == ["7", "8"]
+
+
+def test_the_steps_before_a_signal_are_in_the_log(start, tmp_path):
+    statuses, _, text = start(tmp_path / "run", "--logging-steps", 5, fault=terminate)
+    assert statuses == [PREEMPTED], text
+    state = json.loads((tmp_path / "run" / "checkpoint-7" / "trainer_state.json").read_text())
+    logs = [entry for entry in state["log_history"] if "loss" in entry]
+    assert [entry["step"] for entry in logs] == [5, 7]
+    assert logs[-1]["num_input_tokens_seen"] == state["num_input_tokens_seen"]
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])

@@ -326,6 +326,8 @@ def test_arguments_that_transformers_cannot_use_leave_the_run_that_was_there(run
         ("exclude each other", ["--resume", "--overwrite"]),
         ("has no effect without --phase2-corpus", ["--phase2-share", "0.2"]),
         ("label_smoothing_factor is not supported", ["--label-smoothing-factor", "0.1"]),
+        ("ignore_data_skip is not supported", ["--ignore-data-skip", "true"]),
+        ("leave split_batches and dispatch_batches out", ["--accelerator-config", '{"split_batches": true}']),
         ("use --resume", ["--resume-from-checkpoint", "x"]),
         ("max_steps: expected 1 or more", ["--max-steps", "0"]),
         ("num_train_epochs: expected above 0", ["--num-train-epochs", "0"]),

@@ -184,6 +184,25 @@ def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(m
             assert torch.equal(value, weights(whole)[name]), name
 
 
+def test_the_second_phase_comes_in_its_place_when_memory_wants_smaller_batches(make_trainer, pairs):
+    arguments = {"phase2": pairs(30, seed=4, longest=60), "max_steps": 10, "auto_find_batch_size": True}
+    trainer = make_trainer(per_device_train_batch_size=16, **arguments)
+    trainer.phase2_share = 0.3
+    longest = []
+    forward = trainer.model.forward
+
+    def small_memory(**batch):
+        if len(batch["next_sentence_label"]) > 9:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        longest.append(batch["max_length_q"])
+        return forward(**batch)
+
+    trainer.model.forward = small_memory
+    trainer.train()
+    assert len(longest) == 10
+    assert max(longest[:7]) <= 24 < min(longest[7:])
+
+
 def test_a_wilson_interval_covers_its_share_as_often_as_promised():
     torch.manual_seed(0)
     draws = torch.binomial(torch.full((4000,), 60.0), torch.tensor(0.9)).tolist()
