@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 
 import torch
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from mybert.common.devices import feed_without_waiting
 from mybert.common.errors import UserError
@@ -39,6 +39,18 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
     feed_without_waiting(arguments)
 
 
+def try_optimizer(trainer: Trainer) -> None:
+    """Makes optimizer, scheduler and loader once, and forgets them: what cannot be made is to be known at the start.
+
+    Raises:
+        Exception: whatever transformers or torch raise where arguments do not fit together.
+    """
+    trainer.get_train_dataloader()
+    if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):  # which prepare the model before
+        trainer.create_optimizer_and_scheduler(num_training_steps=100)
+        trainer.optimizer = trainer.lr_scheduler = None
+
+
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
     """
     Args:
@@ -50,6 +62,8 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
     unsupported = {
         "resume_from_checkpoint": "use --resume",
         "neftune_noise_alpha": "its noise is for padded batches",
+        "use_liger_kernel": "MyBERT is none of the models that it knows",
+        "label_names": "the heads name their labels themselves",
         **unsupported,
     }
     for name, remedy in unsupported.items():

@@ -17,6 +17,7 @@ from mybert.common.foreign import cause, parse_json, short
 from mybert.common.machine import commit, hardware
 
 MANIFEST = "manifest.json"
+PARTIAL = f".{MANIFEST}.partial"  # while it is written
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
 
 

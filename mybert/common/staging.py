@@ -14,7 +14,7 @@ import filelock
 from mybert.common.errors import UserError
 from mybert.common.foreign import is_there
 from mybert.common.full_disk import explain_full_disk
-from mybert.common.manifest import MANIFEST, read_manifest
+from mybert.common.manifest import MANIFEST, PARTIAL, read_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -182,9 +182,9 @@ def refuse_existing(
 
 
 def is_vacant(path: str | Path) -> bool:
-    """Whether there is no such folder, or nothing in it."""
+    """Whether there is no such folder, or nothing in it; a manifest that was not written to its end is nothing."""
     path = Path(path)
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    return not path.exists() or (path.is_dir() and not any(item.name != PARTIAL for item in path.iterdir()))
 
 
 def _refuse_unreachable(path: Path) -> None:
@@ -196,10 +196,15 @@ def _refuse_unreachable(path: Path) -> None:
 
 
 def empty_folder(path: str | Path) -> None:
-    """Makes the folder `path`, or removes what is in it; a link to a folder stays."""
+    """Makes the folder `path`, or removes what is in it but for its manifest; a link to a folder stays.
+
+    The manifest is to be replaced: until then it says whose folder it is, should a kill come in between.
+    """
     path = Path(path).resolve()
     path.mkdir(parents=True, exist_ok=True)
     for item in path.iterdir():
+        if item.name == MANIFEST:
+            continue
         if item.is_dir() and not item.is_symlink():
             shutil.rmtree(item)
         else:

@@ -18,6 +18,7 @@ _CELL = 200  # characters of a value
 _COUNTS = 100  # errors that are counted are fewer
 _LONG = ("scores", "n_best")  # left out of predictions
 _NAMES_IN_CELLS = 20  # labels up to which text and picture have all counts
+_NAMES_AT_SIDES = 100  # labels up to which the picture names them; more would cover each other
 
 
 def write_errors(
@@ -81,9 +82,10 @@ def draw_errors(path: Path, errors: Sequence[float], matrix: Matrix | None) -> N
         axis = figure.subplots()
         shares = matrix.counts / np.maximum(matrix.counts.sum(1, keepdims=True), 1)
         image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        ticks = range(len(matrix.names))
-        axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
-        axis.set_yticks(ticks, matrix.names, parse_math=False)
+        if len(matrix.names) <= _NAMES_AT_SIDES:
+            ticks = range(len(matrix.names))
+            axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
+            axis.set_yticks(ticks, matrix.names, parse_math=False)
         axis.set(xlabel="predicted", ylabel="true")
         figure.colorbar(image, label="share of the true label")
         if len(matrix.names) <= _NAMES_IN_CELLS:

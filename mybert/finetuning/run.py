@@ -29,7 +29,7 @@ from mybert.finetuning.interruptions import StopWhenAsked
 from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import Task
-from mybert.finetuning.training import MODEL, RESULTS, Job, is_finished, train_run
+from mybert.finetuning.training import MODEL, RESULTS, Job, is_finished, train_run, try_run
 
 STAGE = "finetune"
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
@@ -69,24 +69,34 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
     job = Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data), StopWhenAsked())
     _check_smoothing(settings, arguments, data)
+    planned = planned_runs(settings, arguments)
+    try_run(job, planned[0])
     with alone_in(output, arguments.process_index), explain_full_disk(output):
         _start_output(settings, arguments)
-        results, scores = {}, {}
-        planned = planned_runs(settings, arguments)
+        results, scores, diverged = {}, {}, {}
         with on_signals(job.stop.ask):
             for number, run in enumerate(planned, 1):
                 name = f"run {number} of {len(planned)}, {run.name}"
                 aloud = len(planned) > 1 and arguments.process_index == 0
                 if aloud and not is_finished(output / RUNS / run.name):
                     print(name, flush=True)
-                results[run] = train_run(job, run, output / RUNS / run.name)
+                found = train_run(job, run, output / RUNS / run.name)
+                if "diverged" in found:
+                    diverged[run] = found
+                    if aloud:
+                        print(f"{name}, left out: {found['diverged']}", flush=True)
+                    continue
+                results[run] = found
                 scores[run] = results[run]["metrics"].get(job.metric, 0.0)  # without validation, the first is kept
                 if aloud and job.metric in results[run]["metrics"]:
                     print(f"{name}: {job.metric} {format_cell(scores[run])}", flush=True)
-                _keep_models(output, results, leaders(scores, planned, job.metric))
-                job.stop.check(arguments, f"run {len(results)} of {len(planned)}")
+                hopeful = [run for run in planned if run not in diverged]
+                _keep_models(output, results, leaders(scores, hopeful, job.metric))
+                job.stop.check(arguments, f"run {number} of {len(planned)}")
+        if not results:
+            raise UserError(next(iter(diverged.values()))["diverged"])
         if arguments.process_index == 0:
-            _finish(job, results, scores)
+            _finish(job, results, scores, diverged)
         PartialState().wait_for_everyone()
     return output
 
@@ -195,7 +205,7 @@ def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:
     processes.wait_for_everyone()
 
 
-def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> None:
+def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float], diverged: dict[Run, dict]) -> None:
     """Moves the best model up, evaluates it, and writes and prints what there is to say."""
     settings, arguments, task, tokenizer, data, metric, _ = job
     output = Path(settings.output)
@@ -234,6 +244,7 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float]) -> Non
                 for s in (summaries if evaluations.get("validation") else ())
             ],
             "runs": list(results.values()),
+            "diverged": list(diverged.values()),
             "data": data.overview,
             "duplicates": data.duplicates,
             "settings": dataclasses.asdict(settings),

@@ -259,8 +259,14 @@ class FinetuningArguments(TrainingArguments):
 
     def __post_init__(self):
         settle_arguments(self)
+        for name in ("metric_for_best_model", "greater_is_better"):  # before transformers fills them in
+            if getattr(self, name) is not None:
+                raise UserError(f"{name} is not supported: the best checkpoint is chosen by --metric")
         super().__post_init__()
         unsupported = {
+            "bf16_full_eval": "it would round the weights that are kept; --bf16 true evaluates in bfloat16, too",
+            "fp16_full_eval": "it would round the weights that are kept",
+            "push_to_hub": "`mybert push` uploads the finished model, verified",
             "dataloader_drop_last": "every row is trained on and scored",
             "prediction_loss_only": "checkpoints are chosen by scores",
             "batch_eval_metrics": "scores are of all rows together",

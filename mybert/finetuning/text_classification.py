@@ -36,6 +36,7 @@ _PAIRS = (
     ("question", "passage"),
 )
 _CONSTANTS = 20  # labels at most
+_LARGEST = float(np.finfo(np.float32).max)
 _SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
 
 
@@ -119,7 +120,7 @@ class TextClassification(Task):
         self.config.problem_type = self._problem(rows)
         if self.config.problem_type == REGRESSION:
             self.config.num_labels = 1
-            self._edges = np.histogram_bin_edges(self.references(rows), bins=5)
+            self._edges = _edges(self.references(rows))
             return
         labels = rows["label"]
         labels = [label for several in labels for label in several] if self.config.problem_type == MULTI else labels
@@ -273,9 +274,20 @@ def _text_problem(text: Any) -> str:
     return "missing" if text is None else "empty" if isinstance(text, str) else f"{short(text)}, not a string"
 
 
+def _edges(labels: Sequence[float]) -> np.ndarray:
+    """Bounds of five equal parts of their range; of one, where they are so large that halves of it are the same."""
+    try:
+        return np.histogram_bin_edges(labels, bins=5)
+    except ValueError:
+        return np.array([min(labels), np.nextafter(max(labels), np.inf)])
+
+
 def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
     if problem == REGRESSION:
-        return f"the label {short(label)} is not a number" if number(label) is None else None
+        value = number(label)
+        if value is None:
+            return f"the label {short(label)} is not a number"
+        return f"the label {short(label)} is too large for float32" if abs(value) > _LARGEST else None
     if problem == MULTI:
         if not isinstance(label, list):
             return f"the labels {short(label)} are not a list"

@@ -19,6 +19,10 @@ from mybert.finetuning.task import Task
 from mybert.finetuning.trained_rows import TrainedRows, train_occurring_rows
 
 
+class Diverged(UserError):
+    """The loss of a run is no number any more."""
+
+
 class FinetuningTrainer(Trainer):
     """
     Args:
@@ -61,11 +65,11 @@ class FinetuningTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """
         Raises:
-            UserError: the loss since the last log is no number.
+            Diverged: the loss since the last log is no number.
         """
         loss = logs.get("loss", logs.get("train_loss", 0.0))
         if not math.isfinite(float(loss)):
-            raise UserError(
+            raise Diverged(
                 f"step {self.state.global_step}: the loss is {loss}; try a lower --learning-rate (and --overwrite)"
             )
         super().log(logs, start_time)

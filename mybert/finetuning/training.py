@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from transformers import EarlyStoppingCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from mybert.common.arguments import try_optimizer
 from mybert.common.errors import UserError
 from mybert.common.log_lines import log_in_lines
 from mybert.common.manifest import write_json
@@ -17,10 +19,10 @@ from mybert.common.resuming import check_optimizer
 from mybert.finetuning.checkpoint import new_model
 from mybert.finetuning.inputs import RunData
 from mybert.finetuning.interruptions import StopWhenAsked
-from mybert.finetuning.recipes import Run
+from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.finetuning.task import LOWER_IS_BETTER, Task
-from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
+from mybert.finetuning.trainer import Diverged, FinetuningTrainer, WeightedLoss, metrics_function
 from tokenization import MyBertTokenizer
 
 MODEL = "model"  # subfolder of a run
@@ -50,28 +52,46 @@ def is_finished(folder: Path) -> bool:
     return (folder / RESULTS).is_file()
 
 
+def try_run(job: Job, run: Run) -> None:
+    """Makes all that a run is made of, so that nothing is lost to arguments that do not work.
+
+    Raises:
+        UserError: transformers cannot work with the arguments.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            try_optimizer(_trainer(job, run.arguments(job.arguments, folder)))
+    except (ValueError, TypeError, RuntimeError, ImportError) as error:
+        raise UserError(str(error)) from error
+
+
 def train_run(job: Job, run: Run, folder: Path) -> dict:
     """Trains in `folder`, from its last checkpoint if there is one, or reads what a finished run has left there.
 
     Returns:
         What `folder/results.json` holds: `metrics` on the validation rows, steps, losses, seconds. The model is in
-        `folder/model`.
+        `folder/model`. Of a run among several that has `diverged`, that in words, and no model.
 
     Raises:
+        Diverged: the only run has.
         Preempted: SIGTERM or Ctrl-C came; a checkpoint was saved.
     """
-    if not is_finished(folder):
-        try:
-            trainer = _trainer(job, run.arguments(job.arguments, str(folder)))
-        except (ValueError, RuntimeError, ImportError) as error:  # arguments that transformers cannot work with
-            raise UserError(str(error)) from error
-        _train(trainer, _last_checkpoint(folder), job.task)
-        metrics = trainer.evaluate() if job.data.validation_features is not None else {}
-        trainer.save_model(str(folder / MODEL))
-        if trainer.is_world_process_zero():
-            (folder / MODEL / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
-            write_json(folder / RESULTS, _results(run, trainer, metrics))
     processes = PartialState()
+    if not is_finished(folder):
+        trainer = _trainer(job, run.arguments(job.arguments, str(folder)))
+        try:
+            _train(trainer, _last_checkpoint(folder), job.task)
+        except Diverged as error:
+            if len(planned_runs(job.settings, job.arguments)) == 1:
+                raise
+            results = {**run.recipe._asdict(), "seed": run.seed, "diverged": str(error)}
+        else:
+            metrics = trainer.evaluate() if job.data.validation_features is not None else {}
+            trainer.save_model(str(folder / MODEL))
+            results = _results(run, trainer, metrics)
+        if processes.is_main_process:
+            (folder / MODEL / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json says it in words
+            write_json(folder / RESULTS, results)
     if processes.is_main_process:
         for checkpoint in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):  # those left by a kill right here, too
             shutil.rmtree(checkpoint)

@@ -11,7 +11,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.allocator import keep_freed_memory
-from mybert.common.arguments import prepare_launch
+from mybert.common.arguments import prepare_launch, try_optimizer
 from mybert.common.devices import advise_half
 from mybert.common.errors import UserError
 from mybert.common.full_disk import explain_full_disk
@@ -107,7 +107,8 @@ def _prepare(
     try:
         trainer = _trainer(settings, arguments, corpora, model)
         trainer.plans = _plans(trainer, settings, corpora)
-    except (ValueError, RuntimeError, ImportError) as error:
+        try_optimizer(trainer)
+    except (ValueError, TypeError, RuntimeError, ImportError) as error:
         raise UserError(str(error)) from error
     dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
     trainer.peak_flops = settings.peak_flops or measure_peak(arguments.device, dtype)

@@ -84,6 +84,14 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path):
     assert (tmp_path / "link").is_symlink() and not any(disk.iterdir()) and tmp_path.exists()
 
 
+def test_a_folder_is_emptied_but_for_what_says_whose_it_is(tmp_path):
+    write_manifest(tmp_path, "corpus", settings={}, inputs={}, counts={})
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").write_text("")
+    empty_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
 def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file"):

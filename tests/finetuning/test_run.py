@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import shutil
 import statistics
 
@@ -318,6 +319,12 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
             "prediction_loss_only is not supported: checkpoints are chosen by",
         ),
         (("--eval-do-concat-batches", "false"), "eval_do_concat_batches false is not supported"),
+        (("--metric-for-best-model", "bleu"), "metric_for_best_model is not supported: the best checkpoint"),
+        (("--greater-is-better", "false"), "greater_is_better is not supported"),
+        (("--bf16-full-eval", "true"), "bf16_full_eval is not supported: it would round the weights that are kept"),
+        (("--push-to-hub", "true"), "push_to_hub is not supported: `mybert push` uploads"),
+        (("--use-liger-kernel", "true"), "use_liger_kernel"),
+        (("--label-names", "foo"), "label_names is not supported"),
         (("--report-to", "wandb"), "wandb"),
         (
             ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4),
@@ -330,6 +337,61 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
 def test_a_mistake_is_one_line(finetune, data, capsys, words, message):
     assert finetune("text-classification", *data, *words) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--optim", "adamw_bnb_8bit"),
+        ("--optim", "galore_adamw"),
+        ("--lr-scheduler-type", "cosine_with_min_lr"),
+        ("--lr-scheduler-type", "warmup_stable_decay"),
+        ("--lr-scheduler-kwargs", '{"foo": 1}'),
+        ("--adam-beta1", "1.5"),
+        ("--adam-epsilon", "-1"),
+        ("--dataloader-num-workers", "-1"),
+        ("--report-to", "wandb"),
+    ],
+    ids=" ".join,
+)
+def test_arguments_that_cannot_work_cost_no_finished_model(finetune, data, classifier, tmp_path, capsys, words):
+    shutil.copytree(classifier, tmp_path / "out")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert finetune("text-classification", *data, "--overwrite", *words) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+
+def test_a_seed_that_diverges_is_left_out_and_the_others_go_on(finetune, data, tmp_path, monkeypatch, capsys):
+    step = FinetuningTrainer.training_step
+    monkeypatch.setattr(
+        FinetuningTrainer,
+        "training_step",
+        lambda self, *args, **kwargs: step(self, *args, **kwargs) * (math.nan if self.args.seed == 6 else 1.0),
+    )
+    words = ("text-classification", *data, "--seeds", 3, "--seed", 5, "--num-train-epochs", 1)
+    for more in ((), ("--resume",)):
+        assert finetune(*words, *more) == 0
+        found = results(tmp_path / "out")
+        assert [run["seed"] for run in found["runs"]] == [5, 7]
+        assert [(run["seed"], "loss is nan" in run["diverged"]) for run in found["diverged"]] == [(6, True)]
+        assert "seed6, left out: step " in capsys.readouterr().out
+    assert (tmp_path / "out/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("stage", ["empty_folder", "write_manifest"])
+def test_a_kill_while_the_folder_is_made_ready_bars_no_way_on(finetune, data, tmp_path, monkeypatch, stage):
+    """What is left then: the old manifest alone, or half of the first one."""
+    output = tmp_path / "out"
+    output.mkdir()
+    if stage == "empty_folder":
+        assert finetune("text-classification", *data, "--num-train-epochs", 1, output="old") == 0
+        shutil.copy(tmp_path / "old/manifest.json", output)
+    else:
+        (output / ".manifest.json.partial").write_text('{"stage"')
+    way = "--overwrite" if stage == "empty_folder" else "--resume"
+    assert finetune("text-classification", *data, "--num-train-epochs", 1, way) == 0
+    assert (output / "model.safetensors").is_file() and not (output / ".manifest.json.partial").exists()
 
 
 def test_a_second_run_in_one_output_is_kept_out_while_the_first_is_at_work(finetune, data, tmp_path, capsys):

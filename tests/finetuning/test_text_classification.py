@@ -301,3 +301,16 @@ def test_texts_that_csv_readers_take_for_missing_are_kept(finetune, tmp_path):
     train.write_text("sentence,label\nNone,a\nNA,b\nnull,a\n")
     assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
     assert results(tmp_path / "out")["data"]["train"]["balance"] == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("labels", [(1e17, 1e17 + 16), (0.5, 0.5), (-3e38, 3e38)])
+def test_numbers_of_any_range_are_counted(finetune, write_rows, labels):
+    rows = [{"text": f"{word} film", "label": label} for word in ("good", "bad") * 4 for label in labels]
+    words = ("--train", write_rows("train.jsonl", rows), "--problem", "regression", "--learning-rate", 0)
+    assert finetune("text-classification", *words, "--max-steps", 1) == 0
+
+
+def test_numbers_that_float32_does_not_have_are_refused(finetune, write_rows, capsys):
+    rows = [{"text": "good film", "label": 2.5}, {"text": "bad film", "label": 1e39}]
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", rows)) == 2
+    assert "row 2: the label 1e+39 is too large for float32" in capsys.readouterr().err
