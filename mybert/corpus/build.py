@@ -50,10 +50,12 @@ def build_corpus(settings: CorpusSettings) -> Path:
     refuse_existing(settings.output, overwrite=settings.overwrite, stage="corpus", inputs=inputs)
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
-    expect_room(sources, plain_tokenizer(tokenizer), settings)
     with work_folder(settings, describe_job(settings, sources, tokenizer)) as (folder, scratch):
+        stored = open_stored(scratch)
+        if stored is None:  # else most of what is needed is there already
+            expect_room(sources, plain_tokenizer(tokenizer), settings)
+            stored = _store(scratch, settings)
         tokenizer.save_pretrained(folder / "tokenizer")
-        stored = open_stored(scratch) or _store(scratch, settings)
         chosen = select_documents(stored, settings)
         shards = _plan(stored, chosen.documents, folder / "tokenizer", settings)
         parts = _make_shards(shards, scratch, folder / "tokenizer", settings)
@@ -64,12 +66,13 @@ def build_corpus(settings: CorpusSettings) -> Path:
             )
         key = _key(settings, stored, folder / "tokenizer")
         held = sum(shard.documents for shard in shards if shard.part == "validation")
-        for part in parts:
+        for part, records in parts.items():
+            if not any(record["counts"]["examples"] for record in records):
+                continue  # held-out documents of a sentence each, say
             target = folder if part == "training" else folder / part
             paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
             save_shards(paths, target, f"{key} {part}")
         facts = summarize(parts, stored.counts | chosen.counts | {"documents_held_out": held}, stored.skipped)
-        shutil.rmtree(scratch)
         write_manifest(
             folder,
             "corpus",
@@ -83,6 +86,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
+        shutil.rmtree(scratch)  # last: without it nothing can be gone on with
     print_report(facts, settings.validation_share)
     return Path(settings.output)
 

@@ -47,6 +47,8 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selec
         good = _filtered(stored, kept, name, settings)
         filtered[name] = int((~good).sum())
         kept = kept[good]
+    if not len(kept):
+        raise UserError(f"--filter {' '.join(settings.filter)}: none of {len(stored.lengths)} documents is left")
     firsts = np.unique(stored.identities[kept], return_index=True)[1]
     duplicates = len(kept) - len(firsts)
     if settings.deduplicate or settings.deduplicate_near:
@@ -55,8 +57,6 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selec
     if settings.deduplicate_near:
         unique = without_near_duplicates(stored, kept, settings)
         near, kept = len(kept) - len(unique), unique
-    if not len(kept):
-        raise UserError(f"--filter {' '.join(settings.filter)}: none of {len(stored.lengths)} documents is left")
     counts = {
         "documents": len(kept),
         "characters": int(stored.lengths[kept].sum()),

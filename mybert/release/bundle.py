@@ -115,14 +115,18 @@ def _travelling(bundle: Bundle, exclude: list[str]) -> list[Path]:
     return files
 
 
+def _shortened(record):
+    """A record without folders of this machine; labels stay as they are, though some begin with a slash."""
+    labels = {name: record[name] for name in ("id2label", "label2id") if isinstance(record, dict) and name in record}
+    return {**without_folders(record), **labels} if labels else without_folders(record)
+
+
 def _copy(bundle: Bundle, path: Path, limit: int) -> None:
     source, target = bundle.source / path, bundle.folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     if path == Path(WEIGHTS) and source.stat().st_size > limit and not (bundle.source / INDEX).is_file():
         _write_shards(bundle, source, limit)
-    elif path.name in RECORDS and (record := parse_json(source.read_bytes())) != (
-        shortened := without_folders(record)
-    ):
+    elif path.name in RECORDS and (record := parse_json(source.read_bytes())) != (shortened := _shortened(record)):
         write_json(target, shortened)
         bundle.notes.append(f"{path.as_posix()}: folders of this machine shortened to their names")
     else:

@@ -64,7 +64,8 @@ def problems_of_records(folder: Path, files: list[Path]) -> Iterator[str]:
 
 def problems_of_exclusion(left_out: list[str]) -> Iterator[str]:
     for name in left_out:
-        if name in ("config.json", "tokenizer.json", INDEX) or fnmatch.fnmatch(name, "model*.safetensors"):
+        needed = name in ("config.json", "tokenizer.json", "model.safetensors", INDEX)
+        if needed or fnmatch.fnmatch(name, "model-?????-of-?????.safetensors"):
             yield f"--exclude leaves out {name}, without which nobody can load the model"
 
 

@@ -80,7 +80,8 @@ def import_bert(settings: ImportSettings) -> Path:
             folder,
             "import",
             settings=settings,
-            inputs={"checkpoint": identity(settings.checkpoint)},
+            # TensorFlow's name is that of no file, and would be taken for one of the Hub
+            inputs={"checkpoint": identity(settings.checkpoint if prefix is None else f"{prefix}.index")},
             counts={"parameters": checkpoint.model.num_parameters()},
             architecture=type(checkpoint.model).__name__,
             left_out=checkpoint.left_out,

@@ -61,6 +61,8 @@ class PushSettings:
             raise UserError(f"--tag {self.tag}: name it without refs/")
         if self.create_pr and (self.revision != "main" or self.tag):
             raise UserError("--create-pr opens a pull request on main; it excludes --revision and --tag")
+        if self.pull_request and self.tag:
+            raise UserError(f"--tag {self.tag}: {self.revision} is a pull request; set the tag when it is merged")
         if not _SIZE.fullmatch(self.max_file_size):
             raise UserError(f"--max-file-size {self.max_file_size}: expected a number and KB, MB or GB, such as 5GB")
         for code in self.language or ():

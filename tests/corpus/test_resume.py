@@ -12,6 +12,7 @@ import filelock
 import pytest
 
 from mybert.common.errors import UserError
+from mybert.corpus import build as corpus_build
 from mybert.corpus import shards, work_folder
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
@@ -116,6 +117,24 @@ def test_a_build_that_is_still_at_work_is_left_alone(build, inputs, tmp_path, in
     (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
     with filelock.FileLock(lock), pytest.raises(UserError, match="another build is still at work"):
         build(inputs, **SETTINGS)
+
+
+def test_a_build_interrupted_at_its_very_end_goes_on(build, inputs, tmp_path, interrupt_after, monkeypatch):
+    """While its inputs are read once more, for their fingerprints; by then the disk may have room for no other."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_build, "describe_sources", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            build(inputs, **SETTINGS)
+    made = interrupt_after(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_build, "expect_room", lambda *_: pytest.fail("it has taken the room already"))
+        resumed, *_ = build(inputs, **SETTINGS)
+    assert made == []
+    assert content(resumed) == content(build(inputs, dupe_factor=4, output=str(tmp_path / "never"))[0])
 
 
 def test_nothing_is_kept_of_a_build_that_has_no_documents_yet(build, inputs, write_jsonl, tmp_path):

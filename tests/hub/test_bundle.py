@@ -52,6 +52,15 @@ def test_nothing_in_a_bundle_names_a_folder_of_this_machine(bundle, trained):
     assert any("manifest.json" in note for note in made.notes)
 
 
+def test_labels_that_look_like_paths_are_labels(bundle, checkpoint):
+    path = checkpoint / "config.json"
+    names = ("/people/person/place_lived", "/location/location/place_lived")
+    labels = {"id2label": {"0": names[0], "1": names[1]}, "label2id": {names[0]: 0, names[1]: 1}}
+    config = json.loads(path.read_text()) | labels
+    path.write_text(json.dumps(config))
+    assert json.loads((bundle().folder / "config.json").read_text()) == config
+
+
 def test_the_chain_of_manifests_travels(bundle):
     chain = json.loads((bundle().folder / "provenance.json").read_text())
     assert chain["corpus"]["stage"] == "corpus"
@@ -212,6 +221,11 @@ def test_names_that_are_only_unusual_travel(bundle, checkpoint):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_what_a_model_needs_cannot_be_left_out(bundle, name):
     assert f"--exclude leaves out {name}" in refusal(bundle, exclude=[name])
+
+
+def test_weights_of_another_name_can_be_left_out(bundle, checkpoint):
+    shutil.copy(checkpoint / "model.safetensors", checkpoint / "model.fp16.safetensors")
+    assert "model.fp16.safetensors" not in bundle(exclude=["model.fp16.safetensors"]).files()
 
 
 @pytest.mark.parametrize("name", ["results.json", "manifest.json", "generation_config.json", "tokenizer_config.json"])

@@ -102,6 +102,7 @@ def test_the_tokenizer_and_the_auto_map_come_along(tmp_path):
     assert tokenizer.model_max_length == 8
     assert "AutoModelForMaskedLM" in json.loads((output / "config.json").read_text())["auto_map"]
     assert (output / "modeling_mybert.py").is_file()
+    assert "sha256" in json.loads((output / "manifest.json").read_text())["inputs"]["checkpoint"], "it is no Hub name"
 
 
 @pytest.mark.parametrize(
