@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--scale", type=float, default=1, help="of the training rows")
     parser.add_argument("--dev-rows", type=int, default=400)
     parser.add_argument("--epochs", type=float, default=2)
@@ -142,7 +143,7 @@ def compare(name: str, options: argparse.Namespace, pools: dict[str, ProcessPool
     sizes = pools["MyBERT"].submit(row_counts, name, options).result()
     curves = [run.losses for run in in_turns(0, check=True).values()]
     apart = max(abs(one - other) for one, other in zip(*curves, strict=True))
-    found = [in_turns(seed, check=False) for seed in range(options.seeds)]
+    found = [in_turns(seed, check=False) for seed in range(options.first_seed, options.first_seed + options.seeds)]
     return table_line(name, sizes, apart, [tuple(runs[side] for side in SIDES) for runs in found])
 
 

@@ -17,7 +17,8 @@ from mybert.common.foreign import cause, parse_json, short
 from mybert.common.machine import commit, hardware
 
 MANIFEST = "manifest.json"
-PARTIAL = f".{MANIFEST}.partial"  # while it is written
+_ASIDE = ".{}.partial"  # the name of a file while it is written
+PARTIAL = _ASIDE.format(MANIFEST)
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
 
 
@@ -51,7 +52,7 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
 def write_json(path: str | Path, value: Any) -> None:
     """Writes `value` as indented JSON, null for numbers that it has none of, aside first and renamed when complete."""
     path = Path(path)
-    aside = path.with_name(f".{path.name}.partial")
+    aside = path.with_name(_ASIDE.format(path.name))
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False)
     aside.write_text(text + "\n", encoding="utf-8")
     aside.replace(path)

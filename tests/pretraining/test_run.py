@@ -308,6 +308,7 @@ def test_arguments_that_transformers_cannot_use_leave_the_run_that_was_there(run
     for message, values in [
         ("nonsense is not supported", {"report_to": ["nonsense"]}),
         ("num_workers", {"dataloader_num_workers": -1}),
+        ("unexpected keyword argument 'foo'", {"lr_scheduler_kwargs": {"foo": 1}}),
         ("on the CPU leave it out", {"fsdp": "full_shard"}),
     ]:
         with pytest.raises(UserError, match=message):
