@@ -172,7 +172,7 @@ class EvaluateSettings(TaskSettings):
     errors: str = setting("strict", "stop when a row cannot be used (strict), or leave it out and count it (skip)")
     batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
-    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, faster on a GPU and with AMX")
+    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, faster where the device has it")
     overwrite: bool = setting(False, "replace the output folder")
 
     def __post_init__(self):
@@ -209,7 +209,7 @@ class PredictSettings(TaskSettings):
     )
     batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
     device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
-    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, faster on a GPU and with AMX")
+    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, faster where the device has it")
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):

@@ -29,10 +29,11 @@ def test_bfloat16_is_trained_on_the_cpu_without_another_flag(tmp_path):
         ({"amx_bf16": True}, False, 256, True),
         ({"amx_bf16": True}, False, 128, False),  # which trains in minutes anyway
         ({"amx_bf16": True}, True, 256, False),
-        ({"avx512_bf16": True}, False, 256, False),
+        ({"avx512_bf16": True}, False, 256, True),
+        ({"avx512_f": True}, False, 256, False),
     ],
 )
-def test_training_in_float32_on_a_cpu_with_matrix_units_for_bfloat16_says_so(
+def test_training_in_float32_on_a_cpu_with_instructions_for_bfloat16_says_so(
     monkeypatch, capsys, capabilities, bf16, hidden_size, said
 ):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
