@@ -1,11 +1,12 @@
 """Vectors of real sentences: MyBERT beside transformers, sentence-transformers and ONNX Runtime, texts in, numpy out.
 
-    python benchmarks/inference.py BERT_FOLDER [--text python-docs] [--sentences 512] [--pairs 5] [--threads 2]
+    python benchmarks/inference.py BERT_FOLDER [--dtype float32] [--text python-docs] [--sentences 512] [--pairs 5]
 
-Every side tokenises, computes BERT in float32 and takes the mean over real tokens; the vectors are compared before
-anything is timed. Each side has a process of its own, as its users run it, and the batch size that was fastest for it
-in three rounds before. `in order` takes batches as the sentences come, as transformers' pipelines do; the others sort
-them by length first.
+Every side tokenises, computes BERT and takes the mean over real tokens; the vectors are compared before anything is
+timed. With `--dtype bfloat16` weights are rounded to that, but for ONNX Runtime, which stays in float32 and is what
+the others are compared with. Each side has a process of its own, as its users run it, and the batch size that was
+fastest for it in three rounds before. `in order` takes batches as the sentences come, as transformers' pipelines do;
+the others sort them by length first.
 """
 
 import argparse
@@ -30,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--text", default="python-docs")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -43,15 +45,16 @@ def main() -> None:
         spawn = multiprocessing.get_context("spawn")
         sides = {
             name: stack.enter_context(
-                ProcessPoolExecutor(1, spawn, prepare, (name, arguments.folder, arguments.threads))
+                ProcessPoolExecutor(1, spawn, prepare, (name, arguments.folder, arguments.threads, arguments.dtype))
             )
             for name in SIDES
         }
         best = {name: process.submit(fastest, texts).result() for name, process in sides.items()}
-        expected = sides["transformers, in order"].submit(vectors, texts, 8).result()
+        expected = sides["ONNX Runtime"].submit(vectors, texts, 8).result()
+        allowed = {"float32": 1e-4, "bfloat16": 0.05}[arguments.dtype]  # of numbers of about 0.2
         for name, process in sides.items():
             off = np.abs(process.submit(vectors, texts, best[name]).result() - expected).max()
-            assert off < 1e-4, f"{name} differs by {off}"
+            assert off < allowed, f"{name} differs by {off}"
         seconds = {name: [] for name in sides}
         for _ in track(range(arguments.pairs), description="inference"):
             for name, process in sides.items():
@@ -62,7 +65,8 @@ def main() -> None:
         for name, median in medians.items()
     ]
     columns = ("side", "batch size", "seconds", "sentences/s", "MyBERT is … times as fast")
-    print_table(f"{len(texts)} sentences, torch {torch.__version__}, {arguments.threads} threads", rows, columns)
+    title = f"{len(texts)} sentences, {arguments.dtype}, torch {torch.__version__}, {arguments.threads} threads"
+    print_table(title, rows, columns)
 
 
 def sentences(text: str, count: int) -> list[str]:
@@ -75,10 +79,10 @@ def sentences(text: str, count: int) -> list[str]:
     return found[:: len(found) // count][:count]
 
 
-def prepare(side: str, folder: str, threads: int) -> None:
+def prepare(side: str, folder: str, threads: int, dtype: str) -> None:
     """Makes a process that of one side: `vectors` are what it gives."""
     torch.set_num_threads(threads)
-    _process["encode"] = SIDES[side](folder)
+    _process["encode"] = SIDES[side](folder, dtype)
 
 
 def vectors(texts: list[str], size: int) -> np.ndarray:
@@ -96,19 +100,19 @@ def fastest(texts: list[str]) -> int:
     return min(BATCH_SIZES, key=lambda size: min(timed(texts, size) for _ in range(3)))
 
 
-def transformers_side(folder: str, in_order: bool = False):
+def transformers_side(folder: str, dtype: str, in_order: bool = False):
     from transformers import AutoTokenizer, BertModel
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=dtype).eval()
 
     def hidden(batch):
-        return model(**{name: torch.from_numpy(x) for name, x in batch.items()}).last_hidden_state.numpy()
+        return model(**{name: torch.from_numpy(x) for name, x in batch.items()}).last_hidden_state.float().numpy()
 
     return padded_batches(tokenizer, hidden, in_order)
 
 
-def onnx_side(folder: str):
+def onnx_side(folder: str, _: str):
     import onnxruntime
     from transformers import AutoTokenizer, BertModel
 
@@ -146,21 +150,21 @@ def padded_batches(tokenizer, hidden, in_order: bool = False):
     return encode
 
 
-def sentence_transformers_side(folder: str):
+def sentence_transformers_side(folder: str, dtype: str):
     from sentence_transformers import SentenceTransformer, models
 
-    bert = models.Transformer(folder, max_seq_length=512)
+    bert = models.Transformer(folder, max_seq_length=512, model_kwargs={"dtype": dtype})
     model = SentenceTransformer(modules=[bert, models.Pooling(bert.get_word_embedding_dimension())], device="cpu")
     return lambda texts, size: model.encode(texts, batch_size=size, show_progress_bar=False)
 
 
-def mybert_side(folder: str):
+def mybert_side(folder: str, dtype: str):
     from mybert.common.allocator import keep_freed_memory
     from mybert.embedding.settings import EncodingSettings
     from mybert.embedding.vectors import Embedder
 
     keep_freed_memory()  # as `mybert embed` does
-    embedders = {size: Embedder(EncodingSettings(folder, batch_tokens=size * 32)) for size in BATCH_SIZES}
+    embedders = {size: Embedder(EncodingSettings(folder, batch_tokens=size * 32, dtype=dtype)) for size in BATCH_SIZES}
     return lambda texts, size: embedders[size].texts(texts)
 
 
