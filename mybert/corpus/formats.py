@@ -127,13 +127,22 @@ def table_rows(file: TextIO, table: dict) -> Iterator[tuple[int, list[str]]]:
         table: of TABLES.
 
     Raises:
-        csv.Error: a line cannot be read; it says which.
+        csv.Error: a line cannot be read, or a quote is still open at the end; it says which.
     """
     csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
-    rows, before, header = csv.reader(file, **table), 0, None
+    ended = False
+
+    def end() -> Iterator[str]:
+        nonlocal ended
+        ended = True
+        yield from ()
+
+    rows, before, header = csv.reader(chain(file, end()), **table), 0, None
     try:
         for row in rows:
             line, before = before + 1, rows.line_num
+            if ended:  # only a row with an open quote asks for a line after the last
+                raise csv.Error(f"a quote in the row that begins in line {line} is not closed")
             if row:
                 header = header or _checked_header(row, table["delimiter"])
                 yield line, row

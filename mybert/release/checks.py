@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from modeling_mybert import MyBertConfig
 from mybert.common.foreign import cause, parse_json
+from mybert.common.manifest import MANIFEST
 from mybert.release.heads import HEADS
 from mybert.release.paths_and_secrets import as_text, find_paths, find_secrets
 from tokenization.tokenization_mybert import read_pieces
@@ -60,6 +61,9 @@ def problems_of_records(folder: Path, files: list[Path]) -> Iterator[str]:
     for path in files:
         if path.name in RECORDS and path != Path("config.json") and _json(folder / path) is None:
             yield f"{path.as_posix()} is damaged: it holds no JSON object; restore it, or leave it out"
+    manifest = _json(folder / MANIFEST) if Path(MANIFEST) in files else None
+    if manifest and manifest.get("complete") is False:
+        yield f"the run that makes it is not finished; `mybert {manifest.get('stage')} … --resume` goes on with it"
 
 
 def problems_of_exclusion(left_out: list[str]) -> Iterator[str]:

@@ -64,6 +64,16 @@ def test_quotes_in_tsv_are_characters_and_swallow_no_row(tmp_path):
     assert rows == list(pandas.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)["text"])
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_quote_in_csv_that_is_not_closed_swallows_no_rows_in_silence(tmp_path, end):
+    path = tmp_path / "a.csv"
+    path.write_text(f'id,text\n1,"two\nlines"\n2,"it ends here{end}', newline="")
+    with pytest.raises(UserError, match=r"a\.csv.* row that begins in line 4 is not closed"):
+        texts(path)
+    path.write_text(f'id,text\n1,"two\nlines"\n2,"it ends here"{end}', newline="")
+    assert texts(path) == ["two\nlines", "it ends here"]
+
+
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
 def test_the_last_suffix_says_the_format_in_capitals_or_not(tmp_path, kind, pack):

@@ -235,6 +235,15 @@ def test_a_record_that_is_damaged_is_named(bundle, checkpoint, name, content):
     assert f"{name} is damaged" in refusal(bundle)
 
 
+def test_a_model_whose_run_is_not_finished_is_refused(bundle, checkpoint):
+    path = checkpoint / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"complete": False}))
+    assert "`mybert pretrain … --resume` goes on with it" in refusal(bundle)
+    path.write_text(json.dumps(manifest | {"complete": True}))
+    bundle()
+
+
 def test_a_record_that_is_left_out_is_not_told_by_another(bundle):
     assert "provenance.json" not in bundle(exclude=["manifest.json"]).files()
 
