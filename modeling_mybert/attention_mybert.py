@@ -21,6 +21,7 @@ from transformers.utils import logging
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import dropout as apply_dropout
 from .input_checks_mybert import may_read
+from .linear_mybert import linear
 from .padding_mybert import KeptTokens, RaggedLayout
 
 logger = logging.get_logger(__name__)
@@ -256,7 +257,11 @@ class MyBertSelfAttention(nn.Module):
             (R, H), and the probabilities (N, A, L, L) when asked for.
         """
         query_states, query_layout = (hidden_states, layout) if kept is None else (query_states, kept)
-        projected = self.query(query_states), self.key(hidden_states), self.value(hidden_states)
+        projected = (
+            linear(self.query, query_states),
+            linear(self.key, hidden_states),
+            linear(self.value, hidden_states),
+        )
         query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         backend = "eager" if output_attentions else self.config._attn_implementation

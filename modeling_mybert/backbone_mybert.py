@@ -17,6 +17,7 @@ from .attention_mybert import MyBertSelfAttention, takes_fewer_queries
 from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import check_ids, check_inputs, may_read
+from .linear_mybert import takes_onednn
 from .padding_mybert import RaggedLayout, packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
@@ -181,7 +182,8 @@ class MyBertModel(MyBertPreTrainedModel):
         return packed_layout(cu_seq_lens, max_length, inputs.shape[1], self._fills_up(inputs))
 
     def _fills_up(self, inputs: Tensor) -> bool:
-        """Whether to round the number of tokens up: half precision's products on the CPU are compiled for each."""
+        """Whether to round the number of tokens up: oneDNN, on the CPU, compiles its products for each."""
         if inputs.device.type != "cpu" or not may_read(inputs, self.training):
             return False
-        return torch.is_autocast_enabled("cpu") or self.dtype in (torch.bfloat16, torch.float16)
+        half = torch.is_autocast_enabled("cpu") or self.dtype in (torch.bfloat16, torch.float16)
+        return half or takes_onednn(inputs.device, self.dtype)

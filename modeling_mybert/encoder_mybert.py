@@ -8,6 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .dropout_mybert import MyBertDropout
+from .linear_mybert import linear
 from .padding_mybert import KeptTokens, RaggedLayout
 
 
@@ -54,7 +55,7 @@ class MyBertResidual(nn.Module):
 
     def forward(self, hidden_states: Tensor, residual: Tensor) -> Tensor:
         """(T, in_features), (T, H) → (T, H)."""
-        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
+        return self.LayerNorm(self.dropout(linear(self.dense, hidden_states)) + residual)
 
 
 class MyBertAttention(nn.Module):
@@ -88,7 +89,7 @@ class MyBertIntermediate(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(T, H) → (T, intermediate_size)."""
-        return self.activation(self.dense(hidden_states))
+        return self.activation(linear(self.dense, hidden_states))
 
 
 class MyBertLayer(GradientCheckpointingLayer):

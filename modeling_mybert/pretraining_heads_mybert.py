@@ -14,6 +14,7 @@ from transformers.utils.generic import can_return_tuple
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
 from .input_checks_mybert import check_ids, check_labels
+from .linear_mybert import linear
 from .losses_mybert import at_least_one, mean_cross_entropy
 
 
@@ -28,7 +29,7 @@ class MyBertPredictionHeadTransform(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(…, H) → (…, H)."""
-        return self.LayerNorm(self.activation(self.dense(hidden_states)))
+        return self.LayerNorm(self.activation(linear(self.dense, hidden_states)))
 
 
 class MyBertLMPredictionHead(nn.Module):
@@ -42,7 +43,7 @@ class MyBertLMPredictionHead(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(…, H) → (…, V)."""
-        return self.decoder(self.transform(hidden_states))
+        return linear(self.decoder, self.transform(hidden_states))
 
 
 class MyBertPreTrainingHeads(nn.Module):

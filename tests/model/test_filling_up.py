@@ -4,7 +4,7 @@ import pytest
 import torch
 from labelled_batches import LENGTHS, batch
 
-from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, padding_mybert
+from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, linear_mybert, padding_mybert
 
 
 @pytest.fixture(params=["grid", "one by one"])
@@ -99,9 +99,10 @@ def test_what_stands_at_padding_reaches_nothing(tiny_config, filled_up, poison):
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("half", ["autocast", "weights"])
+@pytest.mark.parametrize("how", ["autocast", "weights", "oneDNN"])
 @torch.no_grad()
-def test_half_precision_on_the_cpu_is_filled_up_and_float32_is_not(tiny_config, half):
+def test_products_compiled_for_each_size_are_filled_up_and_others_are_not(tiny_config, monkeypatch, how):
+    monkeypatch.setattr(linear_mybert, "_mkl_holds_back", lambda: how == "oneDNN")
     tiny_config.max_position_embeddings = 512
     model = MyBertModel(tiny_config).eval()
     seen = tokens_computed(model)
@@ -110,10 +111,11 @@ def test_half_precision_on_the_cpu_is_filled_up_and_float32_is_not(tiny_config, 
             "input_ids": torch.full((1, total), 7),
             "cu_seq_lens_q": torch.tensor([0, total // 5, total]),  # in a grid of 2 × 4/5 of them
         }
-        model.float()(**inputs)
-        if half == "weights":
+        with torch.backends.mkldnn.flags(enabled=False):
+            model.float()(**inputs)
+        if how == "weights":
             model.bfloat16()
-        with torch.autocast("cpu", torch.bfloat16, enabled=half == "autocast"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
             out = model(**inputs).last_hidden_state
         assert out.shape[1] == total
         assert seen[-2:] == [total, expected]

@@ -1,0 +1,161 @@
+"""Products by oneDNN beside those of `torch.nn.Linear`, on whatever processor the tests run."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BertConfig, BertForPreTraining
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining, linear_mybert
+from modeling_mybert.linear_mybert import linear
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def foreign_processor(monkeypatch):
+    monkeypatch.setattr(linear_mybert, "_mkl_holds_back", lambda: True)
+
+
+class Products(TorchDispatchMode):
+    """Counts those of either library."""
+
+    def __enter__(self):
+        self.onednn = self.others = 0
+        return super().__enter__()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.onednn += function is torch.ops.mkldnn._linear_pointwise.default
+        self.others += function in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("shape", [(12,), (1, 12), (37, 12), (3, 5, 12)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_gradients_are_those_of_a_linear_layer(shape, bias):
+    torch.manual_seed(0)
+    module, x = nn.Linear(12, 20, bias=bias), torch.randn(shape, requires_grad=True)
+    learned = [x, *module.parameters()]
+    with Products() as counted:
+        found = linear(module, x)
+    assert (counted.onednn, counted.others) == (1, 0)
+    expected = module(x)
+    torch.testing.assert_close(found, expected)
+    slope = torch.randn_like(expected)
+    gradients = [torch.autograd.grad(y, learned, slope, create_graph=True) for y in (found, expected)]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    seconds = [torch.autograd.grad(sum((g**2).sum() for g in parts[:2]), learned[:2]) for parts in gradients]
+    for ours, theirs in zip(*seconds, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("moved", [(0,), (1,), (2,), (0, 1, 2)])
+def test_derivatives_forwards_are_those_of_a_linear_layer(moved):
+    torch.manual_seed(0)
+    module = nn.Linear(12, 20)
+    values = [torch.randn(3, 5, 12), module.weight.detach(), module.bias.detach()]
+    tangents = tuple(torch.randn_like(values[place]) for place in moved)
+
+    def by(call):
+        def function(*given):
+            x, weight, bias = (given[moved.index(i)] if i in moved else value for i, value in enumerate(values))
+            return torch.func.functional_call(Called(module, call), {"module.weight": weight, "module.bias": bias}, x)
+
+        return torch.func.jvp(function, tuple(values[place] for place in moved), tangents)
+
+    for ours, theirs in zip(by(linear), by(lambda layer, x: layer(x)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+class Called(nn.Module):
+    def __init__(self, module, call):
+        super().__init__()
+        self.module, self.call = module, call
+
+    def forward(self, x):
+        return self.call(self.module, x)
+
+
+def test_what_is_frozen_gets_no_gradient():
+    module, x = nn.Linear(4, 3), torch.randn(2, 4, requires_grad=True)
+    module.weight.requires_grad_(False)
+    with Products() as counted:
+        linear(module, x).sum().backward()
+    assert (counted.onednn, counted.others) == (2, 0)
+    torch.testing.assert_close(x.grad, module.weight.sum(0).expand(2, 4))
+    assert module.weight.grad is None
+    assert module.bias.grad.tolist() == [2, 2, 2]
+
+
+def test_hooks_and_adapters_are_called_as_ever():
+    module, seen = nn.Linear(4, 4), []
+    module.register_forward_hook(lambda *_: seen.append("hook"))
+    linear(module, torch.randn(2, 4))
+    assert seen == ["hook"]
+    adapted = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(linear(adapted, x), adapted(x))
+
+
+def test_calls_without_a_bias_and_those_that_do_not_fit_are_those_of_pytorch():
+    weight, x = torch.randn(3, 4), torch.randn(2, 4)
+
+    def called(module, x):
+        return linear(Called(module, lambda given, y: nn.functional.linear(y, given)), x)
+
+    with Products() as counted:
+        torch.testing.assert_close(called(weight, x), x @ weight.t())
+        assert counted.onednn == 1
+        torch.testing.assert_close(called(weight[0], x), x @ weight[0])
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            called(weight, x[:, :3])
+    assert counted.onednn == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_stay_where_they_are(dtype):
+    module, x = nn.Linear(4, 4).to(dtype), torch.randn(2, 4, dtype=dtype)
+    with Products() as counted:
+        found = linear(module, x)
+    assert counted.onednn == 0
+    assert torch.equal(found, module(x))
+
+
+def test_autocast_the_switch_and_compiled_graphs_stay_where_they_are():
+    module, x = nn.Linear(4, 4), torch.randn(2, 4)
+    with Products() as counted:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear(module, x).dtype == torch.bfloat16
+        with torch.backends.mkldnn.flags(enabled=False):
+            linear(module, x)
+        linear(module, x[:0])
+    assert counted.onednn == 0
+    torch.compile(lambda y: linear(module, y), backend="eager", fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_model_gives_the_numbers_of_bert_by_it(checkpointing):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    settings = {**sizes, "vocab_size": 99, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    bert = BertForPreTraining(BertConfig(**settings)).train()
+    ours = MyBertForPreTraining(MyBertConfig(**settings)).train()
+    ours.load_state_dict(bert.state_dict())
+    if checkpointing:
+        ours.gradient_checkpointing_enable()
+    lengths = torch.randint(3, 20, (16,))
+    ids, mask = torch.randint(5, 99, (16, 20)), torch.arange(20) < lengths[:, None]
+    batch = {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.where(mask, ids, -100)}
+    batch["next_sentence_label"] = torch.randint(0, 2, (16,))
+    with Products() as counted:
+        loss = ours(**batch).loss
+        loss.backward()
+    assert counted.onednn >= 2 * (6 * 2 + 2)  # forwards, and for gradients of what is read
+    expected = bert(**batch).loss
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    theirs = dict(bert.named_parameters())
+    for name, parameter in ours.named_parameters():
+        if name in theirs:
+            torch.testing.assert_close(parameter.grad, theirs[name].grad, rtol=1e-3, atol=1e-5)
