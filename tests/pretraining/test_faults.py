@@ -96,8 +96,9 @@ def terminate_the_group():
 
 
 def interrupt_the_group():
-    """As a terminal does at Ctrl-C."""
+    """As a terminal does at Ctrl-C, which processes that a shell started in its background ignore."""
     os.setpgrp()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     at_step(7, lambda: os.killpg(0, signal.SIGINT))
 
 
