@@ -8,6 +8,7 @@ import functools
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 
@@ -50,56 +51,58 @@ _ONEDNN, _PRODUCT = torch.ops.mkldnn, "_linear_pointwise"  # the one that torch'
 class _ByOneDnn(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is nn.functional.linear and not kwargs:
-            x, weight, bias = args if len(args) == 3 else (*args, None)
-            fits = weight.dim() == 2 and x.shape[-1:] == weight.shape[1:]  # if not, PyTorch says so
-            if fits and all(_is_plain(tensor) for tensor in (x, weight, bias)):
-                return _Product.apply(x, weight, bias)
+            return _multiply(*args)
         return function(*args, **(kwargs or {}))
 
 
-def _is_plain(x: Tensor | None) -> bool:
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return (_Product.apply if _serves(x, weight, bias) else nn.functional.linear)(x, weight, bias)
+
+
+def _serves(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether oneDNN computes what PyTorch would, derivatives of every kind included, and soon has all it compiles."""
+    if torch.compiler.is_compiling() or _is_transformed():
+        return False
+    if not all(tensor is None or _is_plain(tensor) for tensor in (x, weight, bias)):
+        return False
+    if weight.dim() != 2 or x.shape[-1:] != weight.shape[1:]:  # PyTorch says so
+        return False
+    if bias is not None and (bias.shape != weight.shape[:1] or not bias.is_contiguous()):  # taken as it lies in memory
+        return False
+    return x.numel() // x.shape[-1] % ROWS == 0
+
+
+ROWS = 16
+"""oneDNN compiles a product for each new number of rows, and keeps it: multiples of this one alone are sent to it."""
+
+
+def _is_plain(x: Tensor) -> bool:
     """Whether it is stored as it looks: no shard, no quantised weight, nothing empty."""
-    if x is None:
-        return True
     if type(x) not in (Tensor, nn.Parameter) or x.layout != torch.strided:
         return False
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
+def _is_transformed() -> bool:
+    """Whether `torch.func` or derivatives forwards are at work, which know PyTorch's own operations best."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 class _Product(torch.autograd.Function):
     """(…, I), (O, I), (O,) → (…, O)."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _product(x, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.save_for_forward(*inputs[:2])
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        for_x, for_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
+        return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        rows = gradient.reshape(-1, len(weight))
+        rows = gradient.reshape(-1, gradient.shape[-1])
         return (
-            _Product.apply(gradient, weight.t(), None) if ctx.needs_input_grad[0] else None,
-            rows.t() @ x.reshape(len(rows), -1) if ctx.needs_input_grad[1] else None,  # here MKL is as fast
+            None if weight is None else _multiply(gradient, weight.t()),
+            None if x is None else rows.t() @ x.reshape(len(rows), -1),  # here MKL is as fast
             rows.sum(0) if ctx.needs_input_grad[2] else None,
         )
-
-    @staticmethod
-    def jvp(ctx, x_tangent: Tensor | None, weight_tangent: Tensor | None, bias_tangent: Tensor | None) -> Tensor:
-        x, weight = ctx.saved_tensors
-        tangent = x.new_zeros(*x.shape[:-1], len(weight)) if bias_tangent is None else bias_tangent
-        if x_tangent is not None:
-            tangent = tangent + nn.functional.linear(x_tangent, weight)
-        if weight_tangent is not None:
-            tangent = tangent + nn.functional.linear(x, weight_tangent)
-        return tangent.expand(*x.shape[:-1], len(weight))

@@ -127,27 +127,20 @@ def table_rows(file: TextIO, table: dict) -> Iterator[tuple[int, list[str]]]:
         table: of TABLES.
 
     Raises:
-        csv.Error: a line cannot be read, or a quote is still open at the end; it says which.
+        csv.Error: a quote is not closed, or more of its field comes after it, so that nobody knows where rows end; or
+            the head is not one. It says in which line.
     """
     csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
-    ended = False
-
-    def end() -> Iterator[str]:
-        nonlocal ended
-        ended = True
-        yield from ()
-
-    rows, before, header = csv.reader(chain(file, end()), **table), 0, None
+    rows, before, header = csv.reader(file, strict=True, **table), 0, None
     try:
         for row in rows:
-            line, before = before + 1, rows.line_num
-            if ended:  # only a row with an open quote asks for a line after the last
-                raise csv.Error(f"a quote in the row that begins in line {line} is not closed")
             if row:
                 header = header or _checked_header(row, table["delimiter"])
-                yield line, row
+                yield before + 1, row
+            before = rows.line_num
     except csv.Error as error:
-        raise csv.Error(f"line {rows.line_num}: not CSV ({error})") from None
+        reason = "a quote is not closed" if str(error) == "unexpected end of data" else error
+        raise csv.Error(f"row that begins in line {before + 1}: not CSV ({reason})") from None
 
 
 def _checked_header(row: list[str], delimiter: str) -> list[str]:

@@ -61,7 +61,7 @@ def problems_of_records(folder: Path, files: list[Path]) -> Iterator[str]:
     for path in files:
         if path.name in RECORDS and path != Path("config.json") and _json(folder / path) is None:
             yield f"{path.as_posix()} is damaged: it holds no JSON object; restore it, or leave it out"
-    manifest = _json(folder / MANIFEST) if Path(MANIFEST) in files else None
+    manifest = _json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None  # also where --exclude names it
     if manifest and manifest.get("complete") is False:
         yield f"the run that makes it is not finished; `mybert {manifest.get('stage')} … --resume` goes on with it"
 

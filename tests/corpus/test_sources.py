@@ -68,10 +68,13 @@ def test_quotes_in_tsv_are_characters_and_swallow_no_row(tmp_path):
 def test_a_quote_in_csv_that_is_not_closed_swallows_no_rows_in_silence(tmp_path, end):
     path = tmp_path / "a.csv"
     path.write_text(f'id,text\n1,"two\nlines"\n2,"it ends here{end}', newline="")
-    with pytest.raises(UserError, match=r"a\.csv.* row that begins in line 4 is not closed"):
+    with pytest.raises(UserError, match=r"a\.csv.* row that begins in line 4: .* quote is not closed"):
         texts(path)
     path.write_text(f'id,text\n1,"two\nlines"\n2,"it ends here"{end}', newline="")
     assert texts(path) == ["two\nlines", "it ends here"]
+    path.write_text(f'id,text\n1,"two\nlines"\n2,"open\n3,lost\n4,"good"{end}', newline="")
+    with pytest.raises(UserError, match=r"a\.csv.* row that begins in line 4: .*',' expected after"):
+        texts(path)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])

@@ -30,7 +30,7 @@ class Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("shape", [(12,), (1, 12), (37, 12), (3, 5, 12)])
+@pytest.mark.parametrize("shape", [(16, 12), (160, 12), (2, 24, 12)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_values_and_gradients_are_those_of_a_linear_layer(shape, bias):
     torch.manual_seed(0)
@@ -50,21 +50,33 @@ def test_values_and_gradients_are_those_of_a_linear_layer(shape, bias):
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("moved", [(0,), (1,), (2,), (0, 1, 2)])
-def test_derivatives_forwards_are_those_of_a_linear_layer(moved):
+def derivatives(call):
+    """Of a small network, by each way of torch.func's, and by dual numbers."""
     torch.manual_seed(0)
-    module = nn.Linear(12, 20)
-    values = [torch.randn(3, 5, 12), module.weight.detach(), module.bias.detach()]
-    tangents = tuple(torch.randn_like(values[place]) for place in moved)
+    modules, x = [nn.Linear(12, 20), nn.Linear(20, 1)], torch.randn(16, 12)
+    there, back = torch.randn(2, 16, 12)
 
-    def by(call):
-        def function(*given):
-            x, weight, bias = (given[moved.index(i)] if i in moved else value for i, value in enumerate(values))
-            return torch.func.functional_call(Called(module, call), {"module.weight": weight, "module.bias": bias}, x)
+    def network(x):
+        return call(modules[1], call(modules[0], x).tanh()).sum()
 
-        return torch.func.jvp(function, tuple(values[place] for place in moved), tangents)
+    def slope(x):
+        return torch.func.jvp(network, (x,), (there,))[1]
 
-    for ours, theirs in zip(by(linear), by(lambda layer, x: layer(x)), strict=True):
+    yield torch.func.jvp(slope, (x,), (back,))
+    yield torch.func.jvp(torch.func.grad(network), (x,), (there,))
+    yield torch.func.grad(slope)(x)
+    yield torch.func.vmap(torch.func.grad(network))(torch.stack([x, there]))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, there)
+        both = torch.autograd.forward_ad.unpack_dual(network(dual))
+    yield both
+    x.requires_grad_()
+    gradient = torch.autograd.grad(network(x), x, create_graph=True)[0]
+    yield torch.autograd.grad(gradient, x, torch.stack([there, back]), is_grads_batched=True)
+
+
+def test_derivatives_of_every_kind_are_those_of_linear_layers():
+    for ours, theirs in zip(derivatives(linear), derivatives(lambda layer, x: layer(x)), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -77,45 +89,74 @@ class Called(nn.Module):
         return self.call(self.module, x)
 
 
-def test_what_is_frozen_gets_no_gradient():
-    module, x = nn.Linear(4, 3), torch.randn(2, 4, requires_grad=True)
+def test_what_is_frozen_gets_no_gradient_and_keeps_nothing():
+    module, x = nn.Linear(4, 3), torch.randn(16, 4, requires_grad=True)
     module.weight.requires_grad_(False)
+    h = x * 1
     with Products() as counted:
-        linear(module, x).sum().backward()
+        found = linear(module, h)
+        h.add_(1)  # autograd would refuse this, had the input been kept for the weight
+        found.sum().backward()
     assert (counted.onednn, counted.others) == (2, 0)
-    torch.testing.assert_close(x.grad, module.weight.sum(0).expand(2, 4))
+    torch.testing.assert_close(x.grad, module.weight.sum(0).expand(16, 4))
     assert module.weight.grad is None
-    assert module.bias.grad.tolist() == [2, 2, 2]
+    assert module.bias.grad.tolist() == [16, 16, 16]
+    found = linear(nn.Linear(4, 3), h.detach())
+    assert found.grad_fn.saved_tensors[1] is None
 
 
 def test_hooks_and_adapters_are_called_as_ever():
     module, seen = nn.Linear(4, 4), []
     module.register_forward_hook(lambda *_: seen.append("hook"))
-    linear(module, torch.randn(2, 4))
+    linear(module, torch.randn(16, 4))
     assert seen == ["hook"]
     adapted = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
-    x = torch.randn(2, 4)
+    x = torch.randn(16, 4)
     torch.testing.assert_close(linear(adapted, x), adapted(x))
 
 
-def test_calls_without_a_bias_and_those_that_do_not_fit_are_those_of_pytorch():
-    weight, x = torch.randn(3, 4), torch.randn(2, 4)
-
+def product(x, weight, bias=None):
     def called(module, x):
-        return linear(Called(module, lambda given, y: nn.functional.linear(y, given)), x)
+        return nn.functional.linear(x, weight, bias)
 
+    return linear(Called(nn.Identity(), called), x)
+
+
+def test_without_a_bias_and_where_sizes_do_not_fit_they_are_those_of_pytorch():
+    weight, x = torch.randn(3, 4), torch.randn(16, 4)
     with Products() as counted:
-        torch.testing.assert_close(called(weight, x), x @ weight.t())
+        torch.testing.assert_close(product(x, weight), x @ weight.t())
         assert counted.onednn == 1
-        torch.testing.assert_close(called(weight[0], x), x @ weight[0])
+        torch.testing.assert_close(product(x, weight[0]), x @ weight[0])
         with pytest.raises(RuntimeError, match="cannot be multiplied"):
-            called(weight, x[:, :3])
+            product(x[:, :3], weight)
+        with pytest.raises(RuntimeError, match="must match"):
+            product(x, weight, torch.randn(4))
     assert counted.onednn == 1
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [torch.randn(6)[::2], torch.randn(3, 2)[:, 1], torch.randn(1).expand(3), torch.tensor(2.0), torch.randn(1, 3)],
+    ids=["every second", "a column", "one for all", "a scalar", "a row"],
+)
+def test_biases_of_any_layout_are_added_as_pytorch_does(bias):
+    weight, x = torch.randn(3, 4), torch.randn(16, 4)
+    torch.testing.assert_close(product(x, weight, bias), x @ weight.t() + bias)
+
+
+@pytest.mark.parametrize("rows", [1, 15, 17, 40])
+def test_numbers_of_rows_that_would_each_be_compiled_stay_where_they_are(rows):
+    module, x = nn.Linear(4, 3), torch.randn(rows, 4)
+    with Products() as counted:
+        found = linear(module, x)
+    assert counted.onednn == 0
+    assert torch.equal(found, module(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_types_stay_where_they_are(dtype):
-    module, x = nn.Linear(4, 4).to(dtype), torch.randn(2, 4, dtype=dtype)
+    module, x = nn.Linear(4, 4).to(dtype), torch.randn(16, 4, dtype=dtype)
     with Products() as counted:
         found = linear(module, x)
     assert counted.onednn == 0
@@ -123,7 +164,7 @@ def test_other_types_stay_where_they_are(dtype):
 
 
 def test_autocast_the_switch_and_compiled_graphs_stay_where_they_are():
-    module, x = nn.Linear(4, 4), torch.randn(2, 4)
+    module, x = nn.Linear(4, 4), torch.randn(16, 4)
     with Products() as counted:
         with torch.autocast("cpu", torch.bfloat16):
             assert linear(module, x).dtype == torch.bfloat16
@@ -132,6 +173,14 @@ def test_autocast_the_switch_and_compiled_graphs_stay_where_they_are():
         linear(module, x[:0])
     assert counted.onednn == 0
     torch.compile(lambda y: linear(module, y), backend="eager", fullgraph=True)(x)
+
+
+def test_a_compiled_layer_stays_in_its_graph():
+    module, x, graphs = nn.Linear(4, 4), torch.randn(16, 4), []
+    expected = module(x)
+    module.compile(backend=lambda graph, _: graphs.append(graph.code) or graph)
+    assert torch.equal(linear(module, x), expected)
+    assert graphs and not any("mkldnn" in code for code in graphs)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -144,9 +193,9 @@ def test_the_model_gives_the_numbers_of_bert_by_it(checkpointing):
     ours.load_state_dict(bert.state_dict())
     if checkpointing:
         ours.gradient_checkpointing_enable()
-    lengths = torch.randint(3, 20, (16,))
-    ids, mask = torch.randint(5, 99, (16, 20)), torch.arange(20) < lengths[:, None]
-    batch = {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.where(mask, ids, -100)}
+    lengths, places = torch.randint(8, 20, (16,)), torch.arange(20)
+    ids, mask = torch.randint(5, 99, (16, 20)), places < lengths[:, None]
+    batch = {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.where(places < 8, ids, -100)}
     batch["next_sentence_label"] = torch.randint(0, 2, (16,))
     with Products() as counted:
         loss = ours(**batch).loss
