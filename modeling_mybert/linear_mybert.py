@@ -94,11 +94,14 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         for_x, for_weight, _ = ctx.needs_input_grad
+        ctx.set_materialize_grads(False)  # what no gradient reaches gets none, not zeros
         ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
         return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx, gradient: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        if gradient is None:
+            return None, None, None
         x, weight = ctx.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1])
         return (

@@ -105,6 +105,22 @@ def test_what_is_frozen_gets_no_gradient_and_keeps_nothing():
     assert found.grad_fn.saved_tensors[1] is None
 
 
+class NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def test_what_no_gradient_reaches_has_none():
+    module = nn.Linear(4, 3)
+    NoGradient.apply(linear(module, torch.randn(16, 4))).sum().backward()
+    assert module.weight.grad is None and module.bias.grad is None
+
+
 def test_hooks_and_adapters_are_called_as_ever():
     module, seen = nn.Linear(4, 4), []
     module.register_forward_hook(lambda *_: seen.append("hook"))
