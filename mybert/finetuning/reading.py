@@ -136,7 +136,9 @@ def _read_file(path: Path) -> Dataset:
             raise ValueError(f"{count - len(rows)} rows are spaces alone; put these between quotes, or leave them out")
         rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
         return _dates_as_text(rows, path) if builder == "json" else rows
-    except (DatasetGenerationError, csv.Error, ValueError, TypeError, OSError) as error:
+    except csv.Error as error:
+        raise UserError(f"{path}{_undecodable_line(path) or f', {error}; correct it'}") from error
+    except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
         reason = _undecodable_line(path) if builder == "csv" else None
         raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
 
