@@ -25,9 +25,9 @@ def main() -> None:
 
     from mybert.common.manifest import read_manifest
     from mybert.corpus.build import build_corpus
+    from mybert.corpus.examples.text_encoding import load_plain_tokenizer
     from mybert.corpus.settings import CorpusSettings
-    from mybert.corpus.sources import read_documents
-    from mybert.corpus.wordpiece import load_plain_tokenizer
+    from mybert.corpus.text.sources import read_documents
 
     texts = [document.text for document in read_documents(arguments.inputs)]
     backend = load_plain_tokenizer(arguments.tokenizer).backend

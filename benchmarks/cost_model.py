@@ -22,12 +22,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from training_step import Step, batches
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.allocator import keep_freed_memory
+from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.quantities import with_unit
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
-from mybert.pretraining.costs import Costs
 from mybert.pretraining.inputs import Corpus
+from mybert.pretraining.planning.costs import Costs
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 

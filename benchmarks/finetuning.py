@@ -30,13 +30,13 @@ import transformers
 from datasets import Dataset, disable_progress_bars
 from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, set_seed
 
-from mybert.common.allocator import keep_freed_memory
 from mybert.common.devices import quiet_loading
-from mybert.finetuning.checkpoint import new_task
-from mybert.finetuning.inference import logits_of
-from mybert.finetuning.reading import read_split
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
-from mybert.finetuning.task import Task
+from mybert.finetuning.task_checkpoint import new_task
+from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.trainer import FinetuningTrainer
 from tokenization import MyBertTokenizer
 

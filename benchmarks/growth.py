@@ -18,8 +18,8 @@ from training_step import Step, batches
 from transformers import BertConfig, BertForPreTraining
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
-from mybert.common.allocator import keep_freed_memory
-from mybert.common.table import print_table
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.tables import print_table
 
 RAGGED = [16, 32, 48, 64, 80, 96, 112, 128]
 # title -> [(x, lengths of the sequences, vocabulary)]

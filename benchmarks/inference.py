@@ -38,7 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
 
-    from mybert.common.table import print_table
+    from mybert.common.tables import print_table
 
     texts = sentences(arguments.text, arguments.sentences)
     with contextlib.ExitStack() as stack:
@@ -71,8 +71,8 @@ def main() -> None:
 
 def sentences(text: str, count: int) -> list[str]:
     """Sentences of mixed length, spread evenly over a text."""
-    from mybert.corpus.sentences import sentence_splitter
-    from mybert.corpus.sources import read_documents
+    from mybert.corpus.text.sentences import sentence_splitter
+    from mybert.corpus.text.sources import read_documents
 
     split = sentence_splitter("en")
     found = [s for document in read_documents([text]) for s in split(document.text) if 2 <= len(s.split()) <= 90]
@@ -159,7 +159,7 @@ def sentence_transformers_side(folder: str, dtype: str):
 
 
 def mybert_side(folder: str, dtype: str):
-    from mybert.common.allocator import keep_freed_memory
+    from mybert.common.memory_allocator import keep_freed_memory
     from mybert.embedding.settings import EncodingSettings
     from mybert.embedding.vectors import Embedder
 

@@ -26,11 +26,11 @@ def main() -> None:
 
     from itertools import islice
 
-    from mybert.corpus.sources import read_documents
-    from mybert.release.checkpoint import load_checkpoint
-    from mybert.release.comparison import outputs_of
-    from mybert.release.export import ExportSettings, export
-    from mybert.release.export_onnx import INT8_FILE, ONNX_FILE, onnx_outputs
+    from mybert.corpus.text.sources import read_documents
+    from mybert.release.convert.compare_models import outputs_of
+    from mybert.release.convert.export import ExportSettings, export
+    from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE, onnx_outputs
+    from mybert.release.convert.full_checkpoint import load_checkpoint
 
     texts = [document.text for document in islice(read_documents([arguments.texts]), arguments.count)]
     checkpoint = load_checkpoint(arguments.checkpoint)

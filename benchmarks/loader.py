@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader
 from training_step import Step
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
-from mybert.common.allocator import keep_freed_memory
-from mybert.common.table import print_table
-from mybert.pretraining.batching import EpochSampler, ExampleDataset, PretrainingCollator
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.tables import print_table
+from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.inputs import Corpus
-from mybert.pretraining.masking import Masker
 
 
 def main() -> None:

@@ -24,11 +24,11 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining, get_linear_schedule_with_warmup
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
-from mybert.common.allocator import keep_freed_memory
-from mybert.common.table import print_table
-from mybert.pretraining.batching import EpochSampler, ExampleDataset, PretrainingCollator
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.tables import print_table
+from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.inputs import Corpus
-from mybert.pretraining.masking import Masker
 
 
 class Side(NamedTuple):

@@ -19,10 +19,10 @@ from datasets import Dataset
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
 
 from mybert.common.devices import quiet_loading
-from mybert.finetuning.checkpoint import Finetuned, load_finetuned
-from mybert.finetuning.predict import predict_rows
-from mybert.finetuning.reading import read_split
+from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.evaluation.predict import predict_rows
 from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 
 BATCH_SIZES = (1, 8, 16, 32, 64)
 TASK = "text-classification"

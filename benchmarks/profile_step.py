@@ -17,8 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, Step, make
 
 from modeling_mybert import attention_mybert, dropout_mybert, losses_mybert
-from mybert.common.allocator import keep_freed_memory
-from mybert.common.table import print_table
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.tables import print_table
 
 KINDS = {
     "matrix products": ("mm", "addmm", "bmm", "baddbmm"),

@@ -29,13 +29,13 @@ from rich.progress import track
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
-from mybert.common.allocator import keep_freed_memory
-from mybert.common.table import print_table
-from mybert.corpus.sentences import sentence_splitter
-from mybert.corpus.sources import read_documents
-from mybert.pretraining.batching import Examples, PretrainingCollator
-from mybert.pretraining.costs import Costs
-from mybert.pretraining.masking import Masker
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.tables import print_table
+from mybert.corpus.text.sentences import sentence_splitter
+from mybert.corpus.text.sources import read_documents
+from mybert.pretraining.data.batching import Examples, PretrainingCollator
+from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.planning.costs import Costs
 
 ROWS = {
     "mini-full": ("mini", 32, 128, 128),

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig
 from mybert.common.quantities import with_unit
-from mybert.common.table import print_table
-from mybert.pretraining.costs import Costs
+from mybert.common.tables import print_table
+from mybert.pretraining.planning.costs import Costs
 
 RUNS = {"one process": (1, 1), "two": (2, 1), "two, accumulating": (2, 2)}  # processes, batches a step
 _LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")

@@ -8,9 +8,9 @@ import os
 import sys
 
 from mybert import __version__
+from mybert.common.disk_space import FULL_DISK
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.foreign import short
-from mybert.common.full_disk import FULL_DISK
 
 # what transformers warns of though it is not so here, by the logger that says it
 _FALSE_ALARMS = (
@@ -22,17 +22,23 @@ _UNREACHABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)  # n
 
 # name -> (module, function taking the words after the name, one line of help); imported only when asked for
 COMMANDS = {
-    "tokenizer": ("mybert.corpus.vocabulary", "documents → WordPiece vocabulary"),
+    "tokenizer": ("mybert.corpus.train_tokenizer", "documents → WordPiece vocabulary"),
     "corpus": ("mybert.corpus.build", "documents → MLM + NSP examples"),
-    "plan": ("mybert.pretraining.forecast", "model, tokens, devices → memory, traffic, time and price, on paper"),
+    "plan": (
+        "mybert.pretraining.planning.cost_estimate",
+        "model, tokens, devices → memory, traffic, time and price",
+    ),
     "pretrain": ("mybert.pretraining.run", "examples → pretrained checkpoint"),
     "finetune": ("mybert.finetuning.run", "checkpoint + labelled rows → model with the head of a task"),
-    "evaluate": ("mybert.finetuning.evaluate", "fine-tuned model + labelled rows → scores, intervals, errors"),
-    "predict": ("mybert.finetuning.predict", "fine-tuned model + rows → predictions as JSON lines"),
+    "evaluate": (
+        "mybert.finetuning.evaluation.evaluate",
+        "fine-tuned model + labelled rows → scores and errors",
+    ),
+    "predict": ("mybert.finetuning.evaluation.predict", "fine-tuned model + rows → predictions as JSON lines"),
     "embed": ("mybert.embedding.run", "texts → vectors of texts or of words in context"),
-    "export": ("mybert.release.export", "checkpoint → plain BERT folder, or ONNX (also int8)"),
-    "import": ("mybert.release.import_bert", "BERT of transformers or Google → MyBERT folder"),
-    "push": ("mybert.release.push", "checkpoint → the Hugging Face Hub, verified, with a card"),
+    "export": ("mybert.release.convert.export", "checkpoint → plain BERT folder, or ONNX (also int8)"),
+    "import": ("mybert.release.convert.import_bert", "BERT of transformers or Google → MyBERT folder"),
+    "push": ("mybert.release.hub.push", "checkpoint → the Hugging Face Hub, verified, with a card"),
     "quickstart": ("mybert.quickstart", "the whole life of a small BERT on the documentation inside Python"),
 }
 

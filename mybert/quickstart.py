@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mybert.common.output_folders import refuse_existing
 from mybert.common.settings import check, check_least, parse_settings, setting
-from mybert.common.staging import refuse_existing
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 
 # What a stranger runs: nothing of this project can be imported, all comes from the folder of the finished model.
 _STRANGER = """
@@ -71,10 +71,10 @@ def quickstart(settings: QuickstartSettings) -> Path:
         UserError: the output folder exists.
     """
     from mybert.corpus.build import build_corpus
-    from mybert.corpus.embedded import PYTHON_DOCS
     from mybert.corpus.settings import CorpusSettings
+    from mybert.corpus.text.python_docs import PYTHON_DOCS
     from mybert.corpus.tokenizer_settings import TokenizerSettings
-    from mybert.corpus.vocabulary import build_tokenizer
+    from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.pretraining.run import pretrain
     from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 
@@ -122,12 +122,12 @@ def quickstart(settings: QuickstartSettings) -> Path:
     )
     pretrain(choices, arguments)
     print("\n4. loaded by AutoModelForPreTraining and AutoTokenizer in a process that cannot import this project")
-    load_as_a_stranger(Path(model))
+    load_in_clean_process(Path(model))
     print_table("quickstart", [("seconds in all", time.perf_counter() - started), ("seed", settings.seed)])
     return Path(model)
 
 
-def load_as_a_stranger(model: Path) -> None:
+def load_in_clean_process(model: Path) -> None:
     """Shows fill-mask and next-sentence examples from a clean process, which knows the folder `model` alone."""
     with tempfile.TemporaryDirectory() as elsewhere:
         script = Path(elsewhere) / "stranger.py"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from transformers import PrinterCallback, ProgressCallback, Trainer
 
 from mybert.common.quantities import duration
-from mybert.common.table import format_cell
+from mybert.common.tables import format_cell
 
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient"}
 _WRITTEN = {

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, parse_json, short
+from mybert.common.json_io import parse_json
 from mybert.common.machine import commit, hardware
 
 MANIFEST = "manifest.json"

@@ -4,7 +4,7 @@ import argparse
 import math
 import re
 
-from mybert.common.foreign import short
+from mybert.common.error_messages import short
 
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
 _WRITTEN = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgbtpe]?)", re.IGNORECASE)

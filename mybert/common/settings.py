@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from transformers import HfArgumentParser
 
+from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, short
 from mybert.common.help_text import PlainHelp, inherited_fields, short_usage
 
 

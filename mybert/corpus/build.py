@@ -11,17 +11,17 @@ import numpy as np
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity, write_manifest
+from mybert.common.output_folders import refuse_existing
 from mybert.common.settings import parse_settings
-from mybert.common.staging import refuse_existing
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, expect_room, require_room
-from mybert.corpus.documents import StoredDocuments, held_out, open_stored, read_stored, store_documents
-from mybert.corpus.engines import run_tasks
+from mybert.corpus.examples.engines import run_tasks
+from mybert.corpus.examples.shards import Shard, make_shard, plain, plan_shards, save_shards
+from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.corpus.report import print_report, summarize
-from mybert.corpus.selection import select_documents
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.shards import Shard, make_shard, plain, plan_shards, save_shards
-from mybert.corpus.sources import describe_sources, find_sources, read_documents
-from mybert.corpus.wordpiece import load_wordpiece, plain_tokenizer
+from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
+from mybert.corpus.text.selection import select_documents
+from mybert.corpus.text.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.work_folder import describe_job, work_folder
 
 _MOST_UNKNOWN = 0.5

@@ -13,11 +13,11 @@ import zstandard
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
-from mybert.corpus.documents import StoredDocuments, read_stored
-from mybert.corpus.files import decompressed, file_format, open_text
+from mybert.corpus.examples.text_encoding import PlainTokenizer
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.sources import Document, Source, read_documents
-from mybert.corpus.wordpiece import PlainTokenizer
+from mybert.corpus.text.document_store import StoredDocuments, read_stored
+from mybert.corpus.text.sources import Document, Source, read_documents
+from mybert.io.files import decompressed, file_format, open_text
 
 _SAMPLE_BYTES = 1 << 24
 SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 100, 500

@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 
 _PERCENTILES = (0, 10, 50, 90, 100)
 _MUCH = 0.1  # of the examples held out

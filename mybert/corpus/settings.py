@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
-from mybert.corpus.files import STDIN
-from mybert.corpus.sentences import is_language
+from mybert.corpus.text.sentences import is_language
+from mybert.io.files import STDIN
 
 NEGATIVES = ("other-document", "same-document")
 ENGINES = ("local", "ray")

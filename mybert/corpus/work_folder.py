@@ -11,12 +11,12 @@ from pathlib import Path
 import filelock
 
 from mybert.common.errors import UserError
-from mybert.common.foreign import parse_json
+from mybert.common.json_io import parse_json
 from mybert.common.manifest import versions, write_json
-from mybert.common.staging import staged_folder
-from mybert.corpus.documents import open_stored
+from mybert.common.output_folders import staged_folder
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.sources import Source
+from mybert.corpus.text.document_store import open_stored
+from mybert.corpus.text.sources import Source
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)

@@ -3,9 +3,14 @@
 import torch
 
 from modeling_mybert import MyBertModel
+from mybert.common.checkpoint_loading import (
+    explain_unreadable,
+    refuse_missing,
+    refuse_other_shapes,
+    refuse_other_vocabulary,
+)
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.loading import explain_unreadable, refuse_missing, refuse_other_shapes, refuse_other_vocabulary
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
 

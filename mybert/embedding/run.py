@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from tqdm.auto import tqdm
 
-from mybert.common.allocator import keep_freed_memory
 from mybert.common.manifest import fingerprint, identity, write_manifest
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.output_folders import staged_file
 from mybert.common.quantities import with_unit
 from mybert.common.settings import parse_settings
-from mybert.common.staging import staged_file
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 from mybert.embedding.outputs import VECTOR, WRITERS, vector_column
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.texts import StoredTexts, store_texts

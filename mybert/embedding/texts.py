@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from mybert.common.errors import UserError
-from mybert.corpus.files import STDIN, is_unicode, open_text
-from mybert.corpus.formats import Problems, are_json, json_lines
-from mybert.corpus.sources import Document, find_sources, read_documents
+from mybert.corpus.text.sources import Document, find_sources, read_documents
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vectors import Embedder
+from mybert.io.document_formats import Problems, are_json, json_lines
+from mybert.io.files import STDIN, is_unicode, open_text
 
 _SCHEMA = pa.schema({"text": pa.large_string(), "source": pa.string(), "line": pa.int64()})
 _CHARACTERS_A_BATCH = 1 << 20

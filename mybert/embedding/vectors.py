@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mybert.common.errors import UserError
-from mybert.common.windows import cut_windows
+from mybert.common.text_windows import cut_windows
 from mybert.embedding.checkpoint import load_checkpoint, window_length
 from mybert.embedding.settings import EncodingSettings
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments
-from mybert.finetuning.task import LOWER_IS_BETTER
+from mybert.finetuning.tasks.base import LOWER_IS_BETTER
 
 
 class Recipe(NamedTuple):
@@ -80,7 +80,7 @@ def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
     return sorted(found, key=lambda summary: -sign * summary.mean)
 
 
-def leaders(scores: dict[Run, float], planned: Sequence[Run], metric: str) -> set[Run]:
+def runs_to_keep(scores: dict[Run, float], planned: Sequence[Run], metric: str) -> set[Run]:
     """The runs whose models may still win: the best of the best finished recipe, and of the one that is going on."""
     finished = {run.recipe for run in planned} - {run.recipe for run in planned if run not in scores}
     done = summarise({run: score for run, score in scores.items() if run.recipe in finished}, metric)

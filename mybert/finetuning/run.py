@@ -11,24 +11,29 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertConfig
-from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch
 from mybert.common.devices import advise_half
+from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
-from mybert.common.full_disk import explain_full_disk
 from mybert.common.manifest import identity, read_manifest, versions, write_json, write_manifest
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.output_folders import empty_folder, exclusive_lock, is_vacant, refuse_existing
 from mybert.common.preemption import on_signals
 from mybert.common.resuming import check_unchanged, choices_of
 from mybert.common.settings import parse_settings
-from mybert.common.staging import alone_in, empty_folder, is_vacant, refuse_existing
-from mybert.common.table import format_cell
-from mybert.finetuning.checkpoint import new_model, new_task
-from mybert.finetuning.evaluate import evaluate_rows, print_evaluation, print_if_nothing_learned, write_evaluation
-from mybert.finetuning.inputs import RunData, load_data
+from mybert.common.tables import format_cell
+from mybert.finetuning.data.run_data import RunData, load_data
+from mybert.finetuning.evaluation.evaluate import (
+    evaluate_rows,
+    print_evaluation,
+    print_if_nothing_learned,
+    write_evaluation,
+)
 from mybert.finetuning.interruptions import StopWhenAsked
-from mybert.finetuning.recipes import Run, leaders, planned_runs, print_summaries, summarise
+from mybert.finetuning.recipes import Run, planned_runs, print_summaries, runs_to_keep, summarise
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
-from mybert.finetuning.task import Task
+from mybert.finetuning.task_checkpoint import new_model, new_task
+from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import MODEL, RESULTS, Job, is_finished, train_run, try_run
 
 STAGE = "finetune"
@@ -71,7 +76,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     _check_smoothing(settings, arguments, data)
     planned = planned_runs(settings, arguments)
     try_run(job, planned[0])
-    with alone_in(output, arguments.process_index), explain_full_disk(output):
+    with exclusive_lock(output, arguments.process_index), report_full_disk(output):
         _start_output(settings, arguments)
         results, scores, diverged = {}, {}, {}
         with on_signals(job.stop.ask):
@@ -91,7 +96,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
                 if aloud and job.metric in results[run]["metrics"]:
                     print(f"{name}: {job.metric} {format_cell(scores[run])}", flush=True)
                 hopeful = [run for run in planned if run not in diverged]
-                _keep_models(output, results, leaders(scores, hopeful, job.metric))
+                _keep_models(output, results, runs_to_keep(scores, hopeful, job.metric))
                 job.stop.check(arguments, f"run {number} of {len(planned)}")
         if not results:
             raise UserError(next(iter(diverged.values()))["diverged"])

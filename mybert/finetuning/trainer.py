@@ -15,8 +15,8 @@ from modeling_mybert.losses_mybert import at_least_one
 from mybert.common.errors import UserError
 from mybert.common.preemption import keep_workers
 from mybert.finetuning.interruptions import BestHere, ByLength, RightEpoch
-from mybert.finetuning.task import Task
-from mybert.finetuning.trained_rows import TrainedRows, train_occurring_rows
+from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
+from mybert.finetuning.tasks.base import Task
 
 
 class Diverged(UserError):
@@ -41,7 +41,7 @@ class FinetuningTrainer(Trainer):
             self._frozen = (self.model.base_model.embeddings, self.model.base_model.encoder)
         for part in self._frozen:
             part.requires_grad_(False)
-        self._rows: TrainedRows | None = None
+        self._rows: SubsetEmbedding | None = None
         given = self.optimizer or self.optimizer_cls_and_kwargs  # one that is made holds the table as it is
         if occurring_rows and not freeze_encoder and not given:
             self._rows = train_occurring_rows(self.model, self.train_dataset, self.args)

@@ -16,12 +16,12 @@ from mybert.common.errors import UserError
 from mybert.common.log_lines import log_in_lines
 from mybert.common.manifest import write_json
 from mybert.common.resuming import check_optimizer
-from mybert.finetuning.checkpoint import new_model
-from mybert.finetuning.inputs import RunData
+from mybert.finetuning.data.run_data import RunData
 from mybert.finetuning.interruptions import StopWhenAsked
 from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
-from mybert.finetuning.task import LOWER_IS_BETTER, Task
+from mybert.finetuning.task_checkpoint import new_model
+from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
 from mybert.finetuning.trainer import Diverged, FinetuningTrainer, WeightedLoss, metrics_function
 from tokenization import MyBertTokenizer
 

@@ -8,10 +8,10 @@ from transformers import Trainer, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
-from mybert.common.full_disk import explain_full_disk
-from mybert.common.staging import replace_folder
+from mybert.common.disk_space import report_full_disk
+from mybert.common.output_folders import replace_folder
 from mybert.pretraining.checkpoints import PARTIAL, seal
-from mybert.pretraining.costs import COPIES_IN_A_CHECKPOINT
+from mybert.pretraining.planning.costs import COPIES_IN_A_CHECKPOINT
 
 
 class CheckpointingTrainer(Trainer):
@@ -31,7 +31,7 @@ class CheckpointingTrainer(Trainer):
         run = Path(super()._get_output_dir(trial))
         stage, name = run / PARTIAL, f"checkpoint-{self.state.global_step}"
         try:
-            with explain_full_disk(run / name, self.checkpoint_bytes(), "free some space and go on with --resume"):
+            with report_full_disk(run / name, self.checkpoint_bytes(), "free some space and go on with --resume"):
                 self._write_aside(model, trial, run, stage / name)
                 if self.args.should_save:
                     replace_folder(stage / name, run / name)

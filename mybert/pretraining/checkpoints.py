@@ -4,8 +4,10 @@ import os
 import re
 from pathlib import Path
 
-from mybert.common.foreign import is_file, parse_json, short
+from mybert.common.error_messages import short
+from mybert.common.json_io import parse_json
 from mybert.common.manifest import fingerprint, write_json
+from mybert.common.paths import is_file
 
 SEAL = "checkpoint.json"
 """Its presence says that a checkpoint is whole; it holds the size and hash of every other file."""

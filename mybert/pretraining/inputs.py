@@ -10,12 +10,13 @@ import numpy as np
 from accelerate import PartialState
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.checkpoint_loading import explain_unreadable, refuse_missing
+from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
-from mybert.common.foreign import cause, load_saved_dataset
-from mybert.common.loading import explain_unreadable, refuse_missing
 from mybert.common.manifest import MANIFEST, fingerprint
-from mybert.pretraining.batching import ExampleDataset
-from mybert.pretraining.plan import CorpusShape
+from mybert.io.saved_datasets import load_saved_dataset
+from mybert.pretraining.data.batching import ExampleDataset
+from mybert.pretraining.planning.run_plan import CorpusShape
 from mybert.pretraining.settings import PretrainSettings
 from tokenization import MyBertTokenizer
 

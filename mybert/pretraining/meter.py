@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mybert.pretraining.plan import flops_left, plan_at
+from mybert.pretraining.planning.run_plan import flops_left, plan_at
 from mybert.pretraining.spikes import SpikeMeter
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import EvalPrediction
 
-from mybert.pretraining.batching import EVALUATION, ExampleDataset
-from mybert.pretraining.masking import IGNORED, Masker
+from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
+from mybert.pretraining.data.masking import IGNORED, Masker
 
 
 def batch_sums(

@@ -10,8 +10,8 @@ from transformers import TrainingArguments
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest, write_manifest
+from mybert.common.output_folders import empty_folder, is_vacant, refuse_existing
 from mybert.common.resuming import check_optimizer, check_unchanged, choices_of
-from mybert.common.staging import empty_folder, is_vacant, refuse_existing
 from mybert.pretraining.checkpoints import PARTIAL, last_whole, set_aside
 from mybert.pretraining.inputs import Corpus
 from mybert.pretraining.settings import PretrainSettings

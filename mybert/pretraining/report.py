@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mybert.common.manifest import versions, write_json
 from mybert.common.quantities import duration
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 from mybert.pretraining.curves import draw_curves
 from mybert.pretraining.meter import idle_share_of_run
 from mybert.pretraining.metrics import constant_baselines, wilson_interval

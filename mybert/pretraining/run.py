@@ -10,23 +10,23 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from modeling_mybert import MyBertForPreTraining
-from mybert.common.allocator import keep_freed_memory
 from mybert.common.arguments import prepare_launch, try_optimizer
 from mybert.common.devices import advise_half
+from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
-from mybert.common.full_disk import explain_full_disk
 from mybert.common.log_lines import log_in_lines
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.output_folders import exclusive_lock
 from mybert.common.preemption import Preempted, on_signals
 from mybert.common.settings import parse_settings
-from mybert.common.staging import alone_in
-from mybert.pretraining.batching import PretrainingCollator
+from mybert.pretraining.data.batching import PretrainingCollator
+from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus, trained_length
-from mybert.pretraining.masking import Masker
 from mybert.pretraining.outputs import STAGE, Identity, check_output, start_output
-from mybert.pretraining.plan import Plan, print_plan
+from mybert.pretraining.planning.remaining_time import TimeToEnd, measure_peak
+from mybert.pretraining.planning.run_plan import Plan, print_plan
 from mybert.pretraining.report import final_metrics, print_report, write_report
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
-from mybert.pretraining.timing import TimeToEnd, measure_peak
 from mybert.pretraining.trainer import MyBertTrainer
 
 
@@ -70,7 +70,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
         return output
     arguments.output_dir = str(output)
     trainer = _prepare(settings, arguments, corpora, model)
-    with alone_in(output, arguments.process_index), explain_full_disk(output):
+    with exclusive_lock(output, arguments.process_index), report_full_disk(output):
         start_output(settings, run, checkpoint)
         _train(trainer, settings, checkpoint)
         _finish(trainer, settings, run)

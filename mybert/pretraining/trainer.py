@@ -11,15 +11,15 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, set_seed
 
 from mybert.common.preemption import keep_workers
-from mybert.pretraining.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.checkpointing import CheckpointingTrainer
+from mybert.pretraining.data.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
+from mybert.pretraining.data.masking import IGNORED
+from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
+from mybert.pretraining.fsdp import shard
 from mybert.pretraining.guard import Guard
-from mybert.pretraining.masking import IGNORED
 from mybert.pretraining.meter import Meter
 from mybert.pretraining.metrics import batch_sums, metrics_from_sums
-from mybert.pretraining.plan import Plan
-from mybert.pretraining.sharding import shard
-from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
+from mybert.pretraining.planning.run_plan import Plan
 
 
 class MyBertTrainer(CheckpointingTrainer):

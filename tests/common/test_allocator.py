@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import resource, sys, torch
-from mybert.common.allocator import keep_freed_memory
+from mybert.common.memory_allocator import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():

@@ -2,10 +2,10 @@
 
 import pytest
 
+from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
-from mybert.common.foreign import did_you_mean
-from mybert.common.loading import explain_unreadable
 from mybert.common.manifest import write_manifest
+from mybert.common.paths import did_you_mean
 
 
 @pytest.mark.parametrize(

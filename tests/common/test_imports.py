@@ -12,11 +12,12 @@ ALLOWED = {
     "modeling_mybert": set(),
     "tokenization": set(),
     "mybert.common": {"modeling_mybert", "tokenization"},
-    "mybert.corpus": {"modeling_mybert", "tokenization", "mybert.common"},
-    "mybert.pretraining": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
-    "mybert.release": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
-    "mybert.finetuning": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
-    "mybert.embedding": {"modeling_mybert", "tokenization", "mybert.common", "mybert.corpus"},
+    "mybert.io": {"modeling_mybert", "tokenization", "mybert.common"},
+    "mybert.corpus": {"modeling_mybert", "tokenization", "mybert.common", "mybert.io"},
+    "mybert.pretraining": {"modeling_mybert", "tokenization", "mybert.common", "mybert.io", "mybert.corpus"},
+    "mybert.release": {"modeling_mybert", "tokenization", "mybert.common", "mybert.io", "mybert.corpus"},
+    "mybert.finetuning": {"modeling_mybert", "tokenization", "mybert.common", "mybert.io", "mybert.corpus"},
+    "mybert.embedding": {"modeling_mybert", "tokenization", "mybert.common", "mybert.io", "mybert.corpus"},
 }
 
 

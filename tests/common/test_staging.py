@@ -10,7 +10,7 @@ import pytest
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
-from mybert.common.staging import empty_folder, refuse_existing, staged_file, staged_folder
+from mybert.common.output_folders import empty_folder, refuse_existing, staged_file, staged_folder
 
 
 def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
@@ -155,7 +155,7 @@ def test_two_runs_do_not_replace_each_others_output(tmp_path, staged):
 
 def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_next_run_names(tmp_path, caplog):
     script = (
-        "import sys, time\nfrom mybert.common.staging import staged_folder\n"
+        "import sys, time\nfrom mybert.common.output_folders import staged_folder\n"
         "with staged_folder(sys.argv[1]) as folder:\n"
         "    (folder / 'a').write_text('half')\n    print('ready', flush=True)\n    time.sleep(60)\n"
     )
@@ -186,7 +186,8 @@ WRITERS = {
 def test_a_full_disk_is_one_clear_message_whoever_writes(writer, tmp_path):
     """The limit on file size stands for the disk: the operating system refuses to write on."""
     script = (
-        "import sys\nfrom mybert.common.errors import UserError\nfrom mybert.common.staging import staged_folder\n"
+        "import sys\nfrom mybert.common.errors import UserError\n"
+        "from mybert.common.output_folders import staged_folder\n"
         f"try:\n    with staged_folder(sys.argv[1]) as folder:\n        {WRITERS[writer]}\n"
         "except UserError as error:\n    print(error)\n"
     )

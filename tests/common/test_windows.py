@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mybert.common.windows import cut_windows
+from mybert.common.text_windows import cut_windows
 
 
 @given(st.integers(0, 200), st.integers(1, 40), st.data())

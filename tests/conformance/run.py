@@ -17,7 +17,7 @@ from stand_ins import OWN_TESTS
 from transformers.utils import logging
 from tree import build_tree, write_tiny_models
 
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 
 COLUMNS = ("source", "model", "tests", "run", "passed", "failed", "skipped")
 

@@ -16,8 +16,8 @@ from transformers import AutoTokenizer
 
 from mybert.common.errors import UserError
 from mybert.corpus.build import build_corpus, main
-from mybert.corpus.documents import group_in_blocks
 from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text.document_store import group_in_blocks
 
 
 def content(folder):

@@ -16,9 +16,9 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
 from mybert.corpus import build as build_module
 from mybert.corpus.disk_budget import expect_room
+from mybert.corpus.examples.text_encoding import load_plain_tokenizer
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.sources import find_sources
-from mybert.corpus.wordpiece import load_plain_tokenizer
+from mybert.corpus.text.sources import find_sources
 
 NUMBER = r"([\d.]+ [kMG]?)B"
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mybert.corpus.documents import even_order
+from mybert.corpus.text.document_store import even_order
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=60))

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mybert.corpus.engines import run_tasks
+from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.corpus.pairs import TokenisedDocuments, full_sentences, segment_pairs
+from mybert.corpus.examples.segment_pairs import TokenisedDocuments, full_sentences, segment_pairs
 
 
 def published_pairs(documents, rng, max_tokens, short_seq_prob):

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.corpus import documents as documents_module
-from mybert.corpus.engines import run_tasks
-from mybert.corpus.selection import load_filter
+from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text import document_store as documents_module
+from mybert.corpus.text.selection import load_filter
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (mybert[ray])")
 RAY = CorpusSettings(inputs=["a"], tokenizer="t", output="o", engine="ray")

@@ -13,7 +13,8 @@ import pytest
 
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
-from mybert.corpus import shards, work_folder
+from mybert.corpus import work_folder
+from mybert.corpus.examples import shards
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
 

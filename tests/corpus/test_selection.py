@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.corpus import documents as documents_module
-from mybert.corpus.documents import store_documents
-from mybert.corpus.near_duplicates import word_sequences
-from mybert.corpus.selection import load_filter, select_documents
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.sources import Document
+from mybert.corpus.text import document_store as documents_module
+from mybert.corpus.text.document_store import store_documents
+from mybert.corpus.text.near_duplicates import word_sequences
+from mybert.corpus.text.selection import load_filter, select_documents
+from mybert.corpus.text.sources import Document
 
 
 @pytest.fixture

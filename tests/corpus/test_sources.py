@@ -17,8 +17,8 @@ import zstandard
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
-from mybert.corpus.sentences import is_language
-from mybert.corpus.sources import find_sources, read_documents
+from mybert.corpus.text.sentences import is_language
+from mybert.corpus.text.sources import find_sources, read_documents
 
 TEXTS = ["First one.\nIts second line.", "Zweites: naïve 中文.", 'Third, "quoted".']
 

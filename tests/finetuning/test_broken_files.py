@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 
 TEXT = {"text": "a good film", "label": "good"}
 PAIR = {"premise": "a good film", "hypothesis": "a film", "label": "yes"}

@@ -11,9 +11,9 @@ from scipy import stats
 from sklearn import metrics
 
 from modeling_mybert import MyBertConfig
-from mybert.finetuning import class_scores
+from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 from mybert.finetuning.settings import TaskSettings
-from mybert.finetuning.tasks import task_class
+from mybert.finetuning.tasks.registry import task_class
 
 ROWS = 40
 
@@ -99,7 +99,7 @@ def scores_by_label(name: str, rows: dict, said: list[dict]) -> dict[str, tuple]
     data, kind = Dataset.from_dict(rows), task_class(name)
     task = kind(TaskSettings().with_defaults(kind.defaults), MyBertConfig())
     task.configure(data)
-    found = class_scores.by_label(*task.marks(said, task.references(data)))
+    found = class_scores.by_label(*task.labelled_spans(said, task.references(data)))
     assert list(found) == sorted(found, key=lambda label: (-found[label].true, label))
     return {label: (scores.precision, scores.recall, scores.f1, scores.true) for label, scores in found.items()}
 

@@ -12,7 +12,7 @@ from sklearn.dummy import DummyClassifier
 
 from modeling_mybert import MyBertConfig
 from mybert.finetuning.settings import TaskSettings
-from mybert.finetuning.tasks import task_class
+from mybert.finetuning.tasks.registry import task_class
 
 
 def scores(name: str, rows: dict) -> dict[str, float]:

@@ -8,10 +8,10 @@ from datasets import Dataset
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning.checkpoint import Finetuned
-from mybert.finetuning.multiple_choice import MultipleChoice
-from mybert.finetuning.predict import predict_rows
+from mybert.finetuning.evaluation.predict import predict_rows
 from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.task_checkpoint import Finetuned
+from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from tokenization import MyBertTokenizer
 
 

@@ -17,15 +17,15 @@ from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
-from mybert.common.table import print_table
-from mybert.finetuning import lines
-from mybert.finetuning import predict as predict_module
-from mybert.finetuning.checkpoint import load_finetuned
-from mybert.finetuning.error_report import draw_errors, write_errors
-from mybert.finetuning.inference import batches
-from mybert.finetuning.reading import Split
+from mybert.common.tables import print_table
+from mybert.finetuning.data import stream_input as lines
+from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.evaluation import predict as predict_module
+from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
+from mybert.finetuning.evaluation.inference import batches
 from mybert.finetuning.settings import PredictSettings
-from mybert.finetuning.task import Matrix
+from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.finetuning.tasks.base import Matrix
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
@@ -80,7 +80,7 @@ def test_bfloat16_answers_nearly_the_same_and_not_exactly(classifier, expected, 
 
 @pytest.mark.parametrize("lines", [TEXTS, [json.dumps({"text": text}) for text in TEXTS]])
 def test_standard_input_goes_to_standard_output_in_parts(classifier, expected, monkeypatch, capsys, lines):
-    monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     capsys.readouterr()
     assert predict(classifier, "-") == 0
@@ -342,7 +342,7 @@ def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch, capsys, suffix):
-    monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 3)
     path = tmp_path / f"rows.{suffix}"
     texts = [" " if number in (2, 3, 7) else "a film" for number in range(8)]
     rows = Dataset.from_dict({"text": texts, "number": range(8)})
@@ -466,7 +466,7 @@ def test_evaluation_keeps_the_columns_and_numbers_of_its_file(classifier, write_
 
 
 def test_a_table_is_predicted_in_parts_as_in_one(classifier, expected, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("mybert.finetuning.predict._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
     rows = [{"text": text, "number": number} for number, text in enumerate(TEXTS)]
     table = tmp_path / "rows.csv"
     Dataset.from_list(rows).to_csv(table, index=False)

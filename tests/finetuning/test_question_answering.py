@@ -11,11 +11,11 @@ from transformers import pipeline
 from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning import squad
-from mybert.finetuning.checks import usable_rows
-from mybert.finetuning.question_answering import QuestionAnswering
-from mybert.finetuning.reading import Split
+from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.data.validation import usable_rows
+from mybert.finetuning.evaluation import squad_scores as squad
 from mybert.finetuning.settings import FinetuningArguments, TaskSettings
+from mybert.finetuning.tasks.question_answering import QuestionAnswering
 from mybert.finetuning.trainer import FinetuningTrainer
 from tokenization import MyBertTokenizer
 

@@ -11,10 +11,10 @@ from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.finetuning.reading import read_split, read_table
+from mybert.finetuning.data.dataset_loading import read_split, read_table
 from mybert.finetuning.settings import TaskSettings
-from mybert.finetuning.text_classification import TextClassification
-from mybert.finetuning.token_classification import TokenClassification
+from mybert.finetuning.tasks.text_classification import TextClassification
+from mybert.finetuning.tasks.token_classification import TokenClassification
 
 LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()
 

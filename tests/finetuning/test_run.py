@@ -13,13 +13,13 @@ from datasets import Dataset
 from safetensors.torch import load_file
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert.common.staging import alone_in
-from mybert.finetuning.checkpoint import load_finetuned, new_task
-from mybert.finetuning.labels import slips
-from mybert.finetuning.predict import predict_rows
-from mybert.finetuning.recipes import Recipe, Run, leaders, planned_runs, summarise
+from mybert.common.output_folders import exclusive_lock
+from mybert.finetuning.data.labels import find_label_typos
+from mybert.finetuning.evaluation.predict import predict_rows
+from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments, PredictSettings
+from mybert.finetuning.task_checkpoint import load_finetuned, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 from tokenization import MyBertTokenizer
 
@@ -90,8 +90,8 @@ def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept
     scores = dict(zip(planned, (0.9, 0.1, 0.6, 0.8), strict=True))
     assert [summary.best for summary in summarise(scores, "accuracy")] == [planned[3], planned[0]]
     assert [summary.best for summary in summarise(scores, "mse")] == [planned[1], planned[2]]
-    assert leaders({run: scores[run] for run in planned[:3]}, planned, "accuracy") == {planned[0], planned[2]}
-    assert leaders(scores, planned, "accuracy") == {planned[3]}
+    assert runs_to_keep({run: scores[run] for run in planned[:3]}, planned, "accuracy") == {planned[0], planned[2]}
+    assert runs_to_keep(scores, planned, "accuracy") == {planned[3]}
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_a_label_that_looks_misspelt_is_named_before_training(finetune, opinions
     ],
 )
 def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip):
-    assert [line.split("'")[1] for line in slips(counts)] == ([slip] if slip else [])
+    assert [line.split("'")[1] for line in find_label_typos(counts)] == ([slip] if slip else [])
 
 
 def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, capsys):
@@ -394,7 +394,7 @@ def test_a_kill_while_the_folder_is_made_ready_bars_no_way_on(finetune, data, cl
 
 def test_a_second_run_in_one_output_is_kept_out_while_the_first_is_at_work(finetune, data, tmp_path, capsys):
     words = ("text-classification", *data, "--num-train-epochs", 1)
-    with alone_in(tmp_path / "out"):
+    with exclusive_lock(tmp_path / "out"):
         assert finetune(*words) == 2
         assert f"another run is at work in {tmp_path / 'out'}" in capsys.readouterr().err
     assert finetune(*words) == 0

@@ -11,12 +11,12 @@ from datasets import Dataset
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.corpus.sources import read_documents
-from mybert.finetuning.labels import are_fractions, number, sort_labels
-from mybert.finetuning.multiple_choice import MultipleChoice
-from mybert.finetuning.reading import read_split, read_table
+from mybert.corpus.text.sources import read_documents
+from mybert.finetuning.data.dataset_loading import read_split, read_table
+from mybert.finetuning.data.labels import are_fractions, number, sort_labels
 from mybert.finetuning.settings import TaskSettings
-from mybert.finetuning.text_classification import MULTI, REGRESSION, SINGLE, TextClassification
+from mybert.finetuning.tasks.multiple_choice import MultipleChoice
+from mybert.finetuning.tasks.text_classification import MULTI, REGRESSION, SINGLE, TextClassification
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_parts_of_a_range_of_numbers_have_names_of_their_own(first, last):
     rows = Dataset.from_dict({"text": ["x"] * 5, "label": labels})
     task = TextClassification(TaskSettings(), MyBertConfig())
     task.configure(rows)
-    balance = task.balance(rows)
+    balance = task.label_distribution(rows)
     assert len(balance) == 5 and sum(balance.values()) == 5
     ends = [end for name in balance for end in map(float, name.split(" to "))]
     assert ends == sorted(ends) and len(set(ends)) == 6

@@ -20,11 +20,11 @@ from transformers import (
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning.checkpoint import load_finetuned
-from mybert.finetuning.inference import logits_of
-from mybert.finetuning.predict import predict_rows
+from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.evaluation.predict import predict_rows
 from mybert.finetuning.settings import PredictSettings, TaskSettings
-from mybert.finetuning.text_classification import TextClassification
+from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
 

@@ -15,10 +15,10 @@ from seqeval import scheme as schemes
 from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning import entities
-from mybert.finetuning.columns import read_columns
+from mybert.finetuning.data.conll import read_columns
+from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.settings import TaskSettings
-from mybert.finetuning.token_classification import TokenClassification, window_words
+from mybert.finetuning.tasks.token_classification import TokenClassification, window_words
 from tokenization import MyBertTokenizer
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

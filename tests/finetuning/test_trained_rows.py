@@ -11,13 +11,13 @@ from torch import nn
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.finetuning import trainer
 from mybert.finetuning.settings import FinetuningArguments
-from mybert.finetuning.trained_rows import TrainedRows, train_occurring_rows
+from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 
 
-def tables() -> tuple[nn.Embedding, TrainedRows]:
+def tables() -> tuple[nn.Embedding, SubsetEmbedding]:
     torch.manual_seed(0)
     whole = nn.Embedding(50, 4, padding_idx=3)
-    return whole, TrainedRows(copy.deepcopy(whole), torch.tensor([3, 7, 8, 20, 49]))
+    return whole, SubsetEmbedding(copy.deepcopy(whole), torch.tensor([3, 7, 8, 20, 49]))
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -92,7 +92,7 @@ def test_states_of_the_optimizer_are_those_of_the_whole_tables():
 
     def begin(table):
         optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(2)), *table.parameters()], lr=0.1, weight_decay=0.1)
-        if isinstance(table, TrainedRows):
+        if isinstance(table, SubsetEmbedding):
             table.follow(optimizer)
         return optimizer
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from mybert.finetuning import run, training
-from mybert.finetuning.evaluate import Evaluation, print_if_nothing_learned
+from mybert.finetuning.evaluation.evaluate import Evaluation, print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
 
 

@@ -33,7 +33,7 @@ transformers.logging.disable_progress_bar()
 from targets import TARGETS  # noqa: E402
 from watch import READ, REFUSED, Defect, Place, Target, attempt, bounded  # noqa: E402
 
-from mybert.common.table import print_table  # noqa: E402
+from mybert.common.tables import print_table  # noqa: E402
 
 KEPT = Path("build/fuzz")
 _DEFECTS_SHOWN = 5

@@ -15,13 +15,13 @@ from targets_corpus import PIECES, VOCABULARY
 from watch import Target
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert.common.loading import explain_unreadable
-from mybert.corpus.wordpiece import load_wordpiece, plain_tokenizer
+from mybert.common.checkpoint_loading import explain_unreadable
+from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.embedding.checkpoint import load_checkpoint as load_encoder
 from mybert.embedding.settings import EncodingSettings
-from mybert.finetuning.checkpoint import load_finetuned
 from mybert.finetuning.settings import PredictSettings
-from mybert.release.checkpoint import load_checkpoint, save_companions
+from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.release.convert.full_checkpoint import load_checkpoint, save_companions
 from tokenization import MyBertTokenizer
 
 WEIGHTS = "model.safetensors"

@@ -19,11 +19,11 @@ from watch import Target
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
+from mybert.common.output_folders import refuse_existing
 from mybert.common.settings import parse_settings
-from mybert.common.staging import refuse_existing
+from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.shards import finished
-from mybert.corpus.sources import read_documents
+from mybert.corpus.text.sources import read_documents
 from mybert.corpus.work_folder import _left_behind
 from mybert.pretraining.checkpoints import SEAL, find_damage, seal
 from mybert.pretraining.inputs import Corpus

@@ -15,14 +15,14 @@ from watch import Target
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.finetuning import predict
-from mybert.finetuning.columns import read_columns
-from mybert.finetuning.labels import name_labels
-from mybert.finetuning.reading import read_split
+from mybert.finetuning.data.conll import read_columns
+from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.data.labels import name_labels
+from mybert.finetuning.data.squad_json import read_nested
+from mybert.finetuning.evaluation import predict
 from mybert.finetuning.settings import TaskSettings
-from mybert.finetuning.squad_file import read_nested
-from mybert.finetuning.task import Task
-from mybert.finetuning.tasks import task_class
+from mybert.finetuning.tasks.base import Task
+from mybert.finetuning.tasks.registry import task_class
 
 CONLL = b"-DOCSTART- -X- O\n\nAda NNP B-PER\nin IN O\nRome NNP B-LOC\n. . O\n\nBo NNP B-PER\n\xc3\xa9t\xc3\xa9 NN O\n"
 SQUAD = {

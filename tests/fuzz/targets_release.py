@@ -18,16 +18,17 @@ from watch import Target
 
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.release import publish, tensorflow_checkpoint
-from mybert.release.bundle import Bundle
-from mybert.release.checks import problems_of_content, problems_of_model
-from mybert.release.facts import Facts
-from mybert.release.hub_errors import explained
-from mybert.release.import_tensorflow import load_tensorflow_checkpoint
-from mybert.release.provenance import provenance
-from mybert.release.push import _card
+from mybert.release.card.card_data import Facts
+from mybert.release.card.manifest_chain import provenance
+from mybert.release.convert import tensorflow_checkpoint
+from mybert.release.convert.import_tensorflow import load_tensorflow_checkpoint
+from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint
+from mybert.release.hub import publish
+from mybert.release.hub.bundle import Bundle
+from mybert.release.hub.bundle_checks import problems_of_content, problems_of_model
+from mybert.release.hub.hub_errors import explained
+from mybert.release.hub.push import _card
 from mybert.release.settings import PushSettings
-from mybert.release.tensorflow_checkpoint import TensorFlowCheckpoint
 
 GOOGLES = Path(__file__).parents[1] / "release/tensorflow_checkpoint"
 CORPUS = {

@@ -21,10 +21,10 @@ from hub_server import REPO, WRITER, Hub
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.tokenizer_settings import TokenizerSettings
-from mybert.corpus.vocabulary import build_tokenizer
+from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
-from mybert.release.push import push
+from mybert.release.hub.push import push
 from mybert.release.settings import PushSettings
 
 WORDS = [

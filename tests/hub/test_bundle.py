@@ -17,9 +17,9 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM
 from mybert.common.errors import UserError
-from mybert.release.bundle import make_bundle
-from mybert.release.checks import problems_of_content, problems_of_model
-from mybert.release.paths_and_secrets import find_paths, find_secrets, without_folders
+from mybert.release.hub.bundle import make_bundle
+from mybert.release.hub.bundle_checks import problems_of_content, problems_of_model
+from mybert.release.hub.secret_scan import find_paths, find_secrets, without_folders
 from mybert.release.settings import PushSettings
 from tokenization import MyBertTokenizer
 

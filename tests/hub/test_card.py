@@ -21,9 +21,9 @@ from modeling_mybert import AUTO_MAP
 from mybert.common.machine import commit, hardware
 from mybert.finetuning.run import finetune
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
-from mybert.release.bundle import Bundle, make_bundle
-from mybert.release.card import write_card
-from mybert.release.escaping import in_markdown, in_metadata
+from mybert.release.card.escaping import in_markdown, in_metadata
+from mybert.release.card.model_card import write_card
+from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.settings import PushSettings
 
 HEADS = sorted({name.split(".")[1] for auto, name in AUTO_MAP.items() if auto != "AutoConfig"})

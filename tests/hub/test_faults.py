@@ -9,7 +9,7 @@ from hub_protocol import MAIN, File
 from hub_server import READER, REPO
 
 from mybert.common.errors import UserError
-from mybert.release import push as push_module
+from mybert.release.hub import push as push_module
 
 COMMIT, WEIGHTS = r"/commit/", r"^/[0-9a-f]{64}$"
 
@@ -154,7 +154,7 @@ def test_what_the_hub_says_cannot_paint_the_terminal(hub, client, send, old, cha
 
 
 def test_a_file_that_cannot_be_read_is_named(client, send, monkeypatch):
-    import mybert.release.bundle as bundle
+    import mybert.release.hub.bundle as bundle
 
     def copyfile(source, target):
         raise PermissionError(13, "Permission denied", str(source))
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_is_trained_on_while_uploading_does_not_mix(hub, clien
 
 
 def test_a_checkpoint_that_is_written_to_while_it_is_read_is_refused(hub, client, send, old, changed, monkeypatch):
-    import mybert.release.bundle as bundle
+    import mybert.release.hub.bundle as bundle
 
     copy = bundle._copy
 
@@ -235,7 +235,7 @@ def test_a_file_of_the_bundle_that_changes_on_the_way_does_not_get_in(
 
 
 def test_a_disk_that_is_full_on_download_says_that_the_commit_is_complete(hub, client, send, monkeypatch):
-    import mybert.release.push as pushing
+    import mybert.release.hub.push as pushing
 
     def check_on_a_full_disk(*arguments):
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 import modeling_mybert
 from modeling_mybert import AUTO_MAP, MyBertForPreTraining, MyBertForTokenClassification
 from mybert.cli import main
-from mybert.release.push import NOT_VERIFIED
+from mybert.release.hub.push import NOT_VERIFIED
 
 ROOT = Path(modeling_mybert.__file__).parents[1]
 FIXTURE = Path(__file__).parent / "fixtures" / "checkpoint.zip"

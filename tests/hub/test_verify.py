@@ -9,11 +9,11 @@ from transformers import AutoTokenizer
 
 from modeling_mybert import MyBertEncoderDecoderModel, MyBertLMHeadModel
 from mybert.common.errors import UserError
-from mybert.release.bundle import make_bundle
-from mybert.release.card import write_card
-from mybert.release.publish import check_upload, publish
+from mybert.release.card.model_card import write_card
+from mybert.release.hub.bundle import make_bundle
+from mybert.release.hub.publish import check_upload, publish
+from mybert.release.hub.verify import Expected, _compare, verify, verify_plain_bert
 from mybert.release.settings import PushSettings
-from mybert.release.verify import Expected, _compare, verify, verify_plain_bert
 
 CLASSES = ["AutoModel", "AutoModelForPreTraining"]
 
@@ -103,7 +103,7 @@ def test_an_upload_that_is_changed_on_the_hub_is_found_out(hub, client, checkpoi
 
 
 def test_what_fails_after_the_upload_gets_no_tag(hub, client, send, monkeypatch):
-    import mybert.release.push as pushing
+    import mybert.release.hub.push as pushing
 
     def fail(*arguments):
         raise UserError("it is not the same")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from mybert.pretraining.batching import (
+from mybert.pretraining.data.batching import (
     EVALUATION,
     FILLER,
     EpochSampler,
@@ -13,7 +13,7 @@ from mybert.pretraining.batching import (
     ExampleDataset,
     PretrainingCollator,
 )
-from mybert.pretraining.masking import Masker
+from mybert.pretraining.data.masking import Masker
 
 
 @pytest.fixture(scope="module")

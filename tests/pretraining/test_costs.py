@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, attention_mybert
-from mybert.pretraining.costs import Costs, count_parameters
+from mybert.pretraining.planning.costs import Costs, count_parameters
 
 LENGTHS, LABELLED = [64, 17, 40, 7], 21
 

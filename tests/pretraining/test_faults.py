@@ -17,7 +17,7 @@ import torch
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.preemption import PREEMPTED
-from mybert.common.table import print_table
+from mybert.common.tables import print_table
 from mybert.pretraining.checkpoints import find_damage, last_whole
 
 STEPS, SAVE, EVALUATE = 18, 4, 5  # 200 examples, 16 a step: an epoch has 13 steps

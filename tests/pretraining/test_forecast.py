@@ -9,7 +9,7 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
 from mybert.common.settings import parse_settings
-from mybert.pretraining.forecast import ForecastSettings, ways
+from mybert.pretraining.planning.cost_estimate import ForecastSettings, ways
 
 NEEDED = ["--tokens", "3.3B", "--flops", "400T"]
 

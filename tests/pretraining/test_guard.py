@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from mybert.common.errors import UserError
-from mybert.pretraining.batching import FILLER, EpochSampler
-from mybert.pretraining.randomness import permutation
+from mybert.pretraining.data.batching import FILLER, EpochSampler
+from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.spikes import SpikeMeter
 
 

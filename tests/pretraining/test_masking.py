@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mybert.common.errors import UserError
-from mybert.pretraining.masking import IGNORED, Masker
+from mybert.pretraining.data.masking import IGNORED, Masker
 
 sequences = st.lists(st.lists(st.integers(8, 160), min_size=0, max_size=70), min_size=1, max_size=8)
 

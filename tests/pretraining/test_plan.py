@@ -6,8 +6,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.quantities import duration, with_unit
-from mybert.pretraining.plan import CorpusShape, Plan
-from mybert.pretraining.timing import TimeToEnd
+from mybert.pretraining.planning.remaining_time import TimeToEnd
+from mybert.pretraining.planning.run_plan import CorpusShape, Plan
 
 
 def make_plan(config, examples, length, probability):

@@ -14,10 +14,10 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreT
 from modeling_mybert import MyBertForPreTraining, attention_mybert
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
+from mybert.common.output_folders import exclusive_lock
 from mybert.common.settings import parse_settings
-from mybert.common.staging import alone_in
 from mybert.pretraining import guard
-from mybert.pretraining.randomness import permutation
+from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
@@ -269,7 +269,7 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
 
 def test_a_run_is_not_resumed_beside_itself(run, tmp_path):
     run(max_steps=1)
-    with alone_in(tmp_path / "out"), pytest.raises(UserError, match="another run is at work in"):
+    with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is at work in"):
         run(max_steps=2, resume=True)
     run(max_steps=2, resume=True)
     assert not list(tmp_path.glob(".*"))

@@ -18,9 +18,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
-from mybert.pretraining.batching import ExampleDataset, PretrainingCollator
-from mybert.pretraining.masking import Masker
-from mybert.pretraining.sharding import shard
+from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.fsdp import shard
 
 STEPS, SEQUENCES = 5, 16
 LAYERS = 3

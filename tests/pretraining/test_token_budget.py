@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from mybert.common.errors import UserError
+from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler
 from mybert.pretraining.meter import idle_share
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
-from mybert.pretraining.token_budget import TokenBudget, TokenBudgetBatchSampler
 
 
 @given(

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForPreTraining, EvalPrediction
 
-from mybert.pretraining import batching
-from mybert.pretraining.batching import EVALUATION, PretrainingCollator
+from mybert.pretraining.data import batching
+from mybert.pretraining.data.batching import EVALUATION, PretrainingCollator
 from mybert.pretraining.metrics import constant_baselines, metrics_from_sums, wilson_interval
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))

@@ -16,7 +16,7 @@ from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.release.checkpoint import load_checkpoint, save_companions
+from mybert.release.convert.full_checkpoint import load_checkpoint, save_companions
 from tokenization import MyBertTokenizer
 
 HEADS = [

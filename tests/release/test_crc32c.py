@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mybert.release.crc32c import crc32c
+from mybert.release.convert.crc32c import crc32c
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from modeling_mybert import MyBertModel
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.release.checkpoint import load_checkpoint
-from mybert.release.comparison import ragged_batches
-from mybert.release.export import ExportSettings, export
-from mybert.release.import_bert import ImportSettings, import_bert
+from mybert.release.convert.compare_models import ragged_batches
+from mybert.release.convert.export import ExportSettings, export
+from mybert.release.convert.full_checkpoint import load_checkpoint
+from mybert.release.convert.import_bert import ImportSettings, import_bert
 
 HEADS = [
     *("Model", "ForPreTraining", "ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"),
@@ -123,7 +123,7 @@ def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_pat
 
 
 def test_a_number_that_is_none_is_refused(saved_head, tmp_path, monkeypatch):
-    monkeypatch.setattr("mybert.release.export.write_bert", lambda model, folder: {"logits": float("nan")})
+    monkeypatch.setattr("mybert.release.convert.export.write_bert", lambda model, folder: {"logits": float("nan")})
     with pytest.raises(UserError, match="logits differs by nan"):
         to_bert(saved_head("MyBertForMaskedLM"), tmp_path / "out")
 

@@ -14,9 +14,9 @@ import modeling_mybert
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.release.comparison import largest_differences, outputs_of, ragged_batches
-from mybert.release.export import ExportSettings, export
-from mybert.release.export_onnx import onnx_outputs, write_int8, write_onnx
+from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
+from mybert.release.convert.export import ExportSettings, export
+from mybert.release.convert.export_onnx import onnx_outputs, write_int8, write_onnx
 
 OUTPUTS = {
     "Model": ["last_hidden_state", "pooler_output"],
@@ -89,7 +89,7 @@ def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_pat
     words = ["export", str(source), "--to", "onnx", "--output", str(tmp_path / "out"), "--int8"]
     assert cli.main([*words, "--int8-tolerance", "1e-6"]) == 2
     assert "8 bits are too few: logits differs by" in capsys.readouterr().err.splitlines()[-1]
-    monkeypatch.setattr("mybert.release.export.write_onnx", lambda model, folder: {"logits": 2e-4})
+    monkeypatch.setattr("mybert.release.convert.export.write_onnx", lambda model, folder: {"logits": 2e-4})
     assert cli.main(words) == 2
     assert "does not say the same: logits differs by 0.0002, above" in capsys.readouterr().err.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == [source.name]

@@ -9,9 +9,9 @@ from mybert.common.manifest import read_manifest
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.tokenizer_settings import TokenizerSettings
-from mybert.corpus.vocabulary import build_tokenizer
-from mybert.release.facts import Facts
-from mybert.release.provenance import provenance
+from mybert.corpus.train_tokenizer import build_tokenizer
+from mybert.release.card.card_data import Facts
+from mybert.release.card.manifest_chain import provenance
 
 TEXTS = [f"The cat sat on mat {number}.\nThe dog ran in house {number}." for number in range(8)]
 

@@ -14,9 +14,9 @@ from modeling_mybert import MyBertForPreTraining
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.release.import_bert import ImportSettings, import_bert
-from mybert.release.import_tensorflow import find_prefix, load_tensorflow_checkpoint, pytorch_name
-from mybert.release.tensorflow_checkpoint import TensorFlowCheckpoint
+from mybert.release.convert.import_bert import ImportSettings, import_bert
+from mybert.release.convert.import_tensorflow import find_prefix, load_tensorflow_checkpoint, pytorch_name
+from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint
 
 FOLDER = Path(__file__).with_name("tensorflow_checkpoint")
 PREFIX = FOLDER / "bert_model.ckpt"
@@ -142,7 +142,7 @@ def test_casing_is_that_of_the_vocabulary_unless_it_is_named(source, last, casin
 )
 def test_the_head_is_the_one_whose_tensors_are_there(monkeypatch, changes, head):
     stored = Renamed(changes)
-    monkeypatch.setattr("mybert.release.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
+    monkeypatch.setattr("mybert.release.convert.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
     checkpoint, facts = load_tensorflow_checkpoint(str(PREFIX), "auto")
     assert type(checkpoint.model).__name__ == f"MyBert{head}"
     weights = {f"bert.{name}" if head == "Model" else name: x for name, x in checkpoint.model.state_dict().items()}
@@ -158,7 +158,7 @@ def test_the_head_is_the_one_whose_tensors_are_there(monkeypatch, changes, head)
 def test_an_unknown_tensor_is_named_and_left_out(monkeypatch, tmp_path, capsys):
     stored = Renamed({})
     stored.entries["my/own/head"] = stored.entries["bert/pooler/dense/bias"]
-    monkeypatch.setattr("mybert.release.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
+    monkeypatch.setattr("mybert.release.convert.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
     output = import_bert(ImportSettings(checkpoint=str(PREFIX), output=str(tmp_path / "out")))
     assert read_manifest(output)["left_out"] == ["my/own/head"]
     assert "my/own/head" in capsys.readouterr().out
@@ -166,7 +166,7 @@ def test_an_unknown_tensor_is_named_and_left_out(monkeypatch, tmp_path, capsys):
 
 def test_a_checkpoint_that_lacks_a_tensor_of_the_encoder_is_refused(monkeypatch):
     monkeypatch.setattr(
-        "mybert.release.import_tensorflow.TensorFlowCheckpoint",
+        "mybert.release.convert.import_tensorflow.TensorFlowCheckpoint",
         lambda prefix: Renamed({"bert/encoder/layer_0/output/dense/kernel": "electra/kernel"}),
     )
     with pytest.raises(UserError, match=r"lacks 1 of the tensors .* such as bert.encoder.layer.0.output.dense.weight"):

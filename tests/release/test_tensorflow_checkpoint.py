@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.release.crc32c import crc32c
-from mybert.release.tensorflow_checkpoint import TensorFlowCheckpoint, _read_table
+from mybert.release.convert.crc32c import crc32c
+from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint, _read_table
 
 FOLDER = Path(__file__).with_name("tensorflow_checkpoint")
 

@@ -7,7 +7,7 @@ import pytest
 from mybert.cli import main
 from mybert.common.errors import UserError
 from mybert.corpus.tokenizer_settings import TokenizerSettings
-from mybert.corpus.vocabulary import build_tokenizer
+from mybert.corpus.train_tokenizer import build_tokenizer
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 

@@ -3,7 +3,7 @@
 import evaluate
 from datasets import Features, Value
 
-from mybert.finetuning import class_scores
+from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 
 
 class F1(evaluate.Metric):

@@ -3,7 +3,8 @@
 import evaluate
 from datasets import Features, List, Value
 
-from mybert.finetuning import class_scores, entities
+from mybert.finetuning.evaluation import bootstrap_scores as class_scores
+from mybert.finetuning.evaluation import entity_scores as entities
 
 
 class Seqeval(evaluate.Metric):

@@ -4,7 +4,7 @@ import evaluate
 import numpy as np
 from datasets import Features, Value
 
-from mybert.finetuning import class_scores
+from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 
 
 class Spearmanr(evaluate.Metric):

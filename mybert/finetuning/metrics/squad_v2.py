@@ -4,7 +4,7 @@ import evaluate
 import numpy as np
 from datasets import Features, List, Value
 
-from mybert.finetuning import squad
+from mybert.finetuning.evaluation import squad_scores as squad
 
 
 class SquadV2(evaluate.Metric):

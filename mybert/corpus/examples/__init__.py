@@ -1,0 +1,1 @@
+"""Sentences to segment pairs and stored examples."""

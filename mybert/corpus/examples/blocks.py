@@ -1,0 +1,139 @@
+"""Stage 2: a pure function from a block of documents to examples."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from mybert.corpus.examples.segment_pairs import Pair, TokenisedDocuments, full_sentences, segment_pairs
+from mybert.corpus.examples.text_encoding import PlainTokenizer
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text.sentences import one_per_line, sentence_splitter
+
+_SENTENCES_A_CALL = 8192
+
+
+def example_schema(nsp: bool) -> pa.Schema:
+    """Columns of the examples; see `block_to_examples`."""
+    columns = {"input_ids": pa.list_(pa.int32()), "token_type_ids": pa.list_(pa.int8())}
+    return pa.schema(columns | ({"next_sentence_label": pa.int8()} if nsp else {}))
+
+
+def block_to_examples(
+    texts: Sequence[str],
+    identities: Sequence[int],
+    tokenizer: PlainTokenizer,
+    settings: CorpusSettings,
+    key: str,
+    dupes: int,
+) -> tuple[pa.Table, Counter]:
+    """Examples of some documents: a function of its arguments alone.
+
+    Args:
+        texts: the documents.
+        identities: equal for equal texts.
+        key: names the block; chance depends on it, the seed and the number of the repetition.
+        dupes: how many times the documents are used.
+
+    Returns:
+        table: `input_ids`: `[CLS] A [SEP] B [SEP]`; `token_type_ids`: 0 up to the first `[SEP]`, then 1;
+            `next_sentence_label`: 1 where B is random. Without NSP `[CLS] A [SEP]` and no label.
+        counts: `sentences`, `tokens`, `unknown_tokens`, `documents_without_tokens`, `examples`, `truncated`, `short`,
+            `tokens_cut`.
+    """
+    ids, documents, counts = _tokenise(texts, identities, tokenizer, settings)
+    pairs: list[Pair] = []
+    for dupe in range(dupes):
+        rng = random.Random(f"{settings.seed} {dupe} {key}")
+        if not documents.identities:
+            continue
+        if settings.nsp:
+            pairs += segment_pairs(
+                documents,
+                rng,
+                max_tokens=settings.max_length - 3,
+                short_seq_prob=settings.short_seq_prob,
+                same_document=settings.negatives == "same-document",
+            )
+        else:
+            pairs += full_sentences(
+                documents, rng, max_tokens=settings.max_length - 2, short_seq_prob=settings.short_seq_prob
+            )
+    columns = np.array(pairs, dtype=np.int64).reshape(-1, len(Pair._fields)).T
+    of = dict(zip(Pair._fields, columns, strict=True))
+    counts.update(
+        examples=len(pairs),
+        truncated=int((of["cut"] > 0).sum()),
+        tokens_cut=int(of["cut"].sum()),
+        short=int(of["is_short"].sum()),
+    )
+    return _assemble(ids, of, tokenizer, settings.nsp), counts
+
+
+def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSettings):
+    """
+    Returns:
+        ids: (tokens,) int32, all sentences one after the other.
+        documents: where they begin; sentences and documents without tokens are not among them.
+        counts: of what was found.
+    """
+    split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
+    sentences, ends = [], []
+    for text in texts:
+        sentences += split(text)
+        ends.append(len(sentences))
+    parts, lengths = [], []
+    for start in range(0, len(sentences), _SENTENCES_A_CALL):
+        batch = tokenizer.backend.encode_batch_fast(
+            sentences[start : start + _SENTENCES_A_CALL], add_special_tokens=False
+        )
+        lists = [encoding.ids for encoding in batch]
+        lengths += map(len, lists)
+        parts.append(np.fromiter(chain.from_iterable(lists), dtype=np.int32))
+    ids = np.concatenate([*parts, np.empty(0, np.int32)])
+    lengths = np.array(lengths, dtype=np.int64)
+    offsets = np.concatenate([[0], lengths[lengths > 0].cumsum()])
+    kept = np.concatenate([[0], (lengths > 0).cumsum()])[np.array([0, *ends])]
+    full = np.diff(kept) > 0
+    documents = TokenisedDocuments(
+        offsets.tolist(),
+        [0, *kept[1:][full].tolist()],
+        [identity for identity, good in zip(identities, full, strict=True) if good],
+    )
+    counts = Counter(
+        sentences=len(offsets) - 1,
+        tokens=len(ids),
+        unknown_tokens=int((ids == tokenizer.unk_id).sum()),
+        documents_without_tokens=int((~full).sum()),
+        documents_of_one_sentence=int((np.diff(kept) == 1).sum()),
+    )
+    return ids, documents, counts
+
+
+def _assemble(ids: np.ndarray, of: dict[str, np.ndarray], tokenizer: PlainTokenizer, nsp: bool) -> pa.Table:
+    """Copies the spans between special tokens, all examples at once."""
+    a, b = of["a_end"] - of["a"], of["b_end"] - of["b"]
+    lengths = a + 2 + (b + 1 if nsp else 0)
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    starts = offsets[:-1]
+    out = np.full(offsets[-1], tokenizer.sep_id, dtype=np.int32)
+    out[starts] = tokenizer.cls_id
+    types = np.zeros(offsets[-1], dtype=np.int8)
+    out[_ranges(starts + 1, a)] = ids[_ranges(of["a"], a)]
+    if nsp:
+        out[_ranges(starts + a + 2, b)] = ids[_ranges(of["b"], b)]
+        types[_ranges(starts + a + 2, b + 1)] = 1
+    bounds = pa.array(offsets, pa.int32())
+    columns = [pa.ListArray.from_arrays(bounds, pa.array(out)), pa.ListArray.from_arrays(bounds, pa.array(types))]
+    if nsp:
+        columns.append(pa.array(of["is_random"].astype(np.int8)))
+    return pa.table(columns, schema=example_schema(nsp))
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The numbers from each start on, `lengths` of them, one range after the other."""
+    before = lengths.cumsum() - lengths
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())

@@ -1,0 +1,209 @@
+"""Stage 1: documents are streamed into one file, counted, held out, ordered and grouped into blocks.
+
+What stays in memory is some 100 bytes a document, never their text.
+"""
+
+import functools
+import hashlib
+import json
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import write_json
+from mybert.corpus.examples.segment_pairs import ONE_DOCUMENT
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text.sentences import cut_document, one_per_line, sentence_splitter
+from mybert.corpus.text.sources import Document
+
+_CHARACTERS_A_TASK = 1 << 22
+_TEXTS, _FACTS = "documents.utf8", "documents.json"
+# A block has at least so many documents, for a random segment to be drawn from, and so many characters ...
+_BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 64, 1 << 18
+# ... unless its documents are whole books: then memory is the limit.
+_BLOCK_MOST_CHARACTERS, _BLOCK_FEWEST_DOCUMENTS = 1 << 25, 8
+
+
+@dataclass(frozen=True)
+class StoredDocuments:
+    """Documents on disk.
+
+    Attributes:
+        folder: holds their text, end to end as UTF-8, where each begins, and what follows here.
+        lengths: (documents,) characters of each.
+        identities: (documents,) equal for equal texts.
+        size: of all texts in bytes.
+        counts: `documents_read`, `documents_empty`.
+        skipped: what reading left out, by reason.
+        sha256: over the texts, in order.
+    """
+
+    folder: Path
+    lengths: np.ndarray
+    identities: np.ndarray
+    size: int
+    counts: Counter
+    skipped: Counter
+    sha256: str
+
+
+def store_documents(
+    documents: Iterable[Document], folder: Path, settings: CorpusSettings, skipped: Counter
+) -> StoredDocuments:
+    """Writes the documents that hold text to `folder`.
+
+    Args:
+        skipped: of `read_documents`.
+
+    Raises:
+        UserError: none holds text.
+    """
+    counts = Counter(documents_read=0, documents_empty=0)
+    offsets, lengths, identities = array("q", [0]), array("q"), array("q")
+    whole = hashlib.sha256()
+    with open(folder / _TEXTS, "wb") as file:
+        for text in _texts(documents, settings, counts):
+            content = text.encode()
+            digest = hashlib.blake2b(content, digest_size=8).digest()
+            whole.update(digest)
+            file.write(content)
+            offsets.append(offsets[-1] + len(content))
+            lengths.append(len(text))
+            identities.append(int.from_bytes(digest, "little", signed=True))
+    if not lengths:
+        raise UserError(
+            f"no document holds text ({counts['documents_read']} read); look at the inputs and --text-column"
+        )
+    for name, values in (("offsets", offsets), ("lengths", lengths), ("identities", identities)):
+        np.save(folder / f"{name}.npy", np.frombuffer(values, dtype=np.int64))
+    write_json(folder / _FACTS, {"counts": counts, "skipped": skipped, "sha256": whole.hexdigest()})
+    return open_stored(folder)
+
+
+def open_stored(folder: Path) -> StoredDocuments | None:
+    """What `store_documents` has left in `folder`; None if it did not get to its end."""
+    if not (folder / _FACTS).is_file():
+        return None
+    facts = json.loads((folder / _FACTS).read_text())
+    lengths, identities = np.load(folder / "lengths.npy"), np.load(folder / "identities.npy")
+    size = (folder / _TEXTS).stat().st_size
+    counts, skipped = Counter(facts["counts"]), Counter(facts["skipped"])
+    return StoredDocuments(folder, lengths, identities, size, counts, skipped, facts["sha256"])
+
+
+def _texts(documents, settings: CorpusSettings, counts: Counter) -> Iterator[str]:
+    split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
+    for document in tqdm(documents, desc="reading", unit=" documents", unit_scale=True, mininterval=0.5, disable=None):
+        parts = [document.text]
+        if settings.split_documents > 1:
+            parts = cut_document(document.text, settings.split_documents, split)
+        counts["documents_read"] += 1
+        for part in parts or [""]:
+            if text := part.strip():
+                yield text
+            else:
+                counts["documents_empty"] += 1
+
+
+def read_stored(folder: str | Path, documents: Iterable[int]) -> list[str]:
+    """Texts of some of the documents that `store_documents` has written.
+
+    They are read, not mapped: pages of a mapped file count as memory of the process that has touched them.
+    """
+    offsets = _open_offsets(str(folder))
+    texts = []
+    with open(Path(folder) / _TEXTS, "rb", buffering=0) as file:
+        for document in documents:
+            begin, end = int(offsets[document]), int(offsets[document + 1])
+            file.seek(begin)
+            content = file.read(end - begin)
+            while len(content) < end - begin:  # one read gives 2 GB at most
+                content += file.read(end - begin - len(content))
+            texts.append(content.decode())
+    return texts
+
+
+@functools.lru_cache(maxsize=1)
+def _open_offsets(folder: str) -> np.ndarray:
+    return np.load(Path(folder) / "offsets.npy", mmap_mode="r")
+
+
+def in_tasks(rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """`rows` in stretches of about 4 million characters.
+
+    Args:
+        lengths: (rows,) characters that each means.
+    """
+    ends = np.flatnonzero(np.diff(np.cumsum(lengths) // _CHARACTERS_A_TASK)) + 1
+    return np.split(rows, ends)
+
+
+def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarray, np.ndarray]:
+    """Which documents are for validation and which for training, each in a random order.
+
+    Equal documents stay on one side. Where a wrong next segment needs a second document, at least two of different
+    text are held out, and none if there are fewer than four.
+
+    Args:
+        identities: (documents,) equal for equal texts.
+
+    Returns:
+        validation, training: indices of documents.
+
+    Raises:
+        UserError: there are no two distinct documents, though pairs need them.
+    """
+    distinct, inverse = np.unique(identities, return_inverse=True)
+    needed = 2 if settings.nsp and settings.negatives == "other-document" else 1
+    if len(distinct) < needed:
+        raise UserError(ONE_DOCUMENT)
+    rng = np.random.default_rng([settings.seed, len(identities)])
+    order = rng.permutation(len(identities))
+    rank = np.empty(len(distinct), dtype=np.int64)  # texts in the order of their first document
+    firsts = order[np.sort(np.unique(inverse[order], return_index=True)[1])]
+    rank[inverse[firsts]] = np.arange(len(distinct))
+    count = max(needed, round(len(distinct) * settings.validation_share)) if settings.validation_share else 0
+    if len(distinct) - count < needed:
+        count = 0
+    validation = rank[inverse[order]] < count
+    return order[validation], order[~validation]
+
+
+def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of documents, small enough to be balanced over processes, large enough for random segments.
+
+    Args:
+        lengths: (documents,) characters of each.
+    """
+    sums = np.concatenate([[0], np.cumsum(lengths)])
+    blocks, start = [], 0
+    while start < len(lengths):
+        full, huge = np.searchsorted(sums, sums[start] + [_BLOCK_CHARACTERS, _BLOCK_MOST_CHARACTERS])
+        end = min(max(start + _BLOCK_DOCUMENTS, full), max(start + _BLOCK_FEWEST_DOCUMENTS, huge))
+        if end > len(lengths):
+            if blocks and len(lengths) - start < _BLOCK_DOCUMENTS:
+                start = blocks.pop()[0]
+            end = len(lengths)
+        blocks.append((start, int(end)))
+        start = int(end)
+    return blocks
+
+
+def even_order(sizes: Sequence[int]) -> list[int]:
+    """An order of `sizes`, given as indices, whose running sum stays near its average: processes get even shares."""
+    waiting = sorted((size, index) for index, size in enumerate(sizes))
+    average = sum(sizes) / max(1, len(sizes))
+    order, missing = [], 0.0
+    while waiting:
+        missing += average
+        size, index = waiting.pop(min(bisect_left(waiting, (missing, -1)), len(waiting) - 1))
+        order.append(index)
+        missing -= size
+    return order

@@ -1,0 +1,128 @@
+"""Documents nearly equal to an earlier one, found by MinHash and banding, then compared in full.
+
+Candidates come from signatures of the datasketch library (Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive
+Datasets, chapter 3). Each pair is judged by its true Jaccard similarity, so chance can miss a pair but never adds one.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from mybert.common.errors import UserError
+from mybert.corpus.examples.engines import run_tasks
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
+
+_WORDS_A_SEQUENCE = 5
+_PERMUTATIONS = 128
+_MOST_MISSED = 0.02  # of the pairs that are just similar enough
+_SEQUENCES_A_CALL = 10_000  # of _PERMUTATIONS values each at a time
+_WORD = re.compile(r"\w+")
+
+
+def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
+    """`documents` without those linked to an earlier one by a chain of similar pairs.
+
+    Args:
+        documents: indices of stored documents, ascending.
+
+    Raises:
+        UserError: the datasketch library is not there.
+    """
+    try:
+        import datasketch  # noqa: F401
+    except ImportError as error:
+        raise UserError("--deduplicate-near needs datasketch: pip install '.[dedup]' in MyBERT's folder") from error
+    threshold, folder = settings.deduplicate_near, str(stored.folder)
+    bands, rows = _banding(threshold)
+    tasks = list(enumerate(in_tasks(documents, stored.lengths[documents])))
+    write = functools.partial(_write_keys, bands=bands, rows=rows, folder=folder)
+    run_tasks(write, tasks, settings, "signatures")
+    pairs = documents[_candidates([_keys_file(folder, number) for number, _ in tasks], bands, len(documents))]
+    if not len(pairs):
+        return documents
+    compare = functools.partial(_similarities, folder=folder)
+    found = run_tasks(compare, in_tasks(pairs, stored.lengths[pairs].sum(1)), settings, "comparisons")
+    similar = np.searchsorted(documents, pairs[np.concatenate(found) >= threshold])
+    links = coo_array((np.ones(len(similar), bool), similar.T), shape=(len(documents), len(documents)))
+    _, components = connected_components(links, directed=False)
+    return documents[np.sort(np.unique(components, return_index=True)[1])]
+
+
+def word_sequences(text: str) -> set[str]:
+    """The sequences of five words, all words lower-case; of a shorter text all its words, of one without words itself.
+
+    Where a script has no spaces, what stands between two punctuation marks is a word.
+    """
+    return set(_sequences(text))
+
+
+def _sequences(text: str) -> Iterator[str]:
+    words = _WORD.findall(text.lower())
+    if len(words) < _WORDS_A_SEQUENCE:
+        return iter([" ".join(words) or text])
+    return map(" ".join, zip(*(islice(words, start, None) for start in range(_WORDS_A_SEQUENCE)), strict=False))
+
+
+def _banding(threshold: float) -> tuple[int, int]:
+    """Bands and rows in each: as many rows as leave few similar pairs without an equal band."""
+    rows = max(r for r in range(1, 33) if (1 - threshold**r) ** (_PERMUTATIONS // r) <= _MOST_MISSED)
+    return _PERMUTATIONS // rows, rows
+
+
+def _keys_file(folder: str, number: int) -> Path:
+    return Path(folder) / f"keys-{number:06d}.npy"
+
+
+def _write_keys(task: tuple[int, np.ndarray], *, bands: int, rows: int, folder: str) -> None:
+    """Writes (bands, documents) keys; documents with an equal key in a band are candidates."""
+    number, documents = task
+    signatures = np.array([_signature(text) for text in read_stored(folder, documents)], dtype=np.uint64)
+    odd = np.random.default_rng(0).integers(1 << 63, size=rows, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    values = signatures[:, : bands * rows].reshape(-1, bands, rows) * odd
+    np.save(_keys_file(folder, number), np.ascontiguousarray(values.sum(axis=2, dtype=np.uint64).T))
+
+
+def _signature(text: str) -> np.ndarray:
+    """(_PERMUTATIONS,) MinHash values of a document."""
+    found, sequences = _empty_signature().copy(), _sequences(text)
+    while some := list(islice(sequences, _SEQUENCES_A_CALL)):
+        found.update_batch(map(str.encode, some))
+    return found.hashvalues
+
+
+@functools.cache
+def _empty_signature():
+    from datasketch import MinHash
+
+    return MinHash(num_perm=_PERMUTATIONS)
+
+
+def _candidates(files: list[Path], bands: int, documents: int) -> np.ndarray:
+    """(pairs, 2) places of documents, each with the first and the one before it of those that share a key with it."""
+    pairs = np.empty(0, np.int64)
+    for band in range(bands):
+        keys = np.concatenate([np.load(file, mmap_mode="r")[band] for file in files])
+        order = np.argsort(keys, kind="stable")
+        begins = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
+        firsts = np.repeat(order[begins], np.diff(begins, append=documents))
+        again = np.flatnonzero(firsts != order)
+        found = [earlier * documents + order[again] for earlier in (firsts[again], order[again - 1])]
+        pairs = np.unique(np.concatenate([pairs, *found]))
+    return np.stack(np.divmod(pairs, documents), axis=1)
+
+
+def _similarities(pairs: np.ndarray, *, folder: str) -> np.ndarray:
+    """(pairs,) Jaccard similarity of the word sequences of each pair of documents."""
+    return np.array([_jaccard(*map(word_sequences, read_stored(folder, pair))) for pair in pairs])
+
+
+def _jaccard(one: set, other: set) -> float:
+    common = len(one & other)
+    return common / (len(one) + len(other) - common)

@@ -1,0 +1,115 @@
+"""Which of the stored documents are used: those that filters keep, without copies and near copies on request."""
+
+import functools
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import write_json
+from mybert.corpus.examples.engines import run_tasks
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
+from mybert.corpus.text.near_duplicates import without_near_duplicates
+
+_KEPT, _COUNTS = "kept.npy", "kept.json"
+
+
+class Selection(NamedTuple):
+    """What is used.
+
+    Attributes:
+        documents: (kept,) indices of the stored documents, in order.
+        counts: `documents`, `characters`, `documents_duplicate` (repeating another, left out or not),
+            `documents_filtered` for each filter, `documents_near_duplicate`.
+    """
+
+    documents: np.ndarray
+    counts: dict
+
+
+def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selection:
+    """Applies filters, then `deduplicate`, then `deduplicate_near`; found again if an earlier build got so far.
+
+    Raises:
+        UserError: a filter cannot be imported, fails or answers neither yes nor no; or nothing is left.
+    """
+    record = stored.folder / _COUNTS
+    if record.is_file():
+        return Selection(np.load(stored.folder / _KEPT), json.loads(record.read_text()))
+    kept, filtered = np.arange(len(stored.lengths)), {}
+    for name in settings.filter:
+        good = _filtered(stored, kept, name, settings)
+        filtered[name] = int((~good).sum())
+        kept = kept[good]
+    if not len(kept):
+        raise UserError(f"--filter {' '.join(settings.filter)}: none of {len(stored.lengths)} documents is left")
+    firsts = np.unique(stored.identities[kept], return_index=True)[1]
+    duplicates = len(kept) - len(firsts)
+    if settings.deduplicate or settings.deduplicate_near:
+        kept = kept[np.sort(firsts)]
+    near = 0
+    if settings.deduplicate_near:
+        unique = without_near_duplicates(stored, kept, settings)
+        near, kept = len(kept) - len(unique), unique
+    counts = {
+        "documents": len(kept),
+        "characters": int(stored.lengths[kept].sum()),
+        "documents_duplicate": duplicates,
+        "documents_filtered": filtered,
+        "documents_near_duplicate": near,
+    }
+    np.save(stored.folder / _KEPT, kept)
+    write_json(record, counts)
+    return Selection(kept, counts)
+
+
+def _filtered(stored: StoredDocuments, documents: np.ndarray, name: str, settings: CorpusSettings) -> np.ndarray:
+    """(documents,) what the filter says of each."""
+    load_filter(name, os.getcwd())
+    ask = functools.partial(_ask, name=name, place=os.getcwd(), folder=str(stored.folder))
+    return np.concatenate(run_tasks(ask, in_tasks(documents, stored.lengths[documents]), settings, name))
+
+
+def _ask(documents: np.ndarray, *, name: str, place: str, folder: str) -> np.ndarray:
+    function = load_filter(name, place)
+    return np.array([_answer(function, name, text) for text in read_stored(folder, documents)], dtype=bool)
+
+
+def _answer(function: Callable[[str], bool], name: str, text: str) -> bool:
+    beginning = f"the document that begins {text[:60]!r}"
+    try:
+        answer = function(text)
+    except (Exception, SystemExit) as error:  # of the user's own code
+        raise UserError(f"--filter {name} failed at {beginning}: {_said(error)}") from error
+    if not isinstance(answer, (bool, np.bool_)):
+        raise UserError(f"--filter {name} must answer True or False, but gave {answer!r} for {beginning}")
+    return bool(answer)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+@functools.cache
+def load_filter(name: str, place: str) -> Callable[[str], bool]:
+    """The function `package.module:function`; modules in the folder `place` are found too.
+
+    Raises:
+        UserError: there is no such module, it fails when imported, or it has no such function.
+    """
+    module, _, function = name.partition(":")
+    if place not in sys.path:
+        sys.path.append(place)
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except (Exception, SystemExit) as error:  # of the user's own code
+        raise UserError(f"--filter {name}: {module} cannot be imported ({_said(error)})") from error
+    if not callable(found):
+        raise UserError(f"--filter {name}: {module} has no function {function}")
+    return found

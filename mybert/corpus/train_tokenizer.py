@@ -1,0 +1,99 @@
+"""`mybert tokenizer`: documents → a tokenizer folder, with a report on how well it suits them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.common.machine import usable_cores
+from mybert.common.manifest import write_manifest
+from mybert.common.output_folders import refuse_existing, staged_folder
+from mybert.common.settings import parse_settings
+from mybert.common.tables import print_table
+from mybert.corpus.examples.engines import explain_killed
+from mybert.corpus.examples.text_encoding import load_wordpiece
+from mybert.corpus.text.sources import describe_sources, find_sources, read_documents
+from mybert.corpus.tokenizer_settings import TokenizerSettings
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
+
+
+def main(argv: list[str], prog: str) -> None:
+    (settings,) = parse_settings((TokenizerSettings,), argv, prog, "Documents → WordPiece vocabulary.")
+    print(f"the tokenizer is in {build_tokenizer(settings)}")
+
+
+def build_tokenizer(settings: TokenizerSettings) -> Path:
+    """Trains a vocabulary on the documents of `settings.inputs`, saves it and prints a report.
+
+    Returns:
+        The folder: `vocab.txt`, `tokenizer.json`, `tokenizer_config.json` and `manifest.json`.
+
+    Raises:
+        UserError: the output exists, an input cannot be read, the documents have no words, or `compare` cannot be
+            loaded.
+    """
+    replacing = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
+    refuse_existing(settings.output, **replacing)
+    options = {"do_lower_case": settings.uncased, "model_max_length": 512}
+    tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
+    if settings.compare:
+        tokenizers.append(load_wordpiece(settings.compare, "--compare"))
+    seen, skipped = Counter(), Counter()
+    with explain_killed():
+        word_counts = count_words(
+            _texts(settings, seen, skipped),
+            [tokenizer.backend_tokenizer for tokenizer in tokenizers],
+            num_proc=settings.num_proc or usable_cores(),
+            show_progress=True,
+        )
+    if not word_counts[0]:
+        raise UserError(f"{', '.join(settings.inputs)}: no words ({seen['documents']} documents read)")
+    vocabulary = train_wordpiece(
+        word_counts[0],
+        settings.vocab_size,
+        do_lower_case=settings.uncased,
+        min_frequency=settings.min_frequency,
+        character_coverage=settings.character_coverage,
+        pad_to_multiple_of=settings.pad_to_multiple_of,
+        show_progress=True,
+    )
+    tokenizers[0] = MyBertTokenizer(vocabulary, **options)
+    reports = [
+        vocabulary_report(counts, tokenizer.backend_tokenizer)
+        for counts, tokenizer in zip(word_counts, tokenizers, strict=True)
+    ]
+    with staged_folder(settings.output, **replacing) as folder:
+        tokenizers[0].save_pretrained(folder)
+        write_manifest(
+            folder,
+            "tokenizer",
+            settings=settings,
+            inputs=describe_sources(find_sources(settings.inputs)),
+            counts={**seen, "skipped": dict(skipped)},
+            report=reports[0],
+        )
+    _print_report(settings, seen, skipped, reports)
+    unused = sum(token.startswith("[unused") for token in vocabulary)
+    learned = len(vocabulary) - unused
+    if learned < settings.vocab_size:
+        print(f"the text gives {learned:,} pieces and no more; {unused:,} rows [unusedN] fill the rest")
+    return Path(settings.output)
+
+
+def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iterator[str]:
+    documents = read_documents(
+        settings.inputs, text_column=settings.text_column, errors=settings.errors, skipped=skipped
+    )
+    for document in documents:
+        seen["documents"] += 1
+        seen["characters"] += len(document.text)
+        yield document.text
+
+
+def _print_report(settings: TokenizerSettings, seen: Counter, skipped: Counter, reports: list[dict]) -> None:
+    rows = [(name, *(report[name] for report in reports)) for name in reports[0]]
+    columns = ["on the text it was trained on", "this vocabulary"] + ([settings.compare] if settings.compare else [])
+    title = f"{settings.output}: {seen['documents']:,} documents, {seen['characters']:,} characters"
+    if skipped:
+        title += "; left out: " + ", ".join(f"{n} {reason}" for reason, n in sorted(skipped.items()))
+    print_table(title, rows, columns)

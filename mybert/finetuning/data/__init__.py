@@ -1,0 +1,1 @@
+"""Labelled rows: loading, validation, summary."""

@@ -1,0 +1,68 @@
+"""What the data look like before training: balance, lengths, what is cut, what the vocabulary does not know."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from mybert.common.tables import print_table
+from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.tasks.base import Task
+
+_LABELS_SHOWN = 20
+
+
+def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedTokenizerBase) -> dict[str, dict]:
+    """For each split: rows, how often each label occurs, token lengths, and the shares of long rows and of [UNK].
+
+    Lengths count special tokens, shares of [UNK] do not.
+    """
+    found = {}
+    for name, split in splits.items():
+        lengths, tokens, unknown = [], 0, 0
+        for ids in task.token_ids(split.rows, tokenizer):
+            lengths.append(len(ids))
+            special = np.isin(ids, (tokenizer.cls_token_id, tokenizer.sep_token_id)).sum()
+            tokens += len(ids) - int(special)
+            unknown += int((np.asarray(ids) == tokenizer.unk_token_id).sum())
+        found[name] = {
+            "source": split.source,
+            "rows": len(split.rows),
+            "balance": dict(task.label_distribution(split.rows).most_common()),
+            "median_length": float(np.median(lengths)),
+            "length_95": int(np.percentile(lengths, 95, method="higher")),
+            "longest": max(lengths),
+            "longer_than_max_length": float(np.mean(np.array(lengths) > task.settings.max_length)),
+            "unknown_tokens": unknown / max(tokens, 1),
+        }
+    return found
+
+
+def print_overview(found: Mapping[str, dict], task: Task) -> None:
+    """Two tables: lengths of the splits, and their labels."""
+    measures = (
+        ("rows", "rows"),
+        ("tokens, median", "median_length"),
+        ("tokens, 95 % have at most", "length_95"),
+        ("tokens, longest", "longest"),
+        (f"rows of more than {task.settings.max_length} tokens", "longer_than_max_length"),
+        ("unknown tokens", "unknown_tokens"),
+    )
+    shares = ("longer_than_max_length", "unknown_tokens")
+    rows = [
+        (title, *(f"{split[key]:.2%}" if key in shares else split[key] for split in found.values()))
+        for title, key in measures
+    ]
+    print_table("Data", rows, ("", *found))
+    labels = list(dict.fromkeys(label for split in found.values() for label in split["balance"]))
+    rows = [
+        (label, *(_share(split["balance"].get(label, 0), split["balance"]) for split in found.values()))
+        for label in labels[:_LABELS_SHOWN]
+    ]
+    if len(labels) > _LABELS_SHOWN:
+        rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
+    print_table("Labels", rows, ("", *found))
+
+
+def _share(count: int, balance: dict) -> str:
+    return f"{count:,} ({count / max(sum(balance.values()), 1):.1%})"  # 0 where all rows have []

@@ -1,0 +1,1 @@
+"""Inference, scores with confidence intervals, error reports and predictions."""

@@ -1,0 +1,185 @@
+"""`mybert evaluate`: checkpoint + labelled rows → scores with confidence intervals, predictions, errors."""
+
+import itertools
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.output_folders import staged_folder
+from mybert.common.settings import parse_settings
+from mybert.common.tables import print_table
+from mybert.finetuning.data.dataset_loading import Split, read_split
+from mybert.finetuning.data.validation import usable_rows
+from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label
+from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
+from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.settings import EvaluateSettings
+from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix, Task, rows_cut
+
+_LABELS_SHOWN = 20
+_NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
+
+
+class Evaluation(NamedTuple):
+    """What a model makes of labelled rows.
+
+    Attributes:
+        metrics: of all rows.
+        intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
+        baselines: of each metric the best that one answer, given for every row, reaches.
+        predictions, errors: one for each row; see `Task`.
+        labels: the scores of each label; empty for targets that are no labels.
+        matrix: the confusion matrix of a task that has labels.
+        cut: of how many rows `max_length` cut something off.
+        seconds: wall time of features and model.
+    """
+
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    baselines: dict[str, float]
+    predictions: list[dict]
+    errors: list[float]
+    labels: dict[str, LabelScores]
+    matrix: Matrix | None
+    cut: int
+    seconds: float
+
+    def results(self) -> dict:
+        """Numbers for results.json."""
+        rate = round(len(self.predictions) / max(self.seconds, 1e-6), 1)
+        return {
+            "metrics": self.metrics,
+            "intervals_95": self.intervals,
+            "constant_baselines": self.baselines,
+            "labels": {name: scores._asdict() for name, scores in self.labels.items()},
+            "rows": len(self.predictions),
+            "rows_cut": self.cut,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": rate,
+        }
+
+
+def evaluate(settings: EvaluateSettings) -> Path:
+    """Scores a checkpoint on labelled rows and prints the scores.
+
+    Returns:
+        The folder with results.json, predictions.jsonl, errors.txt, errors.png and manifest.json.
+
+    Raises:
+        UserError: checkpoint, rows, output and settings do not fit together; nothing was written then.
+    """
+    inputs = (settings.model, settings.data)
+    with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
+        model, tokenizer, task = load_finetuned(settings)
+        split = read_split(settings.data, task, split="validation")
+        split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
+        found = evaluate_rows(
+            model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.batch_tokens
+        )
+        write_evaluation(folder, found, split, {"settings": vars(settings), "versions": versions()})
+        write_manifest(
+            folder,
+            "evaluate",
+            settings=settings,
+            inputs={"model": identity(settings.model), "data": identity(settings.data)},
+            counts={"rows": len(split.rows)},
+            metrics=found.metrics,
+        )
+    print_evaluation(settings.data, found, task)
+    return Path(settings.output)
+
+
+def main(argv: list[str], prog: str) -> None:
+    (settings,) = parse_settings((EvaluateSettings,), argv, prog, "Checkpoint + labelled rows → scores and errors.")
+    keep_freed_memory()
+    print(f"results.json, the predictions and the errors are in {evaluate(settings)}")
+
+
+def evaluate_rows(
+    model: PreTrainedModel,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    samples: int = 1000,
+    seed: int = 42,
+    batch_tokens: int | None = None,
+) -> Evaluation:
+    """
+    Args:
+        rows: under the canonical names of the task.
+        samples: how often rows are drawn with replacement for the intervals.
+    """
+    began = time.perf_counter()
+    features = task.features(rows, tokenizer, training=False)
+    model.eval()
+    with tqdm(total=len(features), desc="evaluating", unit=" features", leave=False, disable=None) as bar:
+        logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
+    predictions, references = task.decode(logits, features, rows), task.references(rows)
+    seconds = time.perf_counter() - began
+    marks = task.labelled_spans(predictions, references)
+    return Evaluation(
+        task.score(predictions, references),
+        _intervals(task, predictions, references, samples, seed),
+        task.baselines(references),
+        predictions,
+        task.errors(predictions, references),
+        by_label(*marks) if marks else {},
+        task.matrix(predictions, references),
+        rows_cut(features),
+        seconds,
+    )
+
+
+def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
+    rows, generator, drawn = len(references), np.random.default_rng(seed), {}
+    at_once = max(1, _NUMBERS_AT_ONCE // rows)
+    for first in range(0, samples, at_once):
+        numbers = generator.integers(rows, size=(min(at_once, samples - first), rows))
+        for name, values in task.bootstrap(predictions, references, numbers).items():
+            drawn.setdefault(name, []).extend(values)
+    return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
+
+
+def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict) -> None:
+    """Writes results.json, predictions.jsonl (with the rows, labels too, under `input`), errors.txt and errors.png."""
+    write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
+    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        for row, prediction in zip(split.given(), found.predictions, strict=True):
+            file.write(json_line({**prediction, "input": row}))
+    write_errors(folder / "errors.txt", split, found.predictions, found.errors, found.matrix)
+    draw_errors(folder / "errors.png", found.errors, found.matrix)
+
+
+def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
+    rows = []
+    for name, value in found.metrics.items():
+        low, high = found.intervals.get(name, (None, None))
+        interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
+        rows.append((task.title(name), value, interval, found.baselines[name]))
+    cut = f", {found.cut:,} of them cut to --max-length" if found.cut else ""
+    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second{cut}")
+    print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))
+    if len(found.labels) > 1:
+        rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
+        more = len(found.labels) - len(rows)
+        title = f"The {len(rows)} most frequent labels; {more:,} more stand in results.json" if more else "Each label"
+        print_table(title, rows, ("", *LabelScores._fields))
+
+
+def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
+    """A line for a model whose `metric` one answer, given for every row, would reach as well."""
+    value, constant = found.metrics[metric], found.baselines[metric]
+    if (value >= constant) if metric in LOWER_IS_BETTER else (value <= constant):
+        print(
+            f"nothing learned: one answer for all rows has {metric} {constant:.4g}, the model {value:.4g}. More rows "
+            "or epochs, another --learning-rate (small models want more than base), an encoder that is not frozen, or "
+            "more pretraining may help"
+        )

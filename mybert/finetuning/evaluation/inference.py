@@ -1,0 +1,71 @@
+"""What the model says of features: at full throughput, each batch of features of about one length."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mybert.common.errors import UserError
+from mybert.finetuning.tasks.base import Task
+
+_READ_AT_ONCE = 10_000  # features whose lengths are sorted together
+_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+def logits_of(
+    model: PreTrainedModel,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    features: Dataset,
+    batch_tokens: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> list[np.ndarray]:
+    """
+    Args:
+        batch_tokens: tokens of a batch at most, padding included; a single longer feature is a batch.
+        progress: called after each batch with the number of its features.
+
+    Returns:
+        For each feature, in order, what the head gives, as `Task.decode` takes it.
+
+    Raises:
+        UserError: it gives no numbers.
+    """
+    collate = task.collator(tokenizer)
+    inputs = features.select_columns([name for name in _INPUTS if name in features.column_names])
+    limit = batch_tokens or (4096 if model.device.type == "cpu" else 32768)
+    found: list[np.ndarray | None] = [None] * len(features)
+    for first in range(0, len(inputs), _READ_AT_ONCE):
+        part = inputs[first : first + _READ_AT_ONCE]
+        rows = [dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)]
+        for numbers in batches([_tokens(row["input_ids"]) for row in rows], limit):
+            for number, logits in zip(numbers, _forward(model, collate([rows[n] for n in numbers])), strict=True):
+                found[first + number] = logits
+            if progress is not None:
+                progress(len(numbers))
+    return found
+
+
+def batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
+    """Numbers of `sizes`, the longest first, in groups whose largest size times their number is at most `limit`."""
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+    while order:
+        count = max(1, limit // max(1, sizes[order[0]]))
+        yield order[:count]
+        order = order[count:]
+
+
+def _tokens(ids: list) -> int:
+    """Of a sequence, or of several choices, each as long as the longest."""
+    return len(ids) if not ids or not isinstance(ids[0], list) else len(ids) * max(map(len, ids))
+
+
+@torch.inference_mode()
+def _forward(model: PreTrainedModel, batch: dict) -> np.ndarray:
+    outputs = model(**{name: tensor.to(model.device) for name, tensor in batch.items()})
+    logits = outputs.logits if "logits" in outputs else torch.stack([outputs.start_logits, outputs.end_logits], -1)
+    if not logits.isfinite().all():
+        raise UserError("the model answers with NaN or infinity: its weights are damaged, or its training has failed")
+    return logits.float().cpu().numpy()

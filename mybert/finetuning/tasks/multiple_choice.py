@@ -1,0 +1,168 @@
+"""multiple-choice: which of several endings or answers fits a context best."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from scipy.special import softmax
+from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertForMultipleChoice
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
+from mybert.finetuning.data.labels import is_missing
+from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, commonest, map_rows
+
+_NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
+
+
+class MultipleChoice(Task):
+    """The model reads the context with each choice in turn and gives each a score.
+
+    `start` is put before every choice: the question, or the words that the choices go on from. Choices are a list, or
+    stand in columns of their own: `ending0`, `ending1` … The label counts from 0, or is a letter from A.
+    """
+
+    name = "multiple-choice"
+    head = MyBertForMultipleChoice
+    inputs = {  # noqa: RUF012 - a constant
+        "context": ("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "text", "question"),
+        "start": ("start", "sent2", "question", "ctx_b"),
+        "choices": ("choices", "endings", "options"),
+    }
+    targets = {"label": ("label", "answer", "gold", "answerKey")}  # noqa: RUF012
+    optional = frozenset({"start"})
+    best_metric = "accuracy"
+
+    # Rows
+
+    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+        numbered = sorted((int(m[2]), m[1]) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
+        if numbered and not set(self.inputs["choices"]) & set(dataset.column_names):
+            if len(kinds := sorted({kind for _, kind in numbered})) > 1:
+                raise UserError(f"{source}: columns of choices have several names ({', '.join(kinds)}); keep one kind")
+            columns = [dataset[f"{kind}{number}"] for number, kind in numbered]
+            dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
+        return super().canonical(dataset, source, labelled)
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        found, given = super().find_columns(names, source, labelled), self.settings.given_columns()
+        if found.get("start") == "ctx_b" and found["context"] != "ctx_a" and "start" not in given:
+            del found["start"]  # HellaSwag's `ctx` is `ctx_a` and `ctx_b` together
+        return found
+
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        problems, count = [], None
+        for number, row in enumerate(rows):
+            choices = row["choices"]
+            if not isinstance(row["context"], str) or not row["context"].strip():
+                problems.append(Problem(number, "the context is missing or empty"))
+            if not isinstance(choices, list) or len(choices) < 2:
+                problems.append(Problem(number, f"expected two or more choices, found {short(choices)}"))
+                continue
+            count = count or len(choices)
+            if training and len(choices) != count:
+                problems.append(Problem(number, f"{len(choices)} choices, the first row has {count}"))
+            if not all(isinstance(choice, str) and choice.strip() for choice in choices):
+                problems.append(Problem(number, "a choice is missing or empty"))
+            if "label" in row and _choice(row["label"], len(choices)) is None:
+                found = "is missing" if is_missing(row["label"]) else f"{short(row['label'])} is none of the choices"
+                problems.append(Problem(number, f"the label {found} (0 to {len(choices) - 1}, or a letter from A)"))
+        return problems
+
+    def label_distribution(self, rows: Dataset) -> Counter:
+        return Counter(f"choice {label}" for label in self.references(rows))
+
+    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
+        """Those of the longest choice."""
+        for batch in rows.iter(1000):
+            for sequences in self._encode(batch, tokenizer)["input_ids"]:
+                yield max(sequences, key=len)
+
+    # Model
+
+    def configure(self, rows: Dataset) -> None:
+        """Nothing: the head scores one choice at a time, however many there are."""
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            columns = {**self._encode(batch, tokenizer, truncation=True, max_length=self.settings.max_length)}
+            if "label" in batch:
+                columns["labels"] = [
+                    _choice(*pair) for pair in zip(batch["label"], map(len, batch["choices"]), strict=True)
+                ]
+            return {**columns, ROW: indices}
+
+        return map_rows(rows, encode)
+
+    def _encode(self, batch: Mapping[str, list], tokenizer: PreTrainedTokenizerBase, **cut) -> dict[str, list]:
+        """Each column has for each row a list over its choices."""
+        starts = batch.get("start") or [""] * len(batch["choices"])
+        contexts = [c for c, choices in zip(batch["context"], batch["choices"], strict=True) for _ in choices]
+        endings = [f"{s or ''} {c}".strip() for s, row in zip(starts, batch["choices"], strict=True) for c in row]
+        encoded = tokenizer(contexts, endings, split_special_tokens=True, **cut)
+        ends = np.cumsum([len(choices) for choices in batch["choices"]]).tolist()
+        bounds = list(zip([0, *ends], ends, strict=False))
+        overflows = [bool(encoding.overflowing) for encoding in encoded.encodings]
+        columns = {name: [values[first:end] for first, end in bounds] for name, values in encoded.items()}
+        return {**columns, CUT: [any(overflows[first:end]) for first, end in bounds]}
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+        return _Collator(tokenizer)
+
+    # Results
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """`choice`, counted from 0, its `text`, and the probabilities of all."""
+        predictions = []
+        for row, choices in zip(logits, rows["choices"], strict=True):
+            row = row[: len(choices)]  # what the collator has added for the rows beside it is left out
+            best = int(np.argmax(row))
+            predictions.append({"choice": best, "text": choices[best], "scores": softmax(row.astype(float)).tolist()})
+        return predictions
+
+    def references(self, rows: Dataset) -> list[int]:
+        return [_choice(*pair) for pair in zip(rows["label"], map(len, rows["choices"]), strict=True)]
+
+    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+        return [[{"choice": commonest(references)}] * len(references)]
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
+        return {"accuracy": right[samples].mean(1).tolist()}
+
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        """1 - the probability of the right choice where another was taken."""
+        return [
+            0.0 if p["choice"] == choice else 1 - p["scores"][choice]
+            for p, choice in zip(predictions, references, strict=True)
+        ]
+
+
+def _choice(label: Any, choices: int) -> int | None:
+    """The choice that a label means, or None if there is no such choice."""
+    if isinstance(label, str) and re.fullmatch(r"[A-Za-z]", label):
+        label = ord(label.upper()) - ord("A")
+    elif isinstance(label, str) and label.isdecimal():
+        label = int(label)
+    good = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < choices
+    return label if good else None
+
+
+class _Collator(DataCollatorForMultipleChoice):
+    """transformers' own, for rows without labels, and with unlike numbers of choices, too."""
+
+    def torch_call(self, examples: list[dict]) -> dict:
+        most = max(len(example["input_ids"]) for example in examples)
+        examples = [
+            {name: x + x[:1] * (most - len(x)) if isinstance(x, list) else x for name, x in example.items()}
+            for example in examples
+        ]
+        labelled = "labels" in examples[0]
+        batch = super().torch_call(examples if labelled else [{**example, "labels": 0} for example in examples])
+        if not labelled:
+            del batch["labels"]
+        return batch

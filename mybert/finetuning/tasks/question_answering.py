@@ -1,0 +1,239 @@
+"""question-answering: the part of a context that answers a question, or that there is none."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertForQuestionAnswering
+from modeling_mybert.question_answering_mybert import (
+    MAX_ANSWER_LENGTH,
+    MAX_LENGTH,
+    best_spans,
+    encode_windows,
+    score_spans,
+)
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
+from mybert.finetuning.data.squad_json import read_nested
+from mybert.finetuning.evaluation import squad_scores as squad
+from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
+from mybert.io.files import file_format
+
+_NO_ANSWER = {"answer": "", "start": 0, "end": 0}
+
+
+class QuestionAnswering(Task):
+    """Spans of a context, as in SQuAD 1.1 and 2.0 (Devlin et al. 2019, 4.2 and 4.3).
+
+    A long context is read in windows; one that does not show the whole answer is trained to point at [CLS]. Where
+    training rows have questions without an answer, "no answer" is given when it scores more than the best span by more
+    than `config.no_answer_threshold`, which the validation rows decide and the pipeline reads.
+    """
+
+    name = "question-answering"
+    head = MyBertForQuestionAnswering
+    inputs = {"question": ("question", "query"), "context": ("context", "passage")}  # noqa: RUF012 - a constant
+    targets = {"answers": ("answers",)}  # noqa: RUF012
+    uses = frozenset({"overlap", "n_best", "max_answer_length"})
+    defaults = {"max_length": MAX_LENGTH, "n_best": 20, "max_answer_length": MAX_ANSWER_LENGTH}  # noqa: RUF012
+    best_metric = "f1"
+
+    # Rows
+
+    def read(self, path: Path) -> Dataset | None:
+        return read_nested(path) if file_format(path).kind == ".json" else None
+
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        problems = []
+        for number, row in enumerate(rows):
+            texts = [name for name in self.inputs if not isinstance(row[name], str) or not row[name].strip()]
+            messages = [f"the {name} is missing or empty" for name in texts]
+            if "answers" in row and not texts:
+                messages += _answer_messages(row["answers"], row["context"])
+            problems += [Problem(number, message) for message in messages]
+        return problems
+
+    def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
+        length = self.settings.max_length
+        asked = tokenizer(list(rows["question"]), add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [
+            Problem(
+                row,
+                f"the question has {len(ids)} tokens and leaves no room for context in --max-length {length}; "
+                "shorten it or raise --max-length",
+            )
+            for row, ids in enumerate(asked)
+            if len(ids) > length - 4  # [CLS], two [SEP], one token of context
+        ]
+
+    def label_distribution(self, rows: Dataset) -> Counter:
+        return Counter("answer" if answers else "no answer" for answers in self.references(rows))
+
+    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
+        for batch in rows.iter(1000):
+            yield from tokenizer(batch["question"], batch["context"], split_special_tokens=True)["input_ids"]
+
+    # Model
+
+    def configure(self, rows: Dataset) -> None:
+        """A threshold only where there are questions without answer; 0 until validation rows tell better."""
+        self.config.no_answer_threshold = None if all(self.references(rows)) else 0.0
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        """With `begin`, where the window begins in the tokens of the context, and `offsets`, the characters of these
+        tokens in it.
+
+        Raises:
+            UserError: windows would overlap by all that they hold.
+        """
+        if (overlap := self.settings.overlap) is not None and overlap >= (room := self.settings.max_length - 4):
+            raise UserError(f"--overlap {overlap}: expected less than the {room} tokens that a window has for context")
+
+        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            found: dict[str, list] = {}
+            for i, row in enumerate(indices):
+                answers = batch["answers"][i] if "answers" in batch else None
+                for window in self._windows(batch["question"][i], batch["context"][i], row, answers, tokenizer):
+                    for name, value in window.items():
+                        found.setdefault(name, []).append(value)
+            return found
+
+        return map_rows(rows, encode)
+
+    def _windows(
+        self, question: str, context: str, row: int, answers: dict | None, tokenizer: PreTrainedTokenizerBase
+    ) -> Iterator[dict]:
+        given = self.settings
+        encoded, step, question_tokens = encode_windows(
+            tokenizer, question, context, given.max_length, given.overlap, given.max_answer_length
+        )
+        first = question_tokens + 2  # after [CLS] question [SEP]
+        for number, ids in enumerate(encoded["input_ids"]):
+            offsets = [list(pair) for pair in encoded["offset_mapping"][number][first:-1]]
+            window = {
+                "input_ids": ids,
+                "token_type_ids": encoded["token_type_ids"][number],
+                "attention_mask": encoded["attention_mask"][number],
+                ROW: row,
+                "begin": number * step,
+                "first": first,
+                "offsets": offsets,
+            }
+            if answers is not None:
+                start, end = _span(answers, offsets) or (-first, -first)
+                window |= {"start_positions": first + start, "end_positions": first + end}
+            yield window
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+        return DataCollatorWithPadding(tokenizer)
+
+    # Results
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """`answer`, which is `context[start:end]` and empty for no answer; `score`, the sum of its logits; how far no
+        answer scores above the best span, `no_answer_score`; and that span and the next best, `n_best`."""
+        threshold = getattr(self.config, "no_answer_threshold", None)
+        predictions = []
+        for spans, no_answer in self._spans(logits, features, rows):
+            best = spans[0] if spans else {**_NO_ANSWER, "score": no_answer}
+            margin = no_answer - best["score"]
+            silent = threshold is not None and margin > threshold
+            said = {**_NO_ANSWER, "score": no_answer} if silent else best
+            predictions.append({**said, "no_answer_score": margin, "n_best": spans})
+        return predictions
+
+    def _spans(
+        self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset
+    ) -> Iterator[tuple[list[dict], float]]:
+        """The best spans of each row, the best first, and the score of no answer."""
+        columns = {name: features[name] for name in (ROW, "begin", "first", "offsets")}
+        windows: list[list[dict]] = [[] for _ in range(len(rows))]
+        for row, begin, first, offsets, found in zip(*columns.values(), logits, strict=True):
+            size = first + len(offsets) + 1
+            pair = torch.from_numpy(np.ascontiguousarray(found[:size].T))
+            window = {"begin": begin, "places": list(range(first, first + len(offsets))), "cls": 0}
+            window["offsets"] = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
+            windows[row].append(
+                {
+                    "window": window,
+                    "start_logits": pair[:1],
+                    "end_logits": pair[1:],
+                    "attention_mask": torch.ones(1, size),
+                }
+            )
+        for items, context in zip(windows, rows["context"], strict=True):
+            scores, offsets, no_answer = score_spans(items, self.settings.max_answer_length)
+            yield best_spans(scores, offsets, context, self.settings.n_best), float(no_answer)
+
+    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
+        """Sets the threshold of no answer to that with the best F1, where some rows have no answer."""
+        references = self.references(rows)
+        if getattr(self.config, "no_answer_threshold", None) is None or all(references):
+            return
+        margins, answered, unanswered = [], [], []
+        for (spans, no_answer), answers in zip(self._spans(logits, features, rows), references, strict=True):
+            if spans:
+                margins.append(no_answer - spans[0]["score"])
+                answered.append(squad.f1(spans[0]["answer"], answers))
+                unanswered.append(squad.f1("", answers))
+        if margins:
+            self.config.no_answer_threshold = squad.best_threshold(margins, answered, unanswered)
+
+    def references(self, rows: Dataset) -> list[list[str]]:
+        """The answers to each question; none where it has no answer."""
+        return [list(answers["text"]) for answers in rows["answers"]]
+
+    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+        """No answer, whatever the question."""
+        return [[{"answer": ""}] * len(references)]
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        pairs = [(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+        scores = {
+            name: np.array([measure(*pair) for pair in pairs])
+            for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1))
+        }
+        return {name: values[samples].mean(1).tolist() for name, values in scores.items()}
+
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        """1 - F1."""
+        return [1 - squad.f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+
+
+def _span(answers: dict, offsets: list[list[int]]) -> tuple[int, int] | None:
+    """First and last token of the first answer, or None if there is none or the window does not show all of it."""
+    if not answers["text"] or not offsets:
+        return None
+    start = answers["answer_start"][0]
+    end = start + len(answers["text"][0])
+    if start < offsets[0][0] or end > offsets[-1][1]:
+        return None
+    touched = [place for place, (left, right) in enumerate(offsets) if left < end and right > start]
+    return (touched[0], touched[-1]) if touched else None
+
+
+def _answer_messages(answers: Any, context: str) -> list[str]:
+    if not isinstance(answers, dict) or not all(isinstance(answers.get(k), list) for k in ("text", "answer_start")):
+        expected = "{'text': […], 'answer_start': […]}, two empty lists for none"
+        return [f"expected answers {expected}, found {short(answers)}"]
+    texts, starts = answers["text"], answers["answer_start"]
+    if len(texts) != len(starts):
+        return [f"{len(texts)} answers, but {len(starts)} answer_start"]
+    messages = []
+    for text, start in zip(texts, starts, strict=True):
+        if not isinstance(text, str) or not text.strip() or not isinstance(start, int):
+            messages.append(f"the answer {short(text)} at {short(start)} is no text and its first character")
+        elif start < 0 or context[start : start + len(text)] != text:
+            found = context[max(start, 0) : max(start, 0) + len(text)]
+            place = context.find(text)
+            hint = "the context does not have it" if place < 0 else f"the context has it at {place}"
+            messages.append(
+                f"the answer {short(text)} does not stand at character {start} ({short(found)} does); {hint}"
+            )
+    return messages

@@ -1,0 +1,1 @@
+"""Files, formats and datasets: reading and writing."""

@@ -1,0 +1,58 @@
+"""Data sets of the `datasets` library: folders of `save_to_disk`, and those of the Hub."""
+
+from typing import Any
+
+import datasets
+
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
+from mybert.common.paths import did_you_mean
+from mybert.io.saved_datasets import load_saved_dataset
+
+
+def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
+    """
+    Args:
+        split: of a folder that has several; None: there must be one alone.
+
+    Raises:
+        UserError: the folder cannot be read, or has no such split.
+    """
+    try:
+        found = load_saved_dataset(folder)
+    except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
+        reason = root_cause(error)
+        raise UserError(f"{folder} cannot be read as a saved data set ({reason}); name a file in it") from error
+    if not isinstance(found, datasets.DatasetDict):
+        return found
+    if split is None and len(found) == 1:
+        (split,) = found
+    if split not in found:
+        splits = ", ".join(found)
+        raise UserError(f"{folder} holds the splits {splits}; name the folder of one, such as {folder}/train")
+    return found[split]
+
+
+def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Dataset | datasets.IterableDataset:
+    """
+    Args:
+        name: `NAME[:CONFIG[:SPLIT]]`.
+        split: where the name does not say.
+        options: of `datasets.load_dataset`.
+
+    Raises:
+        UserError: the Hub does not give it.
+    """
+    path, config, named, *_ = [*name.split(":"), None, None]
+    try:
+        return datasets.load_dataset(path, config or None, split=named or split, **options)
+    except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart
+        where = f"{name} is neither a file here nor a data set that the Hub gives"
+        raise UserError(f"{where} ({root_cause(error)}){did_you_mean(name)}") from error
+
+
+def root_cause(error: BaseException) -> str:
+    """What lies at the bottom of `datasets`' exceptions, as one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return cause(error)

@@ -1,0 +1,225 @@
+"""Stored examples → batches: keys that carry (epoch, index), one reader, one collator.
+
+A sampler yields keys instead of bare indices, so that loader workers need no state: what a worker returns depends on
+the keys alone. Any batch sampler may group them. Shapes: `N` sequences, `T` their real tokens end to end, `B` batch,
+`S` its longest sequence.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import datasets
+import numpy as np
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from mybert.pretraining.data.counter_based_random import permutation
+from mybert.pretraining.data.masking import IGNORED, Masker
+
+EVALUATION = 2**62
+"""The epoch of examples that are evaluated: their masks never change."""
+FILLER = EVALUATION + 1
+"""The epoch of an example without labels, which fills the last batch up so that all processes have as many."""
+_PART = 65536
+# In bfloat16 the CPU's products are compiled for each new number of rows: that of tokens to be guessed is rounded up,
+# where there are so many times as many. The model does the same to all tokens.
+_PLACES_MULTIPLE, _WORTH_MORE_PLACES = 16, 8
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some examples in one piece.
+
+    Attributes:
+        input_ids, token_type_ids: (T,).
+        lengths: (N,).
+        next_sentence_label: (N,), None in a corpus without pairs.
+        epochs, indices: (N,) the keys they were asked for by.
+    """
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    lengths: np.ndarray
+    next_sentence_label: np.ndarray | None
+    epochs: np.ndarray
+    indices: np.ndarray
+
+
+class ExampleDataset(Dataset):
+    """A corpus, read by lists of keys straight from Arrow.
+
+    Args:
+        corpus: columns `input_ids`, `token_type_ids` and, unless it has no pairs, `next_sentence_label`.
+    """
+
+    def __init__(self, corpus: datasets.Dataset):
+        self.has_pairs = "next_sentence_label" in corpus.column_names
+        columns = ["input_ids", "token_type_ids", "next_sentence_label"][: 3 if self.has_pairs else 2]
+        self.corpus = corpus.select_columns(columns).with_format("arrow")
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def __getitems__(self, keys: Sequence[Key]) -> Examples:
+        """All of them at once; torch's loader calls this with a batch of keys."""
+        epochs, indices = np.array(keys, dtype=np.int64).reshape(-1, 2).T
+        table = self.corpus[indices.tolist()].combine_chunks()
+        columns = {name: table[name].chunk(0) for name in table.column_names}
+        pairs = columns["next_sentence_label"].to_numpy() if self.has_pairs else None
+        return Examples(
+            input_ids=columns["input_ids"].flatten().to_numpy(),
+            token_type_ids=columns["token_type_ids"].flatten().to_numpy(),
+            lengths=columns["input_ids"].value_lengths().to_numpy().astype(np.int64),
+            next_sentence_label=pairs,
+            epochs=epochs,
+            indices=indices,
+        )
+
+
+class EpochSampler(Sampler[Key]):
+    """Every example once an epoch, in an order that is a pure function of (seed, epoch).
+
+    With a second corpus appended to the first, examples of it take over from a given place of the run on; the epoch
+    keeps its length, so that steps, schedule and resuming know nothing of the change.
+
+    Args:
+        length: examples of the (first) corpus.
+        seed: of the order.
+        second_length: examples of the corpus appended to it, numbered from `length` on.
+        multiple: an epoch is filled up to one of this (processes × batch size) with examples that carry no labels.
+
+    Attributes:
+        epoch: the pass that the next iteration makes.
+        switch: position, counted over all epochs in examples, from which the second corpus is read.
+        skip: how many keys at the start of the next iteration are None: a resumed run throws them away, and making
+            millions of real ones takes a while.
+    """
+
+    def __init__(self, length: int, seed: int, second_length: int = 0, multiple: int = 1):
+        self.length, self.seed, self.second_length = length, seed, second_length
+        self.fillers = -length % multiple
+        self.epoch = 0
+        self.switch: int | None = None
+        self.skip = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.length + self.fillers
+
+    def __iter__(self) -> Iterator[Key | None]:
+        yield from repeat(None, self.skip)
+        start, stop = self.epoch * self.length + self.skip, (self.epoch + 1) * self.length
+        switch = stop if self.switch is None else min(max(self.switch, start), stop)
+        yield from self._keys(start, switch, self.length, 0)
+        if switch < stop:
+            yield from self._keys(switch - self.switch, stop - self.switch, self.second_length, self.length)
+        yield from repeat((FILLER, 0), self.fillers)
+
+    def _keys(self, start: int, stop: int, length: int, offset: int) -> Iterator[Key]:
+        """Keys at the positions [start, stop) of an endless walk through a corpus of `length` examples."""
+        while start < stop:
+            epoch, place = divmod(start, length)
+            order = permutation(length, self.seed, epoch)[place : place + stop - start]
+            for part in np.array_split(order + offset, len(order) // _PART + 1):  # a list takes 4 times the memory
+                yield from ((epoch, index) for index in part.tolist())
+            start += len(order)
+
+
+class EvaluationSampler(Sampler[Key]):
+    """Every example once, in order, then fillers up to a multiple of `multiple` (processes × batch size)."""
+
+    def __init__(self, length: int, multiple: int = 1):
+        self.length, self.fillers = length, -length % multiple
+
+    def __len__(self) -> int:
+        return self.length + self.fillers
+
+    def __iter__(self) -> Iterator[Key]:
+        yield from ((EVALUATION, index) for index in range(self.length))
+        yield from ((FILLER, 0) for _ in range(self.fillers))
+
+
+@dataclass(frozen=True)
+class PretrainingCollator:
+    """Masks examples and lays them out as the model's arguments.
+
+    Attributes:
+        masker: which tokens are to be guessed.
+        padding_free: True: sequences end to end, (1, T), with transformers' `cu_seq_lens_q` and the like; False:
+            (B, S), padded on the right.
+        pad_token_id: fills a padded batch up.
+    """
+
+    masker: Masker
+    padding_free: bool = True
+    pad_token_id: int = 0
+
+    def __call__(self, examples: Examples) -> dict[str, torch.Tensor | int]:
+        """
+        Returns:
+            Packed: `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); `cu_seq_lens_q`,
+            `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
+            Padded: `input_ids`, `token_type_ids`, `attention_mask`, `labels` (B, S).
+            Both: `masked_lm_positions`, of all labels and, where these are many, of some tokens without;
+            `next_sentence_label` (N,), when there are pairs.
+        """
+        masked, labels = self.masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
+        filler = examples.epochs == FILLER
+        labels[np.repeat(filler, examples.lengths)] = IGNORED
+        token_types, lengths = examples.token_type_ids.astype(np.int64), examples.lengths
+        if self.padding_free:
+            batch = _packed(masked, token_types, labels, lengths)
+        else:
+            batch = _padded(masked, token_types, labels, lengths, self.pad_token_id)
+        batch["masked_lm_positions"] = _places(batch["labels"].flatten())
+        if examples.next_sentence_label is not None:
+            pairs = np.where(filler, IGNORED, examples.next_sentence_label).astype(np.int64)
+            batch["next_sentence_label"] = torch.from_numpy(pairs)
+        return batch
+
+
+def _places(labels: torch.Tensor) -> torch.Tensor:
+    """Those of labels, and others to fill up with: spread, so that no sequence's queries in attention grow by many."""
+    places, others = (condition.nonzero().squeeze(1) for condition in (labels != IGNORED, labels == IGNORED))
+    many = len(places) >= _WORTH_MORE_PLACES * _PLACES_MULTIPLE
+    missing = -len(places) % _PLACES_MULTIPLE if many else 0
+    spread = torch.arange(missing) * len(others) // max(missing, 1)
+    return torch.cat([places, others[spread]])
+
+
+def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> dict:
+    ends = np.cumsum(lengths)
+    cu_seq_lens = torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32))
+    longest = int(lengths.max())
+    positions = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
+    return {
+        "input_ids": torch.from_numpy(ids)[None],
+        "token_type_ids": torch.from_numpy(token_types)[None],
+        "position_ids": torch.from_numpy(positions)[None],
+        "labels": torch.from_numpy(labels)[None],
+        "cu_seq_lens_q": cu_seq_lens,
+        "cu_seq_lens_k": cu_seq_lens,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
+
+
+def _padded(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray, pad: int) -> dict:
+    real = np.arange(lengths.max()) < lengths[:, None]
+
+    def grid(values: np.ndarray, fill: int) -> torch.Tensor:
+        out = np.full(real.shape, fill, dtype=np.int64)
+        out[real] = values
+        return torch.from_numpy(out)
+
+    return {
+        "input_ids": grid(ids, pad),
+        "token_type_ids": grid(token_types, 0),
+        "attention_mask": torch.from_numpy(real.astype(np.int64)),
+        "labels": grid(labels, IGNORED),
+    }

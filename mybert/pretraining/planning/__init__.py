@@ -1,0 +1,1 @@
+"""Cost of a pretraining run: parameters, FLOPs, memory, time."""

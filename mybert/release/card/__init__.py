@@ -1,0 +1,1 @@
+"""The model card, rendered from manifests and results."""

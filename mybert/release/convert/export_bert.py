@@ -1,0 +1,88 @@
+"""MyBERT → BERT: the same tensors under the same names, saved by transformers' own class."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import transformers
+
+from modeling_mybert import MyBertForQuestionAnswering, MyBertModel, MyBertPreTrainedModel
+from mybert.common.errors import UserError
+from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
+
+_OURS_ALONE = ("auto_map", "custom_pipelines", "model_type", "architectures", "transformers_version")
+
+
+def write_bert(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
+    """Saves `model` as transformers' class of that head and compares what both say.
+
+    Returns:
+        Name and largest difference of each output.
+
+    Raises:
+        UserError: transformers has no such head, or its class misses a weight or finds one too many.
+    """
+    cls, arguments = bert_class(model)
+    bert, report = cls.from_pretrained(
+        None,
+        config=bert_config(model),
+        state_dict=model.state_dict(),
+        dtype=model.dtype,
+        output_loading_info=True,
+        **arguments,
+    )
+    _check_keys(cls, report)
+    bert.save_pretrained(folder)
+    return differences_from_bert(model, str(folder))
+
+
+def bert_config(model: MyBertPreTrainedModel) -> transformers.BertConfig:
+    """The same settings as transformers' own configuration, without what points to our code."""
+    values = {name: value for name, value in model.config.to_dict().items() if name not in _OURS_ALONE}
+    config = transformers.BertConfig(**values, architectures=[type(model).__name__.removeprefix("My")])
+    if isinstance(model, MyBertForQuestionAnswering) and config.num_labels != 2:
+        config.num_labels = 2  # start and end: BERT makes its head by this number, ours is always of that size
+    return config
+
+
+def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrainedModel], dict]:
+    """transformers' counterpart of the model's class, and how it is to be made.
+
+    Raises:
+        UserError: there is none.
+    """
+    name = type(model).__name__.removeprefix("My")
+    cls = getattr(transformers, name, None)
+    if cls is None:
+        raise UserError(f"transformers has no {name}: {type(model).__name__} cannot become a plain BERT")
+    poolerless = isinstance(model, MyBertModel) and model.pooler is None
+    return cls, {"add_pooling_layer": False} if poolerless else {}
+
+
+def differences_from_bert(
+    model: MyBertPreTrainedModel, folder: str, left_out: Collection[str] = ()
+) -> dict[str, float]:
+    """Loads `folder` by transformers' class and compares, in float32, what it says with what `model` says.
+
+    Args:
+        left_out: weights in `folder` that neither is to know.
+
+    Returns:
+        Name and largest difference of each output.
+
+    Raises:
+        UserError: that class misses a weight or finds one too many.
+    """
+    cls, arguments = bert_class(model)
+    bert, report = cls.from_pretrained(folder, dtype="float32", output_loading_info=True, **arguments)
+    _check_keys(cls, report, left_out)
+    ours, theirs = model.float().eval(), bert.eval()
+    return largest_differences(
+        lambda inputs: outputs_of(theirs, inputs), lambda inputs: outputs_of(ours, inputs), ragged_batches(model)
+    )
+
+
+def _check_keys(cls: type, report: dict, left_out: Collection[str] = ()) -> None:
+    missing = sorted(report["missing_keys"])
+    unexpected = sorted(key for key in report["unexpected_keys"] - set(left_out) if not key.endswith("position_ids"))
+    if missing or unexpected:
+        raise UserError(f"{cls.__name__} misses {missing or 'no weight'} and does not know {unexpected or 'none'}")

@@ -1,0 +1,1 @@
+"""Bundle, verify and publish to the Hub."""
