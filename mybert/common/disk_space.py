@@ -1,4 +1,4 @@
-"""A full disk, said in one line whoever was writing."""
+"""Report a full disk as a one-line error."""
 
 import contextlib
 import errno
@@ -11,21 +11,24 @@ from pathlib import Path
 from mybert.common.errors import UserError
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system calls a disk that takes no more, a quota or a limit of size that is reached."""
+"""Error numbers for a full disk, an exhausted quota and a file size limit."""
 
 
 @contextlib.contextmanager
 def report_full_disk(
     path: str | Path,
     needed: int | None = None,
-    remedy: str = "free some space or choose an --output elsewhere; no half-written folder looks like a complete one",
+    remedy: str = "free some space or choose another --output; incomplete output is never taken for complete",
 ) -> Iterator[None]:
-    """Turns "no space left" and "file too large" into a UserError that says what to do.
+    """Converts "no space left" and "file too large" errors into a UserError with a remedy.
 
     Args:
-        path: what is written.
-        needed: bytes that it takes, if known.
-        remedy: what to do.
+        path: the file or folder being written.
+        needed: its size in bytes, if known.
+        remedy: what the user can do.
+
+    Raises:
+        UserError: an exception raised inside the block was caused by a full disk.
     """
     try:
         yield
@@ -41,10 +44,10 @@ def report_full_disk(
 
 
 def _full_disk(error: Exception) -> int | None:
-    """The operating system's number for a full disk, if that is what `error` is about."""
+    """The error number if `error` was caused by a full disk, else None."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno if error.errno in FULL_DISK else None
-    if "inline_container" in str(error):  # torch.save tells no reason; only writing fails there
+    if "inline_container" in str(error):  # torch.save gives no errno; only writing fails there
         return errno.ENOSPC
-    found = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors, which are written in Rust
+    found = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors (Rust)
     return int(found[1]) if found and int(found[1]) in FULL_DISK else None

@@ -1,9 +1,9 @@
-"""The one exception that a user is meant to read."""
+"""The exception for user mistakes."""
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave: input, setting or environment.
+    """A mistake in the input, the settings or the environment.
 
-    The message says what was expected, what was found (file, line or field) and the remedy. The command line prints it
-    as one line and exits with status 2, without a stack trace.
+    The message states what was expected, what was found (file, line or field) and the remedy. The command line prints
+    it as one line and exits with status 2, without a stack trace.
     """

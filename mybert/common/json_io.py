@@ -7,15 +7,19 @@ from mybert.common.error_messages import short
 
 
 def parse_json(content: str | bytes, unique: bool = False) -> Any:
-    """`json.loads`, but whatever is no JSON raises ValueError, which says where: also what is too much for Python.
+    """`json.loads` that raises ValueError with the position for every kind of invalid input.
 
     Args:
-        unique: whether an object that has a name twice raises it too, where json takes the last value.
+        content: JSON text, or bytes in UTF-8, UTF-16 or UTF-32.
+        unique: whether to reject objects with duplicate keys, for which `json` keeps the last value.
+
+    Raises:
+        ValueError: the content is not JSON, is nested too deeply, or holds a number with too many digits.
     """
     try:
-        if isinstance(content, bytes):  # as json itself does it
+        if isinstance(content, bytes):  # as json.loads does
             content = content.decode(json.detect_encoding(content), "surrogatepass")
-        content = content.rstrip()  # or a line that is cut off ends at the first character of the next
+        content = content.rstrip()  # errors at the end of a truncated line are reported in that line
         return json.loads(content, object_pairs_hook=_unique if unique else None)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in error.doc else ""
@@ -30,12 +34,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{short(next(name for name in names if names.count(name) > 1))} is there twice")
+        raise ValueError(f"{short(next(name for name in names if names.count(name) > 1))} is given twice")
     return found
 
 
 def is_json(content: str | bytes) -> bool:
-    """Whether `parse_json` reads it."""
+    """Whether `parse_json` accepts the content."""
     try:
         parse_json(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What made a result: the processors that computed it, and the state of this code."""
+"""Hardware and code version, recorded in manifests."""
 
 import functools
 import os
@@ -12,14 +12,14 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: a scheduler or container may leave it a part of the machine's."""
+    """The number of CPU cores available to this process, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def hardware() -> str:
-    """Number and model of the GPUs of all processes, if this one has used one, and of the cores that it may use."""
+    """Count and model of the available CPU cores, and of the GPUs if CUDA is initialised in this process."""
     parts = [f"{usable_cores()} x {_processor()}"]
-    torch = sys.modules.get("torch")  # a stage that has not loaded it did not compute with it
+    torch = sys.modules.get("torch")  # do not import torch only to describe the machine
     if torch is not None and torch.cuda.is_initialized():
         parts.insert(0, f"{os.environ.get('WORLD_SIZE', 1)} x {torch.cuda.get_device_name()}")
     return ", ".join(parts)
@@ -36,8 +36,8 @@ def _processor() -> str:
 
 @functools.cache
 def commit(checkout: Path = CHECKOUT) -> str | None:
-    """The commit of the checkout that this code runs from, marked if files of it have changed; None if it is none."""
-    if not (checkout / ".git").exists():  # an installed package may lie in somebody else's
+    """The git commit of this checkout, with a note if files are modified; None outside a checkout."""
+    if not (checkout / ".git").exists():  # an installed package may be inside another repository
         return None
     command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:

@@ -1,4 +1,4 @@
-"""The manifest of a stage's folder: how it was made, of what, and with what."""
+"""Manifests: the settings, inputs, versions and counts behind the output of a stage."""
 
 import contextlib
 import dataclasses
@@ -18,20 +18,21 @@ from mybert.common.json_io import parse_json
 from mybert.common.machine import commit, hardware
 
 MANIFEST = "manifest.json"
-_ASIDE = ".{}.partial"  # the name of a file while it is written
+_ASIDE = ".{}.partial"  # temporary name while a file is written
 PARTIAL = _ASIDE.format(MANIFEST)
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
 
 
 def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dict, counts: dict, **facts) -> None:
-    """Writes `folder/manifest.json`, and lets others read the weights that lie there.
+    """Writes `folder/manifest.json` and gives weight files the same permissions.
 
     Args:
-        stage: the command that made the folder, for example `corpus`.
-        settings: the settings dataclass (or a dictionary) it was called with.
-        inputs: for each input its path and fingerprint.
-        counts: what was made, in numbers.
-        facts: anything else worth keeping, such as statistics or wall time.
+        folder: the output folder of the stage.
+        stage: the command that created the folder, for example `corpus`.
+        settings: the settings dataclass, or a dictionary.
+        inputs: path and fingerprint of each input.
+        counts: sizes of the output, such as numbers of rows or tokens.
+        facts: other entries, such as statistics or wall time.
     """
     manifest = {
         "stage": stage,
@@ -47,11 +48,11 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
     path = Path(folder) / MANIFEST
     write_json(path, manifest)
     for weights in Path(folder).rglob("*.safetensors"):
-        weights.chmod(stat.S_IMODE(path.stat().st_mode))  # safetensors writes for the owner alone, whatever the umask
+        weights.chmod(stat.S_IMODE(path.stat().st_mode))  # safetensors ignores the umask
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes `value` as indented JSON, null for numbers that it has none of, aside first and renamed when complete."""
+    """Writes indented JSON atomically. NaN and infinity become null."""
     path = Path(path)
     aside = path.with_name(_ASIDE.format(path.name))
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False)
@@ -60,7 +61,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """`value` as a line of JSON, null for numbers that it has none of."""
+    """One line of JSON. NaN and infinity become null."""
     settings = {"ensure_ascii": False, "default": str, "allow_nan": False}
     try:
         return json.dumps(value, **settings) + "\n"
@@ -77,10 +78,10 @@ def _finite(value: Any) -> Any:
 
 
 def read_manifest(folder: str | Path) -> dict:
-    """The manifest of `folder`, or an empty dictionary when there is none.
+    """Reads the manifest of `folder`; an empty dictionary if there is none.
 
     Raises:
-        UserError: the file is there but is no JSON object.
+        UserError: the file is not a JSON object.
     """
     path = Path(folder) / MANIFEST
     if not path.is_file():
@@ -95,7 +96,7 @@ def read_manifest(folder: str | Path) -> dict:
 
 
 def fingerprint(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, or of a folder's sorted (relative name, content hash) pairs; manifests left out."""
+    """SHA-256 of a file, or of the sorted (relative name, SHA-256) pairs of a folder's files without manifests."""
     path = Path(path)
     if path.is_file():
         with path.open("rb") as file:
@@ -107,13 +108,13 @@ def fingerprint(path: str | Path) -> str:
 
 
 def identity(name: str) -> dict[str, str]:
-    """What a manifest says of an input: its path and fingerprint; its name alone if it is on the Hub, or a pipe."""
+    """The manifest entry of an input: path and fingerprint, or the name alone for Hub repositories and pipes."""
     kept = Path(name).is_file() or Path(name).is_dir()
     return {"path": name} | ({"sha256": fingerprint(name)} if kept else {})
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that a result may depend on."""
+    """Versions of Python and of the packages that affect results."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""What a stage leaves on disk: made aside, and renamed when it is complete."""
+"""Output files and folders, written to a temporary name and renamed when complete."""
 
 import contextlib
 import glob
@@ -29,21 +29,22 @@ def staged_folder(
     left: Path | None = None,
     keep: Callable[[Path], bool] = lambda folder: False,
 ) -> Iterator[Path]:
-    """Yields a new folder beside `path` that takes its name when the block ends well, and vanishes when it does not.
+    """Yields a temporary folder that is renamed to `path` on success and removed on failure.
 
     Args:
+        path: the output folder.
         overwrite, stage, inputs: see `refuse_existing`.
-        left: what an earlier run has left, used in place of a new folder.
-        keep: whether the folder stays when the block does not end well.
+        left: the temporary folder of an interrupted run, to be used instead of a new one.
+        keep: called with the folder on failure; returns whether to keep it.
 
     Raises:
-        UserError: `refuse_existing` refuses `path`, or the disk is full.
+        UserError: `path` must not be written (see `refuse_existing`), or the disk is full.
     """
     existing = {"overwrite": overwrite, "stage": stage, "inputs": inputs}
     refuse_existing(path, **existing)
-    path = Path(path).resolve()  # a link stays, and what it leads to is replaced
+    path = Path(path).resolve()  # follow a symbolic link: its target is replaced
     with exclusive_lock(path):
-        refuse_existing(path, **existing)  # what another run may have made a moment ago
+        refuse_existing(path, **existing)  # another run may have created it meanwhile
         folder = left
         if folder is None:
             _name_leftovers(path)
@@ -60,24 +61,25 @@ def staged_folder(
 
 @contextlib.contextmanager
 def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrite: bool = True) -> Iterator[Path]:
-    """Yields the path of a file to write, which takes the name `path` when the block ends well.
+    """Yields a temporary path that is renamed to `path` on success.
 
-    It lies in a new folder that has room for others and is gone then. A manifest written there stays, as
-    `PATH.manifest.json`; that of an older file goes with it.
+    The temporary file is in a new folder, which may hold other temporary files and is removed at the end. A
+    manifest.json written there becomes `PATH.manifest.json` and replaces that of an older file.
 
     Args:
-        inputs: what is read meanwhile; names that are no paths are passed over.
-        overwrite: whether a file that a stage has made, which has such a manifest, may be replaced.
+        path: the output file.
+        inputs: the inputs being read; names that are not paths are ignored.
+        overwrite: whether to replace an existing file that has a manifest.
 
     Raises:
-        UserError: `path` cannot be made, is an input or a file that may not be replaced, or the disk is full.
+        UserError: `path` cannot be created, is an input or must not be replaced, or the disk is full.
     """
     path = Path(path)
     _refuse_unreachable(path)
-    # /dev/stdout is a link to a file where output is redirected: that name is not to be replaced
+    # /dev/stdout may be a link to a regular file, which must not be replaced
     if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-        raise UserError(f"output {path} is no file; name a file")
-    given, path = path, path.resolve()  # a link stays, and what it leads to is replaced
+        raise UserError(f"output {path} is not a file; name a file")
+    given, path = path, path.resolve()  # follow a symbolic link: its target is replaced
     for name in inputs:
         if path.exists() and is_there(Path(name)) and path.samefile(name):
             raise UserError(f"output {given} is the input {name}; name another file")
@@ -92,7 +94,7 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
             with report_full_disk(path):
                 yield folder / path.name
             manifest = manifest_beside(path)
-            manifest.unlink(missing_ok=True)  # it never stands beside a file that it is not about
+            manifest.unlink(missing_ok=True)  # a manifest must never describe another file
             (folder / path.name).replace(path)
             if (folder / MANIFEST).exists():
                 (folder / MANIFEST).replace(manifest)
@@ -102,13 +104,13 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
 
 @contextlib.contextmanager
 def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
-    """Keeps other runs out of the folder `path`, which may not be there yet; a killed run keeps nobody out.
+    """Locks `path`, which need not exist, against other runs. The lock of a killed run is released.
 
     Args:
-        process: which one of the run this is; number 0 stands for all.
+        process: rank of this process; only rank 0 takes the lock.
 
     Raises:
-        UserError: another run is at work there.
+        UserError: another run holds the lock.
     """
     if process:
         yield
@@ -119,9 +121,9 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise UserError(f"another run is at work in {path}; wait for its end, or end it") from error
+        raise UserError(f"another run is writing to {path}; wait until it ends, or stop it") from error
     except NotImplementedError:  # a file system without locks
-        logger.warning("%s cannot be locked; see to it that no other run writes there", path)
+        logger.warning("%s cannot be locked; make sure that no other run writes there", path)
     try:
         yield
     finally:
@@ -131,31 +133,30 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
 
 
 def manifest_beside(path: Path) -> Path:
-    """The manifest of an output that is one file."""
+    """The path of the manifest of an output file."""
     return path.with_name(f"{path.name}.{MANIFEST}")
 
 
 def _name_leftovers(path: Path) -> None:
-    """Warns of folders that a killed run has left beside `path`; they stay, since that run may not have ended yet."""
+    """Warns about temporary folders of killed runs. They are kept, since such a run may still be active."""
     for kind in ("partial", "old"):
         for folder in sorted(path.parent.glob(f".{glob.escape(path.name)}.{kind}-*")):
-            logger.warning(
-                "%s was left by a run that was killed; remove it, unless that run is still going on", folder
-            )
+            logger.warning("%s was left by a killed run; remove it unless that run is still active", folder)
 
 
 def refuse_existing(
     path: str | Path, *, overwrite: bool, stage: str | None = None, inputs: Iterable[str | Path] = ()
 ) -> None:
-    """Says whether a stage may write to `path`: a slip of the keyboard must not cost anybody's files.
+    """Raises if a stage must not write to the folder `path`, so that a typing error never deletes files.
 
     Args:
-        overwrite: whether a folder that the stage itself has made before may be replaced.
-        stage: which that is; None: any of ours.
-        inputs: what the stage reads; names that are no paths are passed over.
+        path: the output folder.
+        overwrite: whether to replace a folder that the same stage created.
+        stage: the name of the stage; None for any MyBERT stage.
+        inputs: the inputs of the stage; names that are not paths are ignored.
 
     Raises:
-        UserError: `path` cannot be made; it is a file, or a folder with something in it that may not be replaced; or
+        UserError: `path` cannot be created; it is a file or a non-empty folder that must not be replaced; or
             replacing it would remove an input.
     """
     path = Path(path)
@@ -163,7 +164,7 @@ def refuse_existing(
     if path.exists() and not path.is_dir():
         raise UserError(f"output {path} is a file; name a folder")
     if os.path.ismount(path):
-        raise UserError(f"output {path} is where a disk is mounted; name a folder in it")
+        raise UserError(f"output {path} is a mount point; name a folder in it")
     if is_vacant(path):
         return
     inside = [name for name in map(Path, inputs) if is_there(name) and name.resolve().is_relative_to(path.resolve())]
@@ -172,7 +173,7 @@ def refuse_existing(
     manifest = read_manifest(path)
     if not overwrite and manifest.get("complete") is False:
         raise UserError(
-            f"output {path} holds an unfinished run: add --resume to go on with it, --overwrite to replace it"
+            f"output {path} holds an unfinished run: add --resume to continue it or --overwrite to replace it"
         )
     if not overwrite:
         raise UserError(f"output {path} exists; add --overwrite to replace it or name another folder")
@@ -182,7 +183,7 @@ def refuse_existing(
 
 
 def is_vacant(path: str | Path) -> bool:
-    """Whether there is no such folder, or nothing in it; a manifest that was not written to its end is nothing."""
+    """Whether `path` does not exist or is an empty folder, not counting an incomplete manifest."""
     path = Path(path)
     return not path.exists() or (path.is_dir() and not any(item.name != PARTIAL for item in path.iterdir()))
 
@@ -190,15 +191,15 @@ def is_vacant(path: str | Path) -> bool:
 def _refuse_unreachable(path: Path) -> None:
     above = next((parent for parent in path.absolute().parents if parent.exists()), path)
     if not above.is_dir():
-        raise UserError(f"output {path} cannot be made: {above} is a file")
+        raise UserError(f"output {path} cannot be created: {above} is a file")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise UserError(f"output {path} cannot be made: no permission to write in {above}; name another folder")
+        raise UserError(f"output {path} cannot be created: no permission to write in {above}; name another folder")
 
 
 def empty_folder(path: str | Path) -> None:
-    """Makes the folder `path`, or removes what is in it but for its manifest; a link to a folder stays.
+    """Creates the folder `path`, or empties it except for its manifest.
 
-    The manifest is to be replaced: until then it says whose folder it is, should a kill come in between.
+    The caller replaces the manifest. Until then it identifies the folder if the process is killed.
     """
     path = Path(path).resolve()
     path.mkdir(parents=True, exist_ok=True)
@@ -212,7 +213,7 @@ def empty_folder(path: str | Path) -> None:
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Gives the folder `new` the name `path`; an old folder of that name is gone only after the new one stands."""
+    """Renames the folder `new` to `path`. An existing folder is removed only after the rename."""
     if path.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
         path.rename(old / path.name)

@@ -1,4 +1,4 @@
-"""Paths given by users: safe checks and suggestions."""
+"""Checks of paths given by users, and suggestions for misspelt ones."""
 
 import difflib
 import itertools
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_file(path: Path) -> bool:
-    """As `path.is_file()`; False, and no exception, for what cannot be the name of one."""
+    """`path.is_file()` that returns False for invalid names instead of raising."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -14,7 +14,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """As `path.exists()`; False, and no exception, for what cannot be the name of anything."""
+    """`path.exists()` that returns False for invalid names instead of raising."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -22,7 +22,7 @@ def is_there(path: Path) -> bool:
 
 
 def did_you_mean(name: str) -> str:
-    """What to add to the message that there is no such path: the one beside it whose name is nearest, if any is."""
+    """`; did you mean NAME?` with the most similar name in the same folder, or "" if there is none."""
     path = Path(name)
     try:
         beside = [other.name for other in itertools.islice(path.parent.iterdir(), 10_000) if other.name != path.name]

@@ -1,4 +1,4 @@
-"""Large numbers as people write them: 3.3B tokens, 400T operations a second, 80G bytes; and times."""
+"""Numbers with unit prefixes (3.3B tokens, 400T FLOP/s, 80G bytes) and durations: parsing and formatting."""
 
 import argparse
 import math
@@ -11,13 +11,13 @@ _WRITTEN = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgbtpe]?)", re.IGNORECAS
 
 
 class Quantity(float):
-    """A number from 1 to 1e24, also written with one of the suffixes K, M, G or B (billion), T, P, E.
+    """A number from 1 to 1e24, with an optional suffix: K, M, G or B (billion), T, P, E.
 
     >>> Quantity("3.3B") + 0
     3300000000.0
 
     Raises:
-        argparse.ArgumentTypeError: the text is no such number; argparse then names the flag.
+        argparse.ArgumentTypeError: the text is not such a number; argparse adds the name of the flag.
     """
 
     def __new__(cls, text: str | float):
@@ -34,13 +34,13 @@ class Quantity(float):
 
 
 def with_unit(value: float, unit: str) -> str:
-    """1.23e9 FLOP → `1.23 GFLOP`."""
+    """Formats a value with an SI prefix: `with_unit(1.23e9, "FLOP")` is `1.23 GFLOP`."""
     power = min(max(int(math.log10(max(value, 1)) // 3), 0), 6)
     return f"{value / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
 
 
 def duration(seconds: float) -> str:
-    """90 → `1 min 30 s`; the two largest units."""
+    """Formats seconds with the two largest units: `duration(90)` is `1 min 30 s`."""
     seconds = round(seconds)
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     while len(parts) > 1 and not parts[0][0]:

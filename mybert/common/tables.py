@@ -1,4 +1,4 @@
-"""Readable closing tables."""
+"""Tables printed at the end of a command."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,12 +7,12 @@ from rich.table import Table
 
 
 def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | None = None) -> None:
-    """Prints `rows` under `title`; numbers are right-aligned, integers grouped, floats given to four digits.
+    """Prints a table. Numbers are right-aligned, integers have thousands separators, floats have four digits.
 
     Args:
         title: printed above the table.
-        rows: each as long as `columns`, or pairs (name, value) when there are none.
-        columns: the heads; without them the table has none.
+        rows: each with as many cells as `columns`; (name, value) pairs if `columns` is None.
+        columns: column headers; None for a table without a header.
     """
     rows = [list(row) for row in rows]
     table = Table(show_header=columns is not None)

@@ -1,15 +1,15 @@
-"""A text of any length as sequences that fit the model, each of its pieces kept in exactly one of them."""
+"""Sliding windows over a long token sequence."""
 
 import itertools
 from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """Some consecutive pieces of a text.
+    """A window of consecutive tokens.
 
     Attributes:
-        start, end: the pieces that the model sees.
-        kept_start, kept_end: those whose hidden states count.
+        start, end: the tokens that the model reads.
+        kept_start, kept_end: the tokens whose hidden states are used from this window.
     """
 
     start: int
@@ -19,18 +19,18 @@ class Window(NamedTuple):
 
 
 def cut_windows(length: int, size: int, overlap: int) -> list[Window]:
-    """Windows over `length` pieces.
+    """Computes overlapping windows over `length` tokens.
 
-    Each piece is kept where it has most context: neighbouring windows are parted in the middle of what they share. The
-    last window is moved back so that it is full too.
+    Each token is kept in exactly one window, the one that gives it most context: an overlap is split in the middle.
+    The last window is shifted back so that it is full.
 
     Args:
-        length: pieces of the text, 0 or more.
-        size: pieces of a window at most.
-        overlap: pieces that a window shares with the next, less than `size`.
+        length: number of tokens, 0 or more.
+        size: maximum number of tokens in a window.
+        overlap: number of tokens that a window shares with the next; less than `size`.
 
     Returns:
-        One window for a text that fits, an empty one for an empty text; the kept ranges part [0, length).
+        The windows, in order. The kept ranges partition [0, length). An empty text gives one empty window.
     """
     starts = [*range(0, max(length - size, 0), size - overlap), max(length - size, 0)]
     bounds = [(start, min(start + size, length)) for start in starts]

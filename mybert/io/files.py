@@ -1,4 +1,4 @@
-"""Files as their names say: the format, how they are compressed, and the bytes or text in them."""
+"""Open files by name: format, compression, bytes and text."""
 
 import contextlib
 import gzip
@@ -22,26 +22,26 @@ _CHUNK = 1 << 20
 
 
 class FileFormat(NamedTuple):
-    """The suffixes of a file's name that say how to read it, in lower case, each "" where there is none."""
+    """Format and compression suffixes of a file name, in lower case; "" if absent."""
 
     kind: str
     compression: str
 
 
 def file_format(name: str | Path) -> FileFormat:
-    """`.csv` and `.gz` of `Train.CSV.gz`."""
+    """Splits the suffixes of a file name: `Train.CSV.gz` gives (`.csv`, `.gz`)."""
     path = Path(name)
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
     return FileFormat((path.with_suffix("") if compression else path).suffix.lower(), compression)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether `text` can be written as UTF-8: it holds no half of a surrogate pair."""
+    """Whether `text` can be encoded as UTF-8, that is, contains no lone surrogate."""
     return text.isascii() or not _SURROGATE.search(text)
 
 
 class _ZstdStream(io.RawIOBase):
-    """Decompressed bytes of Zstandard frames; unlike the library's own reader it notices that the end is missing."""
+    """A stream of decompressed Zstandard frames. Unlike the library's reader, it raises on truncated files."""
 
     def __init__(self, file: BinaryIO):
         self._chunks = self._decompressed(file)
@@ -75,7 +75,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 def decompressed(file: BinaryIO, name: str | Path) -> BinaryIO:
-    """The bytes that `file`, whose name says how it is compressed, stands for."""
+    """Wraps `file` in a decompressor chosen by the suffix of `name`."""
     compression = file_format(name).compression
     if compression == ".gz":
         return gzip.GzipFile(fileobj=file)
@@ -84,10 +84,10 @@ def decompressed(file: BinaryIO, name: str | Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def open_file(name: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file, or standard input for `-`, as the bytes that were compressed, if they were.
+    """Opens a file, or standard input for `-`, for reading bytes, decompressed if necessary.
 
     Raises:
-        UserError: the file cannot be opened, or its compressed bytes are damaged.
+        UserError: the file cannot be opened, or its compressed data is damaged.
     """
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
@@ -95,20 +95,20 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise UserError(f"{name} is damaged ({error}); compress it again or leave it out") from error
     except FileNotFoundError as error:
-        raise UserError(f"{name}: there is no such file{did_you_mean(str(name))}") from error
+        raise UserError(f"{name}: no such file{did_you_mean(str(name))}") from error
     except (PermissionError, IsADirectoryError) as error:
         raise UserError(f"{name}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
-    """`open_file` as UTF-8 text.
+    """Opens a file, or standard input for `-`, for reading UTF-8 text.
 
-    A byte order mark is left out; LF, CRLF and CR end a line. A byte that is not UTF-8 becomes a lone surrogate, for
-    the reader to find with `is_unicode` and to report with its line.
+    A byte order mark is skipped. LF, CRLF and CR end a line. Invalid bytes become lone surrogates, which the reader
+    detects with `is_unicode` and reports by line.
 
     Args:
-        newline: as for `open`; None turns every line end into LF.
+        newline: as for `open`; None converts every line end to LF.
 
     Raises:
         UserError: see `open_file`.

@@ -130,10 +130,10 @@ def test_a_file_appears_only_when_the_block_ends_well_and_alone(tmp_path):
 def test_a_file_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for path, message in (
-        (tmp_path / "file" / "out.txt", "cannot be made: .*file is a file"),
-        (tmp_path / "file" / "deep" / "out.txt", "cannot be made: .*file is a file"),
-        (tmp_path, "is no file; name a file"),
-        ("/dev/null", "is no file; name a file"),
+        (tmp_path / "file" / "out.txt", "cannot be created: .*file is a file"),
+        (tmp_path / "file" / "deep" / "out.txt", "cannot be created: .*file is a file"),
+        (tmp_path, "is not a file; name a file"),
+        ("/dev/null", "is not a file; name a file"),
     ):
         with pytest.raises(UserError, match=message), staged_file(path):
             raise AssertionError("the block was entered")
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeyp
 def test_two_runs_do_not_replace_each_others_output(tmp_path, staged):
     with staged(tmp_path / "out") as path:
         (path / "a" if path.is_dir() else path).write_text("first")
-        with pytest.raises(UserError, match=r"another run is at work in .*out"), staged(tmp_path / "out"):
+        with pytest.raises(UserError, match=r"another run is writing to .*out"), staged(tmp_path / "out"):
             raise AssertionError("the block was entered")
     with pytest.raises(UserError, match="out exists; add --overwrite"), staged(tmp_path / "out", overwrite=False):
         raise AssertionError("the block was entered")

@@ -99,7 +99,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
     assert run(minilm_folder, lines, "--output", output, "--vectors", "words") == 2
     assert ".npy has no place for the words" in capsys.readouterr().err
     assert run(minilm_folder, lines, "--output", lines / "v.npy") == 2
-    assert f"output {lines / 'v.npy'} cannot be made: {lines} is a file" in capsys.readouterr().err
+    assert f"output {lines / 'v.npy'} cannot be created: {lines} is a file" in capsys.readouterr().err
     lines.write_bytes(b"good\nb\xe4d\n")
     assert run(minilm_folder, lines, "--output", output) == 2
     assert f"{lines}, line 2: not UTF-8" in capsys.readouterr().err

@@ -145,7 +145,7 @@ BROKEN = {  # lines that are no rows of texts, and what is said of them
     b'{"text": "a"': "not JSON (",
     b'{"text": "' + b"9" * 5000 + b'", "n": ' + b"9" * 5000 + b"}": "not JSON (",
     b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "not JSON (nested too deeply)",
-    b'{"text": "a", "text": "b"}': "'text' is there twice",
+    b'{"text": "a", "text": "b"}': "'text' is given twice",
     b"[1, 2]": "expected a JSON object, found list",
     b"null": "expected a JSON object, found NoneType",
     b'{"text": "\\ud800"}': "is half a surrogate pair, no character",
@@ -253,7 +253,7 @@ def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_
     assert f"output {rows} is the input {rows}" in capsys.readouterr().err
     assert json.loads(rows.read_text()) == {"text": "a good film"}
     assert predict(classifier, rows, "--output", "/dev/stdout", "--overwrite") == 2
-    assert "/dev/stdout is no file" in capsys.readouterr().err
+    assert "/dev/stdout is not a file" in capsys.readouterr().err
     link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
     link.symlink_to(target)
     assert predict(classifier, rows, "--output", link) == 0
@@ -299,11 +299,11 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     assert predict(classifier, broken, "--output", output) == 2
     assert f"{broken}: 1 of 2 lines cannot be used: line 2: not UTF-8" in capsys.readouterr().err
     assert predict(classifier, "nowhere.txt", "--output", output) == 2
-    assert "nowhere.txt: there is no such file" in capsys.readouterr().err
+    assert "nowhere.txt: no such file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
     assert f"output {tmp_path} is a folder; name a file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", rows / "said.jsonl") == 2
-    assert f"output {rows / 'said.jsonl'} cannot be made: {rows} is a file" in capsys.readouterr().err
+    assert f"output {rows / 'said.jsonl'} cannot be created: {rows} is a file" in capsys.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob(".said*"))
 
@@ -312,8 +312,8 @@ def test_what_is_wrong_with_the_last_row_is_said_before_any_is_computed(classifi
     good = write_rows("good.jsonl", [{"text": text} for text in TEXTS])
     for broken, message in (
         (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "line 2: the text is empty"),
-        (tmp_path / "god.jsonl", f"there is no such file; did you mean {good}?"),
-        (tmp_path / "god.csv", "there is no such file"),
+        (tmp_path / "god.jsonl", f"no such file; did you mean {good}?"),
+        (tmp_path / "god.csv", "no such file"),
         (write_rows("none.jsonl", []), "none.jsonl holds no rows"),
     ):
         assert predict(classifier, good, good, broken) == 2

@@ -295,7 +295,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--metric", "bleu"), "--metric bleu: expected one of accuracy, f1_macro"),
         (("--max-length", 999), "--max-length 999: "),
         (("--model", "nowhere"), "checkpoint nowhere cannot be used"),
-        (("--validation", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
+        (("--validation", "nowhere.jsonl"), "nowhere.jsonl: no such file"),
         (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
         (("--columns", "text=body"), "has no column 'body'; there are text, label"),
         (("--sweep", "all"), "--sweep: expected paper or miniatures, found 'all'"),
@@ -396,7 +396,7 @@ def test_a_second_run_in_one_output_is_kept_out_while_the_first_is_at_work(finet
     words = ("text-classification", *data, "--num-train-epochs", 1)
     with exclusive_lock(tmp_path / "out"):
         assert finetune(*words) == 2
-        assert f"another run is at work in {tmp_path / 'out'}" in capsys.readouterr().err
+        assert f"another run is writing to {tmp_path / 'out'}" in capsys.readouterr().err
     assert finetune(*words) == 0
     assert not list(tmp_path.glob(".*"))
 

@@ -269,7 +269,7 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
 
 def test_a_run_is_not_resumed_beside_itself(run, tmp_path):
     run(max_steps=1)
-    with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is at work in"):
+    with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is writing to"):
         run(max_steps=2, resume=True)
     run(max_steps=2, resume=True)
     assert not list(tmp_path.glob(".*"))
