@@ -5,7 +5,8 @@ import copy
 import dataclasses
 import datetime
 import difflib
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def setting(
     default_factory: Any = dataclasses.MISSING,
     positional: bool = False,
     negation: str | None = None,
+    old_name: str | None = None,
 ) -> Any:
     """A dataclass field that is also a command-line option.
 
@@ -32,8 +34,9 @@ def setting(
         help: what it is, its unit and range; the default is added by the parser.
         positional: the option is given without a flag: one value for a `str`, one or more for a list.
         negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
+        old_name: the name before a renaming; accepted with a notice as a flag and as a key of `--config`.
     """
-    metadata = {"help": help, "positional": positional, "negation": negation}
+    metadata = {"help": help, "positional": positional, "negation": negation, "old_name": old_name}
     return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
 
 
@@ -121,6 +124,8 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
             be read, or that the command would remove.
     """
     parser = _SettingsParser(types, prog=prog, description=description, allow_abbrev=False, formatter_class=PlainHelp)
+    renamed = _renamed_settings(types)
+    argv = [_current_flag(word, renamed) for word in argv]
     parser.add_argument("--config", metavar="FILE.yaml", help="Settings from a file; the command line wins over it.")
     parser.usage = short_usage(parser)
     if inherited := set().union(*map(inherited_fields, types)):
@@ -130,7 +135,7 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
             action.help = argparse.SUPPRESS if action.dest in inherited else action.help
     for group in parser._action_groups:  # what must be given stands first in the help
         group._group_actions.sort(key=lambda action: not action.required)
-    file = _use_file_as_defaults(parser, argv)
+    file = _use_file_as_defaults(parser, argv, renamed)
     try:
         *settings, rest = parser.parse_args_into_dataclasses(
             list(argv), return_remaining_strings=True, look_for_args_file=False
@@ -153,7 +158,33 @@ def parse_settings(types: Sequence[type], argv: Sequence[str], prog: str, descri
     return tuple(settings[: len(types)])
 
 
-def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | None:
+def _renamed_settings(types: Sequence[type]) -> dict[str, str]:
+    """Old name → name of every renamed setting."""
+    fields = [field for settings in types for field in dataclasses.fields(settings)]
+    return {field.metadata["old_name"]: field.name for field in fields if field.metadata.get("old_name")}
+
+
+def _current_name(name: str, renamed: Mapping[str, str], prefix: str = "") -> str:
+    """The name of a setting that may be given by its old name, which prints a notice."""
+    if name not in renamed:
+        return name
+    shown = [prefix + (word.replace("_", "-") if prefix else word) for word in (name, renamed[name])]
+    print(f"note: {shown[0]} is now {shown[1]}; the old name will be removed in the next version", file=sys.stderr)
+    return renamed[name]
+
+
+def _current_flag(word: str, renamed: Mapping[str, str]) -> str:
+    """A word of the command line, with the current name of its flag."""
+    flag, equals, value = word.partition("=")
+    prefix = next((prefix for prefix in ("--no-", "--no_", "--") if flag.startswith(prefix)), None)
+    if prefix is None or (name := flag.removeprefix(prefix).replace("-", "_")) not in renamed:
+        return word
+    return prefix + _current_name(name, renamed, prefix).replace("_", "-") + equals + value
+
+
+def _use_file_as_defaults(
+    parser: argparse.ArgumentParser, argv: Sequence[str], renamed: Mapping[str, str]
+) -> str | None:
     """
     Returns:
         The file, if one is named.
@@ -174,7 +205,7 @@ def _use_file_as_defaults(parser: argparse.ArgumentParser, argv: Sequence[str]) 
         field.name for t in parser.dataclass_types for field in dataclasses.fields(t) if "positional" in field.metadata
     }
     for key, value in values.items():
-        name = str(key).replace("-", "_")
+        name = _current_name(str(key).replace("-", "_"), renamed)
         if name not in actions:
             raise UserError(f"{path}: {_unknown('setting', name, list(actions))}")
         action = actions[name]

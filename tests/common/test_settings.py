@@ -17,6 +17,7 @@ class Example:
     rate: float = setting(0.5, "share")
     column: str | None = setting(None, "name")
     sizes: list[int] = setting(default_factory=list, help="numbers")
+    max_samples: int | None = setting(None, "rows", old_name="train_limit")
 
 
 def parse(*argv: str) -> Example:
@@ -25,6 +26,22 @@ def parse(*argv: str) -> Example:
 
 def test_flags_are_spelt_with_hyphen_or_underscore():
     assert parse("a", "--vocab-size", "7") == parse("a", "--vocab_size", "7") == Example(["a"], vocab_size=7)
+
+
+@pytest.mark.parametrize("flag", [["--train-limit", "7"], ["--train_limit=7"]])
+def test_the_old_name_of_a_flag_is_accepted_with_a_notice_and_not_shown(flag, capsys):
+    assert parse("a", *flag).max_samples == 7
+    notice = capsys.readouterr().err
+    assert "--train-limit is now --max-samples" in notice and notice.count("\n") == 1
+    with pytest.raises(SystemExit):
+        parse("--help")
+    assert "train-limit" not in capsys.readouterr().out
+
+
+def test_the_old_name_of_a_key_in_a_file_is_accepted_with_a_notice(tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text("inputs: a\ntrain-limit: 7\n")
+    assert parse("--config", str(tmp_path / "run.yaml")).max_samples == 7
+    assert "train_limit is now max_samples" in capsys.readouterr().err
 
 
 def test_one_value_in_a_file_is_a_list_of_one(tmp_path):
