@@ -1,0 +1,76 @@
+"""Sphinx directive `command`: the options of one `mybert` command, read from its argument parser."""
+
+import argparse
+import re
+from unittest import mock
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from mybert import cli
+
+
+class _Captured(Exception):
+    pass
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of a command, taken when it is about to print its help."""
+
+    def capture(parser: argparse.ArgumentParser, file: object = None) -> None:
+        raise _Captured(parser)
+
+    with mock.patch.object(argparse.ArgumentParser, "print_help", capture):
+        try:
+            cli.main([command, "--help"])
+        except _Captured as captured:
+            return captured.args[0]
+    raise RuntimeError(f"mybert {command} --help printed no help")
+
+
+def markdown(parser: argparse.ArgumentParser) -> list[str]:
+    """A definition list of all options that the help shows, group by group."""
+    formatter = parser._get_formatter()
+    lines = ["```text", *parser.format_usage().strip().splitlines(), "```", ""]
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help not in (None, argparse.SUPPRESS)]
+        actions = [action for action in actions if action.dest not in ("help", "help_all")]
+        if not actions:
+            continue
+        if group.title:
+            lines += [f"**{group.title[0].upper()}{group.title[1:]}**", ""]
+        for action in actions:
+            lines += [f"`{term(action)}`", f": {_escaped(formatter._expand_help(action))}", ""]
+    return lines
+
+
+def term(action: argparse.Action) -> str:
+    """How an option is written: its flags with dashes and the placeholder of its value."""
+    if not action.option_strings:
+        return action.metavar or action.dest
+    flags = [flag for flag in action.option_strings if "_" not in flag]
+    if action.nargs == 0:
+        return ", ".join(flags)
+    return f"{', '.join(flags)} {action.metavar or action.dest.upper()}"
+
+
+def _escaped(help: str) -> str:
+    """Help is plain text: Markdown's marks in it stand for themselves, except for `code`."""
+    parts = re.split(r"(`[^`]+`)", " ".join(help.split()))
+    return "".join(part if part.startswith("`") else re.sub(r"([\\*_<>\[\]#~{}$])", r"\\\1", part) for part in parts)
+
+
+class CommandDirective(SphinxDirective):
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        node = nodes.container()
+        self.state.nested_parse(StringList(markdown(parser_of(self.arguments[0]))), self.content_offset, node)
+        return [node]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("command", CommandDirective)
+    return {"parallel_read_safe": False}
