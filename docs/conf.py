@@ -6,7 +6,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]
 
-import mybert
+import mybert  # noqa: E402 - found by the path above
 
 project = "MyBERT"
 copyright = "the MyBERT authors"
