@@ -1,10 +1,10 @@
-"""Throughput and peak memory of corpus building at three sizes, with a plot.
+"""Throughput and peak memory of corpus building at several sizes, with a plot.
 
-    python benchmarks/corpus_memory.py TOKENIZER INPUT… --output PICTURE.png [--megabytes 64 256 1024] [--cores 2]
+    python benchmarks/corpus_memory.py TOKENIZER INPUT… --output PLOT.png [--megabytes 64 256 1024] [--cores 2]
 
-Text of each size is drawn from the documents of INPUT, sentence by sentence, so that no two documents are alike. Each
-build is a process of its own; its memory, and that of each of its processes, is sampled from /proc (Linux). Pages of
-mapped files are shown apart: the kernel takes them back when others need the room.
+Text of each size is sampled from the documents of INPUT, sentence by sentence, so that no two documents are equal. Each
+build runs in its own process. Its memory and that of each worker are sampled from /proc (Linux). Pages of mapped files
+are shown separately, because the kernel releases them under memory pressure.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tokenizer")
     parser.add_argument("inputs", nargs="+")
-    parser.add_argument("--output", required=True, help="picture to write")
+    parser.add_argument("--output", required=True, help="plot to write")
     parser.add_argument("--megabytes", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--cores", type=int, default=2)
     arguments = parser.parse_args()
@@ -91,7 +91,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _held(pid: int) -> dict[str, float]:
-    """MB of its own that a process holds now (RssAnon), and of mapped files (RssFile); zeros when it is gone."""
+    """Resident MB of a process: anonymous memory (RssAnon) and mapped files (RssFile); zeros after it has ended."""
     held = {"RssAnon": 0.0, "RssFile": 0.0}
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

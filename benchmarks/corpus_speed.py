@@ -1,9 +1,9 @@
-"""How fast examples are built, beside the bare `tokenizers` library on the same text and the same cores.
+"""Speed of corpus building compared with the `tokenizers` library on the same text and cores.
 
     python benchmarks/corpus_speed.py TOKENIZER INPUT… [--pairs 3] [--cores 2]
 
-Each pair runs both, one after the other: `build_corpus` from files to a finished folder (reading, sentences, tokens,
-pairs, writing, manifest), and `encode_batch_fast` of the same documents, read beforehand, in one thread a core.
+Each pair runs both sides, one after the other: `build_corpus` from files to a finished folder (reading, sentences,
+tokens, pairs, writing, manifest), and `encode_batch_fast` on the same documents, already in memory, one thread per core.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What `mybert plan` says beside what is measured here, on the CPU: the table in docs/scaling.md.
+"""Predictions of `mybert plan` compared with measurements on the CPU: the table in docs/guides/scale-out.md.
 
     python benchmarks/cost_model.py CORPUS [--sizes mini,small] [--sequences 32] [--length 128] [--threads 2]
 
-CORPUS is a folder of `mybert corpus` made from plain text. Parameters are those of the real model, operations those
-that torch counts in a real step, memory what the allocator hands out and what the process grows by (each in a process
-of its own), disk what real files take. The time with checkpointing is predicted from the rate without it.
+CORPUS is a folder of `mybert corpus` built from plain text. Parameters are counted in the model, operations by torch in
+a real step. Memory is what the allocator hands out and the growth of the process, each in its own process. Disk is the
+size of real files. The time with checkpointing is predicted from the rate without it.
 """
 
 import argparse
@@ -81,10 +81,10 @@ def in_own_process(function, *arguments):
 
 
 def step(size: str, sequences: int, length: int, threads: int, how: dict) -> dict:
-    """Real optimizer steps of one model, the first for its memory."""
+    """Measure optimizer steps of one model."""
     torch.set_num_threads(threads)
     keep_freed_memory()
-    torch.mm(torch.ones(512, 512), torch.ones(512, 512))  # or the libraries' own memory would count
+    torch.mm(torch.ones(512, 512), torch.ones(512, 512))  # loads the libraries, whose memory is not counted
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     torch.manual_seed(0)
     model = MyBertForPreTraining(MyBertConfig.from_size(size))
@@ -101,14 +101,14 @@ def step(size: str, sequences: int, length: int, threads: int, how: dict) -> dic
         "tokens": batch["input_ids"].numel(),
         "labelled": len(batch["masked_lm_positions"]),
     }
-    uncounted = torch.backends.mkldnn.flags(enabled=False)  # products of oneDNN in float32
+    uncounted = torch.backends.mkldnn.flags(enabled=False)  # torch does not count float32 products of oneDNN
     with uncounted, FlopCounterMode(display=False) as counter, work.autocast:
         model(**batch).loss.backward()
     return found | {"flops": counter.get_total_flops(), "allocated": allocated(work)}
 
 
 def allocated(work: Step) -> int:
-    """The most that a step holds at once beyond weights, gradients and moments, by torch's record of its allocator."""
+    """Peak memory of a step beyond weights, gradients and moments, from torch's record of its allocator."""
     for parameter in work.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record, work.autocast:

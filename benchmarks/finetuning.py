@@ -1,17 +1,17 @@
-"""Fine-tuning beside transformers: the same weights, recipe, seeds and rows; BERT and Trainer there, MyBERT here.
+"""Fine-tuning compared with transformers' BERT and Trainer: same weights, recipe, seeds and rows.
 
     python benchmarks/finetuning.py DATA MODEL [--sets sst2 rte …] [--seeds 3] [--scale 1] [--epochs 2] [--threads 2]
 
-DATA holds a folder for each set, with train.jsonl and dev.jsonl; MODEL is a BERT checkpoint. Both sides read the same
-rows: the first of train.jsonl after a shuffle with seed 0, as many as `SETS` says times `--scale`, and the first of
-dev.jsonl after the same, `--dev-rows` at most. For each seed transformers' BERT draws a head, and both start from the
-same saved weights; they train one right after the other, in turns, each in a process of its own, as its users run it,
-on the same features in the same order, without evaluation or checkpoints. Times are those of `Trainer.train`; scores
-are of the dev rows, decoded alike. Before that, both train for a few steps without dropout, where their losses are to
-coincide; questions one at a time, because transformers' loss of questions counts padding.
+DATA contains a folder for each data set, with train.jsonl and dev.jsonl. MODEL is a BERT checkpoint. Both sides read the
+same rows: the first rows of train.jsonl after a shuffle with seed 0 (the number in `SETS` times `--scale`), and the
+first `--dev-rows` of dev.jsonl after the same shuffle. For each seed, transformers' BERT initialises a head, and both
+sides start from the same saved weights. They train alternately, each run in its own process, on the same features in the
+same order, without evaluation or checkpoints. Times are those of `Trainer.train`. Scores are computed on the dev rows
+with the same decoding. Before that, both sides train a few steps without dropout, where their losses must agree;
+questions run one at a time there, because transformers' question-answering loss counts padding.
 
-Prints a table in Markdown: scores are mean ± standard deviation of the seeds, times medians, the ratio the median of
-the seeds' ratios, and the last column the largest difference between the losses of a step without dropout.
+Prints a Markdown table: scores are mean ± standard deviation over the seeds, times are medians, the ratio is the median
+of the seeds' ratios, and the last column is the largest difference between the losses of a step without dropout.
 """
 
 import argparse
@@ -42,12 +42,12 @@ from tokenization import MyBertTokenizer
 
 
 class Benchmark(NamedTuple):
-    """A set.
+    """One data set.
 
     Attributes:
-        task: as `--task` has it.
-        metric: of the task.
-        rows: trained on, so that a run of MiniLM takes half a minute on two cores.
+        task: value of `--task`.
+        metric: name of the metric.
+        rows: training rows at `--scale 1`; a run of MiniLM then takes half a minute on two cores.
     """
 
     task: str
@@ -70,7 +70,7 @@ CHECK_STEPS = 10
 
 
 class Data(NamedTuple):
-    """A set as both sides read it."""
+    """One data set as read by both sides."""
 
     task: Task
     tokenizer: MyBertTokenizer
@@ -80,7 +80,7 @@ class Data(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What came of a training; `score` is None where none was asked for."""
+    """Result of one run; `score` is None if no evaluation was requested."""
 
     score: float | None
     seconds: float
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def prepare(side: str, threads: int) -> None:
-    """Makes a process that of one side, as its users run it."""
+    """Set up a process for one side."""
     torch.set_num_threads(threads)
     disable_progress_bars()
     if side == "MyBERT":
@@ -129,7 +129,7 @@ def prepare(side: str, threads: int) -> None:
 
 
 def compare(name: str, options: argparse.Namespace, pools: dict[str, ProcessPoolExecutor]) -> str:
-    """One line of the table."""
+    """One row of the table."""
 
     def in_turns(seed: int, check: bool) -> dict[str, Run]:
         with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ def _load(name: str, data: str, model: str, train_rows: int, dev_rows: int) -> D
         FinetuneSettings(task=SETS[name].task, model=model, train=files[0], validation=files[1], output="unused")
     )
     every_row = [read_split(file, task).rows for file in files]
-    task.configure(every_row[0])  # a few rows may lack labels
+    task.configure(every_row[0])  # a subset of the rows may lack labels
     train, dev = (
         rows.shuffle(seed=0).select(range(min(count, len(rows))))
         for rows, count in zip(every_row, (train_rows, dev_rows), strict=True)
@@ -172,7 +172,7 @@ def _load(name: str, data: str, model: str, train_rows: int, dev_rows: int) -> D
 
 
 def draw_head(name: str, options: argparse.Namespace, seed: int, folder: str) -> None:
-    """Saves the checkpoint under a head of transformers' BERT."""
+    """Save the checkpoint with a head of transformers' BERT."""
     task = load(name, options).task
     labels = {name: getattr(task.config, name) for name in ("id2label", "label2id", "problem_type")}
     set_seed(seed)
@@ -188,7 +188,7 @@ def bert_class(task: Task) -> type[PreTrainedModel]:
 def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: str, check: bool) -> Run:
     """
     Args:
-        check: whether to make a few steps without dropout and without scores.
+        check: train a few steps without dropout and without scores.
     """
     task, tokenizer, _, features, dev = load(name, options)
     batch_size = 1 if check and SETS[name].task == "question-answering" else options.batch_size
@@ -209,7 +209,7 @@ def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: 
     model_class, trainer_class = (
         (bert_class(task), Trainer) if side == "transformers" else (task.head, FinetuningTrainer)
     )
-    ours = {} if side == "transformers" else {"occurring_rows": True}  # as `mybert finetune` has it
+    ours = {} if side == "transformers" else {"occurring_rows": True}  # the default of `mybert finetune`
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if check else {}
     with quiet_loading():
         model = model_class.from_pretrained(folder, **dropout)

@@ -1,9 +1,9 @@
-"""How the cost of a training step grows: with real tokens, sequence length, vocabulary and batch, beside transformers.
+"""Growth of a training step's cost with real tokens, sequence length, vocabulary and batch, compared with transformers.
 
     python benchmarks/growth.py [--output benchmarks/growth.png] [--repeats 3] [--threads 2]
 
-One model of size mini; each curve changes one thing. Time is the median of whole optimizer steps; memory is what the
-forward pass keeps for the backward pass, added up over the tensors that autograd saves (weights left out).
+One model of size mini; one quantity changes per curve. Time is the median of whole optimizer steps. Memory is the sum
+over the tensors that autograd saves in the forward pass, without the weights.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    # each point in a process of its own: the allocator keeps what it was given, and all points together are too much
+    # each point runs in its own process, because the allocator keeps its memory
     with ProcessPoolExecutor(
         1, multiprocessing.get_context("spawn"), prepare, (arguments.threads,), max_tasks_per_child=1
     ) as pool:
@@ -73,7 +73,7 @@ def measure(x: int, lengths: list[int], vocabulary: int, repeats: int) -> tuple:
 
 
 def kept_for_backward(step: Step) -> int:
-    """Bytes of the storages that autograd saves in one forward pass, each once."""
+    """Bytes of the storages that autograd saves in one forward pass, each counted once."""
     own = {parameter.untyped_storage().data_ptr() for parameter in step.model.parameters()}
     kept = {}
 

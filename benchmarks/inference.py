@@ -1,12 +1,11 @@
-"""Vectors of real sentences: MyBERT beside transformers, sentence-transformers and ONNX Runtime, texts in, numpy out.
+"""Sentence vectors: MyBERT compared with transformers, sentence-transformers and ONNX Runtime, from texts to numpy.
 
     python benchmarks/inference.py BERT_FOLDER [--dtype float32] [--text python-docs] [--sentences 512] [--pairs 5]
 
-Every side tokenises, computes BERT and takes the mean over real tokens; the vectors are compared before anything is
-timed. With `--dtype bfloat16` weights are rounded to that, but for ONNX Runtime, which stays in float32 and is what
-the others are compared with. Each side has a process of its own, as its users run it, and the batch size that was
-fastest for it in three rounds before. `in order` takes batches as the sentences come, as transformers' pipelines do;
-the others sort them by length first.
+Every side tokenizes, runs BERT and averages over real tokens. The vectors are compared before anything is timed. With
+`--dtype bfloat16` the weights are rounded to it, except for ONNX Runtime, which stays in float32 and is the reference.
+Each side runs in its own process at the batch size that was fastest in three rounds before. `in order` batches the
+sentences in the given order, as transformers' pipelines do; the others sort by length first.
 """
 
 import argparse
@@ -51,7 +50,7 @@ def main() -> None:
         }
         best = {name: process.submit(fastest, texts).result() for name, process in sides.items()}
         expected = sides["ONNX Runtime"].submit(vectors, texts, 8).result()
-        allowed = {"float32": 1e-4, "bfloat16": 0.05}[arguments.dtype]  # of numbers of about 0.2
+        allowed = {"float32": 1e-4, "bfloat16": 0.05}[arguments.dtype]  # absolute; the values are about 0.2
         for name, process in sides.items():
             off = np.abs(process.submit(vectors, texts, best[name]).result() - expected).max()
             assert off < allowed, f"{name} differs by {off}"
@@ -70,7 +69,7 @@ def main() -> None:
 
 
 def sentences(text: str, count: int) -> list[str]:
-    """Sentences of mixed length, spread evenly over a text."""
+    """Sentences of mixed length, sampled evenly from a text."""
     from mybert.corpus.text.sentences import sentence_splitter
     from mybert.corpus.text.sources import read_documents
 
@@ -80,7 +79,7 @@ def sentences(text: str, count: int) -> list[str]:
 
 
 def prepare(side: str, folder: str, threads: int, dtype: str) -> None:
-    """Makes a process that of one side: `vectors` are what it gives."""
+    """Set up a process for one side; its function is stored as `vectors`."""
     torch.set_num_threads(threads)
     _process["encode"] = SIDES[side](folder, dtype)
 
@@ -132,7 +131,7 @@ def onnx_side(folder: str, _: str):
 
 
 def padded_batches(tokenizer, hidden, in_order: bool = False):
-    """The loop that users of both write: sort, pad, compute, average."""
+    """Sort by length, pad, compute, average: the loop around both libraries."""
 
     @torch.no_grad()
     def encode(texts: list[str], size: int) -> np.ndarray:
@@ -163,7 +162,7 @@ def mybert_side(folder: str, dtype: str):
     from mybert.embedding.settings import EncodingSettings
     from mybert.embedding.vectors import Embedder
 
-    keep_freed_memory()  # as `mybert embed` does
+    keep_freed_memory()  # the default of `mybert embed`
     embedders = {size: Embedder(EncodingSettings(folder, batch_tokens=size * 32, dtype=dtype)) for size in BATCH_SIZES}
     return lambda texts, size: embedders[size].texts(texts)
 
@@ -175,7 +174,7 @@ SIDES = {
     "ONNX Runtime": onnx_side,
     "MyBERT": mybert_side,
 }
-_process = {}  # what this process computes with
+_process = {}  # state of this process
 
 
 if __name__ == "__main__":

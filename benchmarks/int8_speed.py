@@ -1,4 +1,4 @@
-"""What 8 bits cost and bring: sentence vectors of one checkpoint in torch, in ONNX, and in ONNX with int8 weights.
+"""Speed and accuracy of int8: sentence vectors of one checkpoint in torch, in ONNX, and in ONNX with int8 weights.
 
     python benchmarks/int8_speed.py CHECKPOINT TEXTS [--count 200] [--batch 8] [--rounds 5] [--threads 1]
 

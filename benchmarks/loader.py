@@ -1,8 +1,8 @@
-"""Does data ever starve training? Tokens a second of the loader alone, beside what a training step consumes.
+"""Tokens per second of the data loader compared with the tokens per second of a training step.
 
     python benchmarks/loader.py CORPUS [--size mini] [--sequences 32] [--workers 0,1,2]
 
-CORPUS is a folder of `mybert corpus`. The loader reads Arrow, masks and packs, exactly as in `mybert pretrain`.
+CORPUS is a folder of `mybert corpus`. The loader reads Arrow, masks and packs, as in `mybert pretrain`.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def rate(loader: DataLoader, batches: int) -> float:
-    """Tokens a second from the second batch on: starting the workers is left out."""
+    """Tokens per second from the second batch on, without the start of the workers."""
     iterator = iter(loader)
     next(iterator)
     begun, tokens = time.perf_counter(), 0

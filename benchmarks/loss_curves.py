@@ -1,12 +1,12 @@
-"""Losses over the same steps from the same weights: MyBERT beside transformers' BERT, or bfloat16 beside float32.
+"""Losses over the same steps from the same weights: MyBERT and transformers' BERT, or bfloat16 and float32.
 
     python benchmarks/loss_curves.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/loss_curves.png]
     python benchmarks/loss_curves.py CORPUS --precisions --steps 2000 --output benchmarks/precisions.png
 
-CORPUS is a folder of `mybert corpus`. All sides read the same examples with the same masks, with AdamW, warm-up and
-clipping as in `mybert pretrain`, dropout 0. By default transformers' BERT reads them padded and MyBERT packed: their
-losses coincide to rounding. With `--precisions`, three MyBERTs read them packed: in float32, by autocast to bfloat16,
-and with weights and moments that are bfloat16 themselves.
+CORPUS is a folder of `mybert corpus`. All models read the same examples with the same masks, with AdamW, warm-up and
+clipping as in `mybert pretrain` and dropout 0. By default transformers' BERT reads padded batches and MyBERT packed
+batches; their losses agree to rounding. With `--precisions`, three MyBERT models read packed batches: in float32, with
+autocast to bfloat16, and with weights and optimizer moments in bfloat16.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from mybert.pretraining.inputs import Corpus
 
 
 class Side(NamedTuple):
-    """A model and how it is trained."""
+    """A model, its collator and its precision."""
 
     name: str
     model: nn.Module
@@ -41,7 +41,7 @@ class Side(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """The loss of each step, and its seconds."""
+    """Loss and seconds of each step."""
 
     losses: list[float]
     seconds: list[float]
@@ -112,7 +112,7 @@ def train(sides: list[Side], corpus: Corpus, arguments: argparse.Namespace) -> d
 
 
 def print_curves(curves: dict[str, Curve], steps: int) -> None:
-    """Means of each quarter, and how far the first two are apart at most."""
+    """Print the mean of each quarter and the largest difference between the first two curves."""
     losses = [torch.tensor(curve.losses) for curve in curves.values()]
     quarter, rows = math.ceil(steps / 4), []
     for start in range(0, steps, quarter):
@@ -121,7 +121,7 @@ def print_curves(curves: dict[str, Curve], steps: int) -> None:
         rows.append((f"from {start + 1}", *means, f"{(losses[0] - losses[1])[part].abs().max():.1e}"))
     rows.append(("seconds a step", *(statistics.median(curve.seconds) for curve in curves.values()), ""))
     first, second = list(curves)[:2]
-    print_table("Loss, dropout 0", rows, ("steps", *curves, f"{first} and {second}, furthest apart"))
+    print_table("Loss, dropout 0", rows, ("steps", *curves, f"{first} and {second}, largest difference"))
 
 
 def draw(curves: dict[str, Curve], path: str) -> None:

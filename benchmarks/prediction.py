@@ -1,11 +1,11 @@
-"""Labels of texts: `mybert predict` beside transformers' pipeline, the same weights, rows and labels.
+"""Text classification: `mybert predict` compared with transformers' pipeline, same weights, rows and labels.
 
     python benchmarks/prediction.py FILE MODEL [--rounds 5] [--max-length 128] [--threads 2] [--limit N]
 
-FILE holds rows with a column `text` or a sentence pair, as `mybert predict` reads them; MODEL is a BERT checkpoint, to
-which a head of two labels is drawn if it has none. Times are from texts in memory to labels, of both sides in turns;
-the pipeline's are at its default batch size, 1, and at the batch size that was fastest for it in a first round. Labels
-and scores of both sides are compared before anything is timed. Prints a table in Markdown.
+FILE contains rows with a column `text` or a sentence pair, as `mybert predict` reads them. MODEL is a BERT checkpoint; if
+it has no classification head, a random head with two labels is added. Times are from texts in memory to labels,
+alternating between both sides. The pipeline runs at its default batch size, 1, and at the batch size that was fastest in
+a first round. Labels and scores of both sides are compared before anything is timed. Prints a Markdown table.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 
 BATCH_SIZES = (1, 8, 16, 32, 64)
 TASK = "text-classification"
-TOLERANCE = 1e-4  # of scores; where two labels are closer, either is right
+TOLERANCE = 1e-4  # of scores; labels may differ where their scores are closer
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def save_bert(model: str, folder: str) -> None:
-    """Saves the checkpoint as transformers' BERT, with its head or one that is drawn."""
+    """Save the checkpoint as transformers' BERT with its head or a random one."""
     set_seed(0)
     with quiet_loading():
         BertForSequenceClassification.from_pretrained(model).save_pretrained(folder)
@@ -76,7 +76,7 @@ def all_sides(classify: Callable, finetuned: Finetuned, rows: Dataset) -> dict[s
 def check(sides: dict[str, Callable[[], list[dict]]]) -> None:
     """
     Raises:
-        AssertionError: sides say different things of a row.
+        AssertionError: labels or scores of a row differ.
     """
     ours, theirs = sides["mybert predict"](), sides["pipeline, batches of 32"]()
     for row, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
@@ -86,7 +86,7 @@ def check(sides: dict[str, Callable[[], list[dict]]]) -> None:
 
 
 def measure(sides: dict[str, Callable[[], list[dict]]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round for the pipeline's default, its fastest and MyBERT, in turns."""
+    """Seconds of each round for the pipeline's default batch size, its fastest and MyBERT, alternating."""
     ours, default, *larger = "mybert predict", *(name for name in sides if name.startswith("pipeline"))
     fastest = min(larger, key=lambda name: seconds(sides[name]))
     compared = (default, fastest, ours)

@@ -1,10 +1,10 @@
-"""Where the time of a training step of MyBERT goes, by kind of work, beside the same step without what we tuned.
+"""Time of a training step by kind of operation, compared with the same step without tuning.
 
     python benchmarks/profile_step.py [--rows mini-full,base-ragged] [--dtype float32] [--steps 3] [--threads 2]
 
-The rows are those of training_step.py. `plain` is the ragged model with nothing tuned: PyTorch's dropout and
-cross-entropy, attention always on the padded grid, freed memory given back to the system. A profile asks for memory of
-its own, so that both take longer than training_step.py says: read the shares.
+The rows are those of training_step.py. `plain` is the ragged model without tuning: PyTorch's dropout and cross-entropy,
+attention always on the padded grid, freed memory returned to the system. The profiler allocates memory, so both sides
+are slower than in training_step.py: compare the shares.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def in_a_process(*arguments) -> Counter:
 
 
 def milliseconds(row: str, tuned: bool, arguments: argparse.Namespace) -> Counter:
-    """Kind of work -> milliseconds a step, in this process."""
+    """Milliseconds per step of each kind of operation, in this process."""
     torch.set_num_threads(arguments.threads)
     if tuned:
         keep_freed_memory()

@@ -1,10 +1,10 @@
-"""Text to text with MyBERT on both sides: news stories to their topics, written out by beam search.
+"""Sequence-to-sequence training with MyBERT as encoder and decoder: news stories to topics, by beam search.
 
     python benchmarks/seq2seq.py CHECKPOINT DATA OUTPUT [--max-steps 240]
 
-CHECKPOINT is a BERT or MyBERT folder with its tokenizer. DATA holds train.jsonl and dev.jsonl, a story a line:
-`{"text": "…", "labels": ["crude", "ship"]}`. The model reads the first 64 tokens and writes "crude, ship". Beside it
-stands the best constant answer. Cross-attention and the decoder's head start from nothing.
+CHECKPOINT is a BERT or MyBERT folder with its tokenizer. DATA contains train.jsonl and dev.jsonl, one story per line:
+`{"text": "…", "labels": ["crude", "ship"]}`. The model reads the first 64 tokens and writes "crude, ship". The score is
+compared with the best constant prediction. Cross-attention and the decoder's head are initialised randomly.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def build(checkpoint: str, tokenizer) -> MyBertEncoderDecoderModel:
 
 
 def scores(found: list[str], expected: list[str]) -> str:
-    """Share of stories with exactly the right topics, and F1 over all topics of all stories."""
+    """Exact-match accuracy per story and F1 over all topics."""
     pairs = [(set(a.split(", ")), set(b.split(", "))) for a, b in zip(found, expected, strict=True)]
     right = sum(len(a & b) for a, b in pairs)
     f1 = 2 * right / sum(len(a) + len(b) for a, b in pairs)
@@ -105,7 +105,7 @@ def main() -> None:
     ids = trainer.predict(dev).predictions
     ids[ids < 0] = tokenizer.pad_token_id
     found = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    # A tokenizer writes "money - fx" for money-fx: references are compared as it writes them.
+    # The tokenizer decodes money-fx as "money - fx"; references are compared in the same form.
     expected = tokenizer.batch_decode(list(dev["labels"]), skip_special_tokens=True)
     constant = Counter(expected).most_common(1)[0][0]
     print(f"{len(dev)} held-out stories: {scores(found, expected)}")

@@ -1,18 +1,18 @@
-"""A training step of MyBERT beside transformers' BERT: same weights, same examples, interleaved, ratio of medians.
+"""Training step of MyBERT compared with transformers' BERT: same weights, same examples, alternating, ratio of medians.
 
     python benchmarks/training_step.py [--rows mini-full,base-ragged,…] [--dtypes float32] [--pairs 5] [--threads 2]
 
-Both learn masked tokens and next sentences (a label for each sentence in the `finetune` row) with sdpa attention,
-dropout 0.1 and a fused AdamW step. transformers gets batches padded to their longest sequence; MyBERT gets them
-packed, as its collator makes them, but for fine-tuning, where both get the same padded batch. Mixed lengths are others
-in each pair of steps, as in training, where kernels that are compiled for a shape meet new ones. Before any timing,
-both losses and gradients are compared without dropout. Each side then runs in a process of its own, in turns, as its
-users run it: MyBERT keeps freed memory, as its commands do (`--keep-memory` both|neither compares without that). The
-first steps, in which memory is asked for and most kernels are compiled, are not counted: training has thousands.
+Both sides train on masked tokens and next sentences (in the `finetune` row on one label per sentence) with sdpa
+attention, dropout 0.1 and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads packed
+batches from its collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each pair of steps, as
+in training, where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients of both sides
+are compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed memory, as its
+commands do (`--keep-memory` both|neither runs the comparison without that). The first steps, which allocate memory and
+compile kernels, are not counted.
 
-Useful work is counted once for both: matrix products on real tokens, in the last layer and the heads on those that are
-read, three times the forward pass. Its rate stands beside that of bare matrix products of the model's shapes, measured
-in the same run.
+Useful work is the same for both sides: matrix products on real tokens, in the last layer and the heads only on tokens
+whose output is used, times three for forward and backward pass. Its rate is compared with the rate of plain matrix
+products of the model's shapes, measured in the same run.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tupl
 
 
 def make(row: str, text: str) -> tuple[tuple, tuple, torch.Tensor]:
-    """Both models with the same weights, without dropout; the first batch of each; its lengths."""
+    """Both models with the same weights and no dropout, the first batch of each, and its lengths."""
     size, _, shortest, _ = ROWS[row]
     torch.manual_seed(0)
     shape = {**NAMED_SIZES[size], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -111,7 +111,7 @@ def make(row: str, text: str) -> tuple[tuple, tuple, torch.Tensor]:
 
 
 def draw(row: str, text: str, number: int) -> tuple[tuple[dict, dict], torch.Tensor]:
-    """A batch for each side, and its lengths."""
+    """A batch for each side and its lengths."""
     _, sequences, shortest, longest = ROWS[row]
     torch.manual_seed(number)
     if finetune := shortest is None:
@@ -125,7 +125,7 @@ def draw(row: str, text: str, number: int) -> tuple[tuple[dict, dict], torch.Ten
 
 @contextlib.contextmanager
 def side(side: int, *choices) -> Iterator[Callable[[int], float]]:
-    """A process that makes one step on the batch of a number, and says how long it took, each time it is called."""
+    """A process that runs one step on the batch with a given number and returns its seconds."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, side, *choices), daemon=True)
@@ -181,7 +181,7 @@ class Step:
 
 
 def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
-    """The same sequences as transformers reads them and as `mybert pretrain` does, 15 % of their tokens labelled."""
+    """The same sequences padded for transformers and packed for MyBERT, 15 % of their tokens labelled."""
     number = np.arange(len(lengths))
     ordinary = np.arange(vocabulary) >= 5
     masker = Masker(ordinary, np.zeros(vocabulary, dtype=bool), np.flatnonzero(ordinary), mask_token_id=4)
@@ -203,7 +203,7 @@ def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> t
 
 @functools.cache
 def sentence_lengths(text: str, count: int) -> list[list[int]]:
-    """Lengths in words, and two special tokens, of batches of sentences, each spread evenly over a text."""
+    """Sentence lengths of each batch: words plus two special tokens, sampled evenly from a text."""
     split = sentence_splitter("en")
     found = []
     for document in read_documents([text]):
@@ -215,13 +215,13 @@ def sentence_lengths(text: str, count: int) -> list[list[int]]:
 
 
 def compare(theirs, ours, padded: dict, packed: dict) -> None:
-    """Same loss and gradients without dropout, or there is nothing to time."""
+    """Check that loss and gradients of both sides agree without dropout."""
     losses = [model.train()(**batch).loss for model, batch in ((theirs, padded), (ours, packed))]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
     for loss in losses:
         loss.backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    rounding = 1e-4 * max(gradient.norm() for gradient in gradients.values())  # all there is in a key's bias
+    rounding = 1e-4 * max(gradient.norm() for gradient in gradients.values())  # the gradient of a key's bias is rounding only
     for name, parameter in ours.named_parameters():
         off = (parameter.grad - gradients[name]).norm() / (gradients[name].norm() + rounding)
         assert off < 1e-3, f"{name}: gradients differ by {off:.1e} of their norm"

@@ -1,11 +1,11 @@
-"""The loss of two processes beside that of one, over the same steps: they coincide to rounding.
+"""Loss of two processes compared with one process over the same steps; they agree to rounding.
 
     python benchmarks/two_processes.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/two_processes.png]
 
-CORPUS is a folder of `mybert corpus`. The same `mybert pretrain` runs alone, under torchrun with two processes over
-gloo on the CPU, each with half of every batch, and with half of that twice (gradient accumulation); without dropout,
-which draws other numbers in every process. Bytes sent are those of the loopback device while it ran (Linux), all that
-other programs sent there included.
+CORPUS is a folder of `mybert corpus`. The same `mybert pretrain` runs on one process; under torchrun on two processes
+with gloo on the CPU, each with half of every batch; and on two processes with two halves of that (gradient
+accumulation). Dropout is 0, because each process draws its own random numbers. Bytes sent are those of the loopback
+device during the run (Linux), including those of other programs.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def train(arguments: argparse.Namespace, processes: int, accumulated: int, outpu
 
 
 def read(output: Path, steps: int) -> tuple[list[dict], dict, Costs]:
-    """The log of each step, results.json, and what the model costs."""
+    """The log of each step, results.json, and the cost estimate of the model."""
     state = json.loads((output / f"checkpoint-{steps}" / "trainer_state.json").read_text())
     logs = [log for log in state["log_history"] if "loss" in log]
     costs = Costs(MyBertConfig.from_pretrained(output), length=128, attended=128, mlm_probability=0.15, has_pairs=True)
