@@ -2,9 +2,9 @@
 
     python benchmarks/corpus_memory.py TOKENIZER INPUT… --output PLOT.png [--megabytes 64 256 1024] [--cores 2]
 
-Text of each size is sampled from the documents of INPUT, sentence by sentence, so that no two documents are equal. Each
-build runs in its own process. Its memory and that of each worker are sampled from /proc (Linux). Pages of mapped files
-are shown separately, because the kernel releases them under memory pressure.
+Text of each size is sampled from the documents of INPUT, sentence by sentence, so that no two documents are equal.
+Each build runs in its own process. Its memory and that of each worker are sampled from /proc (Linux). Pages of mapped
+files are shown separately, because the kernel releases them under memory pressure.
 """
 
 import argparse

@@ -3,7 +3,8 @@
     python benchmarks/corpus_speed.py TOKENIZER INPUT… [--pairs 3] [--cores 2]
 
 Each pair runs both sides, one after the other: `build_corpus` from files to a finished folder (reading, sentences,
-tokens, pairs, writing, manifest), and `encode_batch_fast` on the same documents, already in memory, one thread per core.
+tokens, pairs, writing, manifest), and `encode_batch_fast` on the same documents, already in memory, one thread per
+core.
 """
 
 import argparse

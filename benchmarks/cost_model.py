@@ -2,9 +2,9 @@
 
     python benchmarks/cost_model.py CORPUS [--sizes mini,small] [--sequences 32] [--length 128] [--threads 2]
 
-CORPUS is a folder of `mybert corpus` built from plain text. Parameters are counted in the model, operations by torch in
-a real step. Memory is what the allocator hands out and the growth of the process, each in its own process. Disk is the
-size of real files. The time with checkpointing is predicted from the rate without it.
+CORPUS is a folder of `mybert corpus` built from plain text. Parameters are counted in the model, operations by torch
+in a real step. Memory is what the allocator hands out and the growth of the process, each in its own process. Disk is
+the size of real files. The time with checkpointing is predicted from the rate without it.
 """
 
 import argparse

@@ -2,16 +2,17 @@
 
     python benchmarks/finetuning.py DATA MODEL [--sets sst2 rte …] [--seeds 3] [--scale 1] [--epochs 2] [--threads 2]
 
-DATA contains a folder for each data set, with train.jsonl and dev.jsonl. MODEL is a BERT checkpoint. Both sides read the
-same rows: the first rows of train.jsonl after a shuffle with seed 0 (the number in `SETS` times `--scale`), and the
-first `--dev-rows` of dev.jsonl after the same shuffle. For each seed, transformers' BERT initialises a head, and both
-sides start from the same saved weights. They train alternately, each run in its own process, on the same features in the
-same order, without evaluation or checkpoints. Times are those of `Trainer.train`. Scores are computed on the dev rows
-with the same decoding. Before that, both sides train a few steps without dropout, where their losses must agree;
-questions run one at a time there, because transformers' question-answering loss counts padding.
+DATA contains a folder for each data set, with train.jsonl and dev.jsonl. MODEL is a BERT checkpoint. Both sides read
+the same rows: the first rows of train.jsonl after a shuffle with seed 0 (the number in `SETS` times `--scale`), and
+the first `--dev-rows` of dev.jsonl after the same shuffle. For each seed, transformers' BERT initialises a head, and
+both sides start from the same saved weights. They train alternately, each run in its own process, on the same
+features in the same order, without evaluation or checkpoints. Times are those of `Trainer.train`. Scores are computed
+on the dev rows with the same decoding. Before that, both sides train a few steps without dropout, where their losses
+must agree; questions run one at a time there, because transformers' question-answering loss counts padding.
 
-Prints a Markdown table: scores are mean ± standard deviation over the seeds, times are medians, the ratio is the median
-of the seeds' ratios, and the last column is the largest difference between the losses of a step without dropout.
+Prints a Markdown table: scores are mean ± standard deviation over the seeds, times are medians, the ratio is the
+median of the seeds' ratios, and the last column is the largest difference between the losses of a step without
+dropout.
 """
 
 import argparse

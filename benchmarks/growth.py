@@ -1,4 +1,4 @@
-"""Growth of a training step's cost with real tokens, sequence length, vocabulary and batch, compared with transformers.
+"""Growth of a training step's cost with real tokens, sequence length, vocabulary and batch, and transformers.
 
     python benchmarks/growth.py [--output benchmarks/growth.png] [--repeats 3] [--threads 2]
 

@@ -3,9 +3,9 @@
     python benchmarks/inference.py BERT_FOLDER [--dtype float32] [--text python-docs] [--sentences 512] [--pairs 5]
 
 Every side tokenizes, runs BERT and averages over real tokens. The vectors are compared before anything is timed. With
-`--dtype bfloat16` the weights are rounded to it, except for ONNX Runtime, which stays in float32 and is the reference.
-Each side runs in its own process at the batch size that was fastest in three rounds before. `in order` batches the
-sentences in the given order, as transformers' pipelines do; the others sort by length first.
+`--dtype bfloat16` the weights are rounded to it, except for ONNX Runtime, which stays in float32 and is the
+reference. Each side runs in its own process at the batch size that was fastest in three rounds before. `in order`
+batches the sentences in the given order, as transformers' pipelines do; the others sort by length first.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     python benchmarks/int8_speed.py CHECKPOINT TEXTS [--count 200] [--batch 8] [--rounds 5] [--threads 1]
 
-Vectors are means over tokens, scaled to length 1. Each round runs all three, one after the other, on the same batches.
+Vectors are means over tokens, scaled to length 1. Each round runs all three, one after the other, on the same
+batches.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 CORPUS is a folder of `mybert corpus`. All models read the same examples with the same masks, with AdamW, warm-up and
 clipping as in `mybert pretrain` and dropout 0. By default transformers' BERT reads padded batches and MyBERT packed
-batches; their losses agree to rounding. With `--precisions`, three MyBERT models read packed batches: in float32, with
-autocast to bfloat16, and with weights and optimizer moments in bfloat16.
+batches; their losses agree to rounding. With `--precisions`, three MyBERT models read packed batches: in float32,
+with autocast to bfloat16, and with weights and optimizer moments in bfloat16.
 """
 
 import argparse

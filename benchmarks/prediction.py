@@ -2,10 +2,11 @@
 
     python benchmarks/prediction.py FILE MODEL [--rounds 5] [--max-length 128] [--threads 2] [--limit N]
 
-FILE contains rows with a column `text` or a sentence pair, as `mybert predict` reads them. MODEL is a BERT checkpoint; if
-it has no classification head, a random head with two labels is added. Times are from texts in memory to labels,
-alternating between both sides. The pipeline runs at its default batch size, 1, and at the batch size that was fastest in
-a first round. Labels and scores of both sides are compared before anything is timed. Prints a Markdown table.
+FILE contains rows with a column `text` or a sentence pair, as `mybert predict` reads them. MODEL is a BERT
+checkpoint; if it has no classification head, a random head with two labels is added. Times are from texts in memory
+to labels, alternating between both sides. The pipeline runs at its default batch size, 1, and at the batch size that
+was fastest in a first round. Labels and scores of both sides are compared before anything is timed. Prints a Markdown
+table.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/profile_step.py [--rows mini-full,base-ragged] [--dtype float32] [--steps 3] [--threads 2]
 
-The rows are those of training_step.py. `plain` is the ragged model without tuning: PyTorch's dropout and cross-entropy,
-attention always on the padded grid, freed memory returned to the system. The profiler allocates memory, so both sides
-are slower than in training_step.py: compare the shares.
+The rows are those of training_step.py. `plain` is the ragged model without tuning: PyTorch's dropout and
+cross-entropy, attention always on the padded grid, freed memory returned to the system. The profiler allocates
+memory, so both sides are slower than in training_step.py: compare the shares.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/seq2seq.py CHECKPOINT DATA OUTPUT [--max-steps 240]
 
 CHECKPOINT is a BERT or MyBERT folder with its tokenizer. DATA contains train.jsonl and dev.jsonl, one story per line:
-`{"text": "…", "labels": ["crude", "ship"]}`. The model reads the first 64 tokens and writes "crude, ship". The score is
-compared with the best constant prediction. Cross-attention and the decoder's head are initialised randomly.
+`{"text": "…", "labels": ["crude", "ship"]}`. The model reads the first 64 tokens and writes "crude, ship". The score
+is compared with the best constant prediction. Cross-attention and the decoder's head are initialised randomly.
 """
 
 import argparse

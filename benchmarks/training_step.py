@@ -1,14 +1,14 @@
-"""Training step of MyBERT compared with transformers' BERT: same weights, same examples, alternating, ratio of medians.
+"""Training step of MyBERT compared with transformers' BERT: same weights, same examples, ratio of medians.
 
     python benchmarks/training_step.py [--rows mini-full,base-ragged,…] [--dtypes float32] [--pairs 5] [--threads 2]
 
 Both sides train on masked tokens and next sentences (in the `finetune` row on one label per sentence) with sdpa
-attention, dropout 0.1 and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads packed
-batches from its collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each pair of steps, as
-in training, where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients of both sides
-are compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed memory, as its
-commands do (`--keep-memory` both|neither runs the comparison without that). The first steps, which allocate memory and
-compile kernels, are not counted.
+attention, dropout 0.1 and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads
+packed batches from its collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each pair of
+steps, as in training, where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients
+of both sides are compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed
+memory, as its commands do (`--keep-memory` both|neither runs the comparison without that). The first steps, which
+allocate memory and compile kernels, are not counted.
 
 Useful work is the same for both sides: matrix products on real tokens, in the last layer and the heads only on tokens
 whose output is used, times three for forward and backward pass. Its rate is compared with the rate of plain matrix
@@ -221,7 +221,7 @@ def compare(theirs, ours, padded: dict, packed: dict) -> None:
     for loss in losses:
         loss.backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    rounding = 1e-4 * max(gradient.norm() for gradient in gradients.values())  # the gradient of a key's bias is rounding only
+    rounding = 1e-4 * max(gradient.norm() for gradient in gradients.values())  # all of the gradient of a key bias
     for name, parameter in ours.named_parameters():
         off = (parameter.grad - gradients[name]).norm() / (gradients[name].norm() + rounding)
         assert off < 1e-3, f"{name}: gradients differ by {off:.1e} of their norm"
