@@ -1,4 +1,4 @@
-"""Growth of a training step's cost with real tokens, sequence length, vocabulary and batch, and transformers.
+"""Growth of a training step's cost with tokens, length, vocabulary and batch size, compared with transformers.
 
     python benchmarks/growth.py [--output benchmarks/growth.png] [--repeats 3] [--threads 2]
 

@@ -126,7 +126,7 @@ def test_large_numbers_are_read_as_people_write_them(tmp_path):
 
 
 def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):
-    text = (Path(__file__).parents[2] / "docs/scaling.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs/guides/scale-out.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    mybert (plan [^\n]*)\n\n```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(shown) == 2
     for command, expected in shown:

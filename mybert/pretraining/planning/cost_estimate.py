@@ -34,7 +34,7 @@ class ForecastSettings:
     gradient_accumulation_steps: int = setting(1, "Forward passes per optimizer step, at least 1.")
     vocab_size: int = setting(30_522, "Pieces of the vocabulary, at least 1.")
     bf16: bool = setting(True, "Compute in 16 bits; weights stay in 32.")
-    mfu: float = setting(0.4, "Share of --flops that the run reaches, at most 1; see docs/scaling.md.")
+    mfu: float = setting(0.4, "Share of --flops that the run reaches, at most 1; see docs/guides/scale-out.md.")
     bandwidth: Quantity = setting(Quantity("50G"), "Bytes a second that a device can send while it computes.")
     memory: Quantity | None = setting(None, "Bytes of a device's memory, as 80G; what does not fit is marked.")
     price: float | None = setting(None, "Price of a device and hour, in any currency, 0 or more.")

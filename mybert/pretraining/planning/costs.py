@@ -1,4 +1,4 @@
-"""What pretraining costs, by arithmetic alone; docs/scaling.md gives the sources and compares it with measurements.
+"""Cost of pretraining by formulas; docs/guides/scale-out.md has the sources and compares them with measurements.
 
 Operations are floating point ones, 2 for each multiply-add. The useful ones are matrix products on real tokens, in the
 last layer and the heads on those that are read, the backward pass counted as twice the forward pass (Kaplan et al.
