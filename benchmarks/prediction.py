@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, pipeline,
 
 from mybert.common.devices import quiet_loading
 from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.evaluation.predict import predict_rows
+from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 

@@ -29,6 +29,7 @@ SWEEPS = {  # what each tries all combinations of, batches being of one device
     "miniatures": {"learning_rate": (3e-4, 1e-4, 5e-5, 3e-5), "batch_size": (8, 16, 32, 64, 128), "epochs": (4,)},
 }
 FREEZES = ("encoder",)
+PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
 @dataclass(kw_only=True)
@@ -201,7 +202,8 @@ class PredictSettings(TaskSettings):
     )
     output: str = setting(
         "-",
-        "file to write: a JSON line for each row in order, with the row itself under `input`; `-` for standard output",
+        f"file to write: {', '.join(PREDICTION_FORMATS)}, a prediction for each row in order, with the row itself "
+        "under `input`; `-` for JSON lines on standard output",
     )
     task: str | None = setting(None, f"one of {', '.join(TASKS)} (default: that of the checkpoint)")
     errors: str = setting(
@@ -223,6 +225,8 @@ class PredictSettings(TaskSettings):
             raise UserError("expected a checkpoint and at least one input: mybert predict MODEL INPUT …")
         if self.output != "-" and Path(self.output).is_dir():
             raise UserError(f"output {self.output} is a folder; name a file")
+        known = self.output == "-" or Path(self.output).suffix in PREDICTION_FORMATS
+        check(self, "output", known, f"a file name in {', '.join(PREDICTION_FORMATS)}")
 
 
 @dataclass

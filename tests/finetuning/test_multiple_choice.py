@@ -8,7 +8,7 @@ from datasets import Dataset
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning.evaluation.predict import predict_rows
+from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice

@@ -8,8 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -17,15 +20,17 @@ from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
+from mybert.common.errors import UserError
 from mybert.common.tables import print_table
-from mybert.finetuning.data import stream_input as lines
 from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.evaluation import predict as predict_module
+from mybert.finetuning.data.stream_input import read_lines
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.inference import batches
+from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import Matrix
+from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
@@ -66,7 +71,102 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
     texts = [{"text": text} for text in TEXTS]
     numbered = [{"n": str(i), "sentence": text} for i, text in enumerate(TEXTS)]
-    assert check(output.read_text(), expected * 3) == [*texts, *texts, *numbered]
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [one.get("line") for one in found] == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, None, None, None, None, None]
+    assert found.pop(7) == {"error": "empty text", "line": 3, "input": {"text": ""}}
+    assert check("\n".join(map(json.dumps, found)), expected * 3) == [*texts, *texts, *numbered]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_every_line_of_standard_input_has_one_line_of_output(classifier, expected, monkeypatch, capsys, as_json):
+    texts = [json.dumps({"text": text}) for text in TEXTS] if as_json else TEXTS
+    lines = ["", *texts[:2], " \t", "", *texts[2:], ""]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode())))
+    assert predict(classifier, "-") == 0
+    captured = capsys.readouterr()
+    found = [json.loads(line) for line in captured.out.splitlines()]
+    assert [one["line"] for one in found] == list(range(1, 10))
+    assert [one.get("error") for one in found] == [None if line.strip() else "empty text" for line in lines]
+    assert [one["input"]["text"] for one in found if "error" not in one] == TEXTS
+    assert "predictions: 5, errors: 4" in captured.err
+
+
+AWKWARD = [
+    {"text": 'say "good", film\nnow', "id": "007", "tags": ["a", None], "n": 1, "x": 1.5},
+    {"text": "a\tgood\rbook", "id": "é", "tags": [], "n": 2**62, "x": -1e-9, "mixed": "7"},
+    {"text": "no", "id": "x", "tags": ["b"], "n": 3, "x": 2.0, "mixed": 7, "nested": {"a": {}}},
+]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_pandas_reads_a_table_of_predictions_back_with_equal_values(classifier, write_rows, tmp_path, suffix):
+    rows = write_rows("rows.jsonl", [*AWKWARD, {"text": ""}])
+    for kind in ("jsonl", suffix):
+        assert predict(classifier, rows, "--output", tmp_path / f"p.{kind}", "--errors", "skip") == 0
+    expected = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    path = tmp_path / f"p.{suffix}"
+    text = {"input.id": str, "input.text": str}
+    if suffix == "parquet":
+        table = pd.read_parquet(path)
+    else:
+        table = pd.read_csv(path, sep="\t" if suffix == "tsv" else ",", dtype=text)
+    assert len(table) == 4
+    for one, (_, row) in zip(expected[:3], table.iterrows(), strict=False):
+        assert (row["label"], row["line"]) == (one["label"], one["line"])
+        assert row["score"] == one["score"] and pd.isna(row["error"])
+        assert row["input.text"] == one["input"]["text"] and row["input.id"] == one["input"]["id"]
+        assert (row["input.n"], row["input.x"]) == (one["input"]["n"], one["input"]["x"])
+        for name, value in (("scores", one["scores"]), ("input.tags", one["input"]["tags"])):
+            found = row[name]
+            assert (json.loads(found) if isinstance(found, str) else type(value)(found)) == value
+    assert json.loads(table["input.nested"][2]) == {"a": {}}
+    assert table["error"][3] == "the text is empty" and pd.isna(table["label"][3])
+
+
+def test_an_output_of_another_format_is_refused(classifier, write_rows, tmp_path, capsys):
+    rows = write_rows("rows.jsonl", [{"text": "a"}])
+    for name in ("p.xlsx", "p", "p.jsonl.gz"):
+        assert predict(classifier, rows, "--output", tmp_path / name) == 2
+        message = capsys.readouterr().err
+        assert name in message and ".jsonl, .csv, .tsv, .parquet" in message and not (tmp_path / name).exists()
+
+
+def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):
+    assert predict(classifier, write_rows("rows.jsonl", [{"text": text, "id": 1} for text in TEXTS])) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    said = [{name: one[name] for name in ("label", "score", "scores")} for one in lines]
+    predictor = Predictor(classifier, device="cpu")
+    records = [{"text": text, "id": 1} for text in TEXTS]
+    for rows in (TEXTS, records, Dataset.from_list(records), pd.DataFrame(records), pd.Series(TEXTS), iter(TEXTS)):
+        assert predictor(rows) == said
+    assert [predictor(text) for text in TEXTS] == [predictor((text,)) for text in TEXTS]
+    assert predictor(TEXTS[1])["scores"] == pytest.approx(said[1]["scores"], abs=1e-6)
+    assert predictor([]) == [] and predictor(" ") == {"error": "empty text"}
+    with pytest.raises(UserError, match=r"2 of 3 rows .*: row 2: the text is missing; row 3: .* int"):
+        predictor(["a", {"text": None}, 7])
+    assert [*map(len, predictor(["a", {"text": None}, "\ud800"], errors="skip"))] == [3, 1, 1]
+    with pytest.raises(UserError, match=r"2 values; the model reads 1: text"):
+        predictor(("a", "b"))
+
+
+def test_a_predictor_reads_pairs(finetune, write_rows, tmp_path):
+    rows = [{"text": word, "text_pair": noun, "label": word} for word in ("good", "bad") for noun in ("film", "book")]
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", rows), "--max-steps", 2) == 0
+    predictor = Predictor(tmp_path / "out", device="cpu")
+    pairs = [("good", "film"), ("bad", "book")]
+    named = [{"text": text, "text_pair": pair} for text, pair in pairs]
+    assert predictor(pairs) == predictor(named)
+    assert predictor(pairs[0]) == predictor(named[0])
+    with pytest.raises(UserError, match="text_pair"):
+        predictor("good")
+
+
+def test_a_predictor_answers_several_threads_at_once(classifier):
+    predictor = Predictor(classifier, device="cpu")
+    texts = [[text, text * 5] for text in TEXTS * 4]
+    alone = [predictor(some) for some in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(predictor, texts)) == alone
 
 
 def test_bfloat16_answers_nearly_the_same_and_not_exactly(classifier, expected, write_rows, tmp_path):
@@ -127,9 +227,9 @@ def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_ro
     assert predict(classifier, write_rows("rows.jsonl", rows), write_rows("bad.jsonl", [{"text": ""}]), *words) == 0
     first, *said, last, alone = output.read_text().splitlines()
     assert check("\n".join(said), expected) == rows[1:-1]
-    assert json.loads(first) == {"error": "the text is empty", "input": rows[0]}
-    assert json.loads(last) == {"error": "the text is missing", "input": rows[-1]}
-    assert json.loads(alone) == {"error": "the text is empty", "input": {"text": ""}}
+    assert json.loads(first) == {"error": "the text is empty", "line": 1, "input": rows[0]}
+    assert json.loads(last) == {"error": "the text is missing", "line": 7, "input": rows[-1]}
+    assert json.loads(alone) == {"error": "the text is empty", "line": 1, "input": {"text": ""}}
     assert ": 5, errors: 3" in capsys.readouterr().err
 
 
@@ -237,14 +337,18 @@ def test_every_line_of_standard_input_is_answered_when_it_comes(classifier):
         assert process.wait() == 0
 
 
-def test_lines_are_put_together_from_the_blocks_that_they_come_in(monkeypatch):
+def test_lines_are_put_together_from_the_blocks_that_they_come_in(classifier, monkeypatch):
     content = b"one\n\r\ntwo\rstill two\n" + b"x" * 50 + b"\nlast"
+    task = Predictor(classifier, device="cpu").task
     for size in (1, 3, 7, 1000):
-        monkeypatch.setattr(lines, "_BLOCK", size)
+        stream = io.BytesIO(content)
+        stream.read1 = lambda _, size=size, stream=stream: stream.read(size)
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
         for at_once in (1, 2, 100):
-            found = list(lines._arriving(io.BytesIO(content), at_once))
-            assert [line for some in found for line in some] == list(io.BytesIO(content))
-            assert max(map(len, found)) <= at_once
+            stream.seek(0)
+            found = list(read_lines("-", task, at_once))
+            texts = [line.given["text"] for some in found for line in some]
+            assert texts == ["one", "", "two\rstill two", "x" * 50, "last"] and max(map(len, found)) <= at_once
 
 
 def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_rows, tmp_path, capsys):
@@ -253,7 +357,7 @@ def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_
     assert f"output {rows} is the input {rows}" in capsys.readouterr().err
     assert json.loads(rows.read_text()) == {"text": "a good film"}
     assert predict(classifier, rows, "--output", "/dev/stdout", "--overwrite") == 2
-    assert "/dev/stdout is not a file" in capsys.readouterr().err
+    assert "/dev/stdout" in capsys.readouterr().err
     link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
     link.symlink_to(target)
     assert predict(classifier, rows, "--output", link) == 0
@@ -266,7 +370,7 @@ def test_texts_that_are_cut_are_counted(classifier, write_rows, tmp_path, capsys
     words = {"fits": length - 2, "cut": length - 1}
     rows = write_rows("rows.jsonl", [{"text": "film " * count, "label": "good"} for count in words.values()])
     assert predict(classifier, rows, "--output", tmp_path / "said.jsonl") == 0
-    assert "said.jsonl: 2, of rows cut to --max-length: 1" in capsys.readouterr().err
+    assert "said.jsonl: 2, rows truncated to --max-length: 1" in capsys.readouterr().err
     assert json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["counts"]["cut"] == 1
     assert predict(classifier, rows, "--long-texts", "window") == 0
     assert "cut" not in capsys.readouterr().err
@@ -281,7 +385,7 @@ def test_weights_that_give_no_numbers_are_said_to(classifier, write_rows, tmp_pa
     model.save_pretrained(tmp_path / "broken")
     MyBertTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "broken")
     assert predict(tmp_path / "broken", write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
-    assert "the model answers with NaN or infinity" in capsys.readouterr().err
+    assert "logits are NaN or infinite" in capsys.readouterr().err
 
 
 def test_a_text_in_place_of_a_file_is_one_line(classifier, capsys):
@@ -334,7 +438,7 @@ def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
     link.symlink_to(pipe)
     for other, said in ((pipe, pipe), (link, f"{pipe} and {link}")):
         assert predict(classifier, pipe, other) == 2
-        assert f"{said} can be read but once; name it once" in capsys.readouterr().err
+        assert f"{said} can be read only once; name it once" in capsys.readouterr().err
     os.mkfifo(tmp_path / "pipe.csv")
     assert predict(classifier, tmp_path / "pipe.csv") == 2
     assert "pipe.csv is a pipe; name a file" in capsys.readouterr().err
@@ -397,9 +501,9 @@ def test_lines_that_have_and_lack_a_column_in_turns_are_computed_together(classi
     rows = [{"text": text, **({"text_pair": "no"} if number % 2 else {})} for number, text in enumerate(TEXTS * 4)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     counts = []
-    computed = predict_module._predict_rows
+    computed = TextClassification.features
     monkeypatch.setattr(
-        predict_module, "_predict_rows", lambda *given: counts.append(len(given[1])) or computed(*given)
+        TextClassification, "features", lambda *given, **how: counts.append(len(given[1])) or computed(*given, **how)
     )
     assert predict(tmp_path / "others", tmp_path / "rows.jsonl") == 0
     assert counts == [10, 10]
@@ -564,7 +668,7 @@ def test_a_file_of_predictions_may_be_replaced_and_no_other(classifier, write_ro
     rows, output, mine = (
         write_rows("rows.jsonl", [{"text": "a good film"}]),
         tmp_path / "said.jsonl",
-        tmp_path / "mine",
+        tmp_path / "mine.jsonl",
     )
     mine.write_text("keep me")
     assert [predict(classifier, rows, "--output", output, *more) for more in ((), ("--overwrite",))] == [0, 0]
@@ -579,7 +683,7 @@ def test_json_after_a_broken_first_line_is_not_read_as_text(classifier, tmp_path
     cut = tmp_path / "tail.txt"  # as `tail -c` leaves it
     cut.write_text('ext": "cut off"}\n{"text": "a good film"}\n')
     assert predict(classifier, cut) == 2
-    assert "line 2: a JSON object among texts; the first line is none" in capsys.readouterr().err
+    assert "line 2: a JSON object among texts" in capsys.readouterr().err
     assert predict(classifier, cut, "--errors", "skip") == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert "label" in said[0] and "a JSON object among texts" in said[1]["error"]

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning.data.labels import find_label_typos
-from mybert.finetuning.evaluation.predict import predict_rows
+from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments, PredictSettings

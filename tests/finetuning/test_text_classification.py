@@ -20,8 +20,7 @@ from transformers import (
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.evaluation.predict import predict_rows
+from mybert.finetuning.evaluation.inference import logits_of, predict_rows
 from mybert.finetuning.settings import PredictSettings, TaskSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.text_classification import TextClassification

@@ -1,8 +1,8 @@
-"""Lines of standard input, .txt and .jsonl as rows of a task, each for itself: no line decides what another is."""
+"""Rows read one by one: lines of standard input, .txt and .jsonl, and Python values given to a `Predictor`."""
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,16 +15,17 @@ from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.tasks.base import Task
 from mybert.io.files import STDIN, file_format, open_file
 
+EMPTY = "empty text"  # the `error` of a blank line
 _BLOCK = 1 << 20  # bytes
 
 
 class Line(NamedTuple):
     """
     Attributes:
-        number: which of the input, from 0.
-        given: the row as it is there, under its own names; of a line that is none, the line itself.
-        row: what the task reads: a text or a list of texts under each canonical name.
-        error: why the task cannot read the line; `row` is empty then.
+        number: index in the input, from 0.
+        given: the row as given, under its own column names; the line itself if it is not a row.
+        row: a text or a list of texts under each canonical column name; empty if the line has an error.
+        error: why the line cannot be used; `EMPTY` for a blank line, which is not a mistake.
     """
 
     number: int
@@ -34,27 +35,30 @@ class Line(NamedTuple):
 
 
 def has_lines(name: str) -> bool:
-    """Whether an input is read line by line: standard input, .txt, .jsonl, and pipes whose names do not say."""
+    """Whether an input is read line by line: standard input, .txt, .jsonl, and pipes without a suffix."""
     kind = file_format(name).kind
     return name == STDIN or kind in (".txt", ".jsonl") or (not kind and is_stream(name))
 
 
 def is_stream(name: str) -> bool:
-    """Whether an input can be read but once: standard input, or a named pipe."""
+    """Whether an input can be read only once: standard input, or a named pipe."""
     return name == STDIN or Path(name).is_fifo()
 
 
 def read_lines(name: str, task: Task, at_once: int) -> Iterator[list[Line]]:
-    """The lines of an input, at most `at_once` together; blank ones are left out.
+    """Reads the lines of an input, at most `at_once` at a time. Blank lines of .jsonl files are left out.
 
     Raises:
         UserError: the input cannot be opened.
     """
-    reader = _Reader(name, task)
+    reader = LineReader(name, task)
     with open_file(name) as file:
         numbers = itertools.count()
         for lines in _arriving(file, at_once) if name == STDIN else _together(file, at_once):
-            if read := [line for line in (reader.read(next(numbers), line) for line in lines) if line is not None]:
+            read = [reader.read(next(numbers), line) for line in lines]
+            if file_format(name).kind == ".jsonl":
+                read = [line for line in read if line.error != EMPTY]
+            if read:
                 yield read
 
 
@@ -65,7 +69,7 @@ def _together(lines: Iterable[bytes], at_once: int) -> Iterator[list[bytes]]:
 
 
 def _arriving(file: BinaryIO, at_once: int) -> Iterator[list[bytes]]:
-    """The lines that are there, as soon as there is one: who writes a line and waits gets its answer."""
+    """Yields lines as soon as they arrive, so that an interactive writer gets each answer at once."""
     begun = []
     while block := file.read1(_BLOCK):
         ended, newline, rest = block.rpartition(b"\n")
@@ -78,26 +82,31 @@ def _arriving(file: BinaryIO, at_once: int) -> Iterator[list[bytes]]:
         yield [last]
 
 
-class _Reader:
-    """Reads JSON lines, or texts one a line; the first line that can be read shows which."""
+class LineReader:
+    """Reads JSON lines, or texts one per line. The first line that can be read decides which."""
 
     def __init__(self, name: str, task: Task):
         self.task, self.kind = task, file_format(name).kind
         self.is_json = True if self.kind == ".jsonl" else None
-        self.places = functools.lru_cache(self._places)  # most lines have the same names
+        self.columns = RowColumns(task)
 
-    def read(self, number: int, line: bytes) -> Line | None:
-        """None for a blank line."""
+    def read(self, number: int, line: bytes) -> Line:
         given = None
         try:
             text = _decoded(number, line)
             if not text.strip():
-                return None
+                return self._blank(number, text.rstrip("\r\n"))
             given = self._given(text)
-            return Line(number, given, _row(given, self.places(tuple(given))))
+            return Line(number, given, self.columns.row(given))
         except UserError as error:
             shown = line.decode(errors="backslashreplace").rstrip("\r\n") if given is None else given
             return Line(number, shown, {}, str(error))
+
+    def _blank(self, number: int, text: str) -> Line:
+        try:
+            return Line(number, text if self.is_json else self.task.plain_row(text, "it"), {}, EMPTY)
+        except UserError:  # the task reads JSON lines only
+            return Line(number, text, {}, EMPTY)
 
     def _given(self, text: str) -> dict:
         if self.is_json is None and text.lstrip().startswith("{") and (self.kind != ".txt" or _is_record(text)):
@@ -105,17 +114,40 @@ class _Reader:
         if self.is_json:
             return _record(text)
         if self.is_json is False and text.lstrip().startswith("{") and _is_record(text):
-            raise UserError("a JSON object among texts; the first line is none, so all are read as texts")
+            raise UserError("a JSON object among texts; the first line is not JSON, so all lines are read as texts")
         row = self.task.plain_row(text.rstrip("\r\n"), "it")
         self.is_json = False
         return row
 
-    def _places(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:
-        """Canonical name → which of the names it has in such a line, or the list of those that are one together.
 
-        Where a name is missing, that in words: not raised, so that it is found once for all such lines.
+class RowColumns:
+    """Finds the task's columns in single rows, each of which may have other columns."""
+
+    def __init__(self, task: Task):
+        self.task = task
+        self._columns = functools.lru_cache(self._find)  # most rows have the same columns
+
+    def row(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The row under the task's canonical column names.
+
+        Raises:
+            UserError: a column is missing, or is neither a text nor a list of texts.
         """
-        # Arrow ends a name at a NUL and then misses it; nobody can mean such a column
+        columns = self._columns(tuple(given))
+        if isinstance(columns, str):
+            raise UserError(columns)
+        row = {
+            role: given[names] if isinstance(names, str) else [given[name] for name in names]
+            for role, names in columns.items()
+        }
+        for role, value in row.items():  # other JSON values may not fit into an Arrow column
+            if not all(isinstance(one, str | None) for one in (value if isinstance(value, list) else [value])):
+                raise UserError(f"expected a text or a list of texts as {role!r}, found {short(value)}")
+        return row
+
+    def _find(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:
+        """Canonical name → column, or list of columns that are combined; or the message that a column is missing."""
+        # Arrow ends a name at a NUL; no task has such a column
         names_as_values = Dataset.from_dict({name: [name] for name in names if "\0" not in name})
         try:
             return self.task.canonical(names_as_values, "it", labelled=False)[0]
@@ -147,14 +179,3 @@ def _is_record(text: str) -> bool:
         return isinstance(parse_json(text), dict)
     except ValueError:
         return False
-
-
-def _row(given: dict, places: dict[str, str | list[str]] | str) -> dict:
-    """Texts and lists of texts, no other values: what else JSON can say, Arrow may not be able to hold."""
-    if isinstance(places, str):
-        raise UserError(places)
-    row = {role: given[at] if isinstance(at, str) else [given[name] for name in at] for role, at in places.items()}
-    for role, value in row.items():
-        if not all(isinstance(one, str | None) for one in (value if isinstance(value, list) else [value])):
-            raise UserError(f"expected a text or a list of texts as {role!r}, found {short(value)}")
-    return row

@@ -1,4 +1,4 @@
-"""What the model says of features: at full throughput, each batch of features of about one length."""
+"""Inference at full throughput: batches of features of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,10 +8,24 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
+from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import Task
 
-_READ_AT_ONCE = 10_000  # features whose lengths are sorted together
+_READ_AT_ONCE = 10_000  # features sorted by length together
 _INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+def predict_rows(finetuned: Finetuned, rows: Dataset) -> list[dict]:
+    """
+    Args:
+        rows: under the canonical column names of the task.
+
+    Returns:
+        A prediction for each row; see `Task.decode`.
+    """
+    model, tokenizer, task = finetuned
+    features = task.features(rows, tokenizer, training=False)
+    return task.decode(logits_of(model, task, tokenizer, features), features, rows)
 
 
 def logits_of(
@@ -24,14 +38,15 @@ def logits_of(
 ) -> list[np.ndarray]:
     """
     Args:
-        batch_tokens: tokens of a batch at most, padding included; a single longer feature is a batch.
-        progress: called after each batch with the number of its features.
+        batch_tokens: maximum number of tokens in a batch, padding included; a longer feature is a batch of its own.
+            None means 4096 on the CPU and 32768 elsewhere.
+        progress: called after each batch with its number of features.
 
     Returns:
-        For each feature, in order, what the head gives, as `Task.decode` takes it.
+        The logits of each feature, in order, as `Task.decode` takes them.
 
     Raises:
-        UserError: it gives no numbers.
+        UserError: the logits are not finite.
     """
     collate = task.collator(tokenizer)
     inputs = features.select_columns([name for name in _INPUTS if name in features.column_names])
@@ -49,7 +64,7 @@ def logits_of(
 
 
 def batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
-    """Numbers of `sizes`, the longest first, in groups whose largest size times their number is at most `limit`."""
+    """Groups indices of `sizes`, longest first; largest size times number of indices is at most `limit`."""
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     while order:
         count = max(1, limit // max(1, sizes[order[0]]))
@@ -58,14 +73,18 @@ def batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
 
 
 def _tokens(ids: list) -> int:
-    """Of a sequence, or of several choices, each as long as the longest."""
+    """Number of tokens of a sequence, or of several choices padded to the longest."""
     return len(ids) if not ids or not isinstance(ids[0], list) else len(ids) * max(map(len, ids))
 
 
 @torch.inference_mode()
 def _forward(model: PreTrainedModel, batch: dict) -> np.ndarray:
     outputs = model(**{name: tensor.to(model.device) for name, tensor in batch.items()})
-    logits = outputs.logits if "logits" in outputs else torch.stack([outputs.start_logits, outputs.end_logits], -1)
+    logits = (
+        outputs["logits"]
+        if "logits" in outputs
+        else torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
+    )
     if not logits.isfinite().all():
-        raise UserError("the model answers with NaN or infinity: its weights are damaged, or its training has failed")
+        raise UserError("the model's logits are NaN or infinite: its weights are damaged, or its training has failed")
     return logits.float().cpu().numpy()

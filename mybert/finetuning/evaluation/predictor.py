@@ -1,0 +1,191 @@
+"""`Predictor`: a fine-tuned checkpoint as a function from rows to predictions."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import pandas as pd
+from datasets import Dataset
+
+from mybert.common.errors import UserError
+from mybert.finetuning.data.dataset_loading import unwritable
+from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
+from mybert.finetuning.data.validation import find_problems, refuse_rows
+from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.finetuning.tasks.base import Problem, rows_cut
+
+Row = str | Mapping[str, Any] | tuple
+
+
+class Part(NamedTuple):
+    """Some consecutive rows of an input.
+
+    Attributes:
+        numbers: their indices in the input, from 0.
+        given: the rows as given; can be iterated once.
+        errors: index → why the row cannot be used.
+        tables: the other rows under canonical column names, with their indices.
+    """
+
+    numbers: Sequence[int]
+    given: Iterable[dict | str]
+    errors: dict[int, str]
+    tables: list[tuple[Sequence[int], Dataset]]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The errors that are mistakes; a blank line is not."""
+        return [Problem(number, message) for number, message in self.errors.items() if message != EMPTY]
+
+
+class Predictor:
+    """A fine-tuned model that predicts rows as `mybert predict` does.
+
+    It may be called from several threads at once.
+
+    Args:
+        model: folder or Hub name of a fine-tuned checkpoint, or all settings of `mybert predict`.
+        settings: of `mybert predict`, by keyword: `device`, `dtype`, `batch_tokens`, `max_length`, `columns`, …
+
+    Attributes:
+        task: the task, with its labels in `task.config`.
+
+    Raises:
+        UserError: the checkpoint or a setting cannot be used.
+
+    Example:
+        >>> predictor = Predictor("classifier")
+        >>> predictor("a great film")
+        {'label': 'good', 'score': 0.98, 'scores': {'bad': 0.02, 'good': 0.98}}
+        >>> predictor([("Is it good?", "It is."), ("Is it good?", "Yes.")])  # pairs
+
+        A web service with FastAPI, started by `uvicorn service:app`:
+
+        >>> from fastapi import FastAPI
+        >>> from mybert import Predictor
+        >>>
+        >>> app = FastAPI()
+        >>> predictor = Predictor("classifier")
+        >>>
+        >>> @app.post("/predict")
+        >>> def predict(texts: list[str]) -> list[dict]:
+        >>>     return predictor(texts)
+    """
+
+    def __init__(self, model: str | PathLike | PredictSettings, **settings):
+        if not isinstance(model, PredictSettings):
+            model = PredictSettings(model=str(model), inputs=["-"], **settings)
+        self._batch_tokens = model.batch_tokens
+        self._model, self._tokenizer, self.task = load_finetuned(model)
+        self._columns = RowColumns(self.task)
+        self._tokenizing = threading.Lock()  # truncation is part of a tokenizer's state
+
+    def __call__(
+        self, rows: Row | Iterable[Row] | Dataset | pd.DataFrame, errors: str = "strict"
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """
+        Args:
+            rows: one row, or a list, Dataset or DataFrame of rows. A row is a text, a dictionary of columns, or a
+                tuple of the task's inputs, such as a pair of texts or (question, context).
+            errors: `strict` raises if a row cannot be used; `skip` returns {"error": message} for it.
+
+        Returns:
+            The prediction of the row, or a list of predictions in the order of the rows. An empty text has the
+            prediction {"error": "empty text"}.
+
+        Raises:
+            UserError: a row cannot be used.
+        """
+        single = isinstance(rows, str | Mapping | tuple)
+        if isinstance(rows, pd.DataFrame):
+            rows = [dict(zip(rows.columns, row, strict=True)) for row in rows.itertuples(index=False, name=None)]
+        given = [rows] if single else list(rows)
+        part = self.usable(part_of(map(self._line, range(len(given)), given)))
+        if part.problems and errors == "strict":
+            refuse_rows("rows", part.problems, len(given), "row", 'have errors returned by errors="skip"')
+        predictions = self.predict(part)[0]
+        return predictions[0] if single else predictions
+
+    def _line(self, number: int, row: Row) -> Line:
+        try:
+            if isinstance(row, str) and not row.strip():
+                return Line(number, row, {}, EMPTY)
+            columns = self._columns.row(self._columns_of(row))
+            problem = unwritable(columns)
+            return Line(number, row, {} if problem else columns, problem)
+        except UserError as error:
+            return Line(number, row, {}, str(error))
+
+    def _columns_of(self, row: Row) -> dict[str, Any]:
+        if isinstance(row, str):
+            return self.task.plain_row(row, "it")
+        if isinstance(row, Mapping):
+            return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
+        if not isinstance(row, tuple):
+            raise UserError(f"expected a text, a dictionary or a tuple, found {type(row).__name__}")
+        roles = self.task.trained_inputs or sorted(self.task.inputs, key=lambda role: role in self.task.optional)
+        if len(row) > len(roles):
+            raise UserError(f"{len(row)} values; the model reads {len(roles)}: {', '.join(roles)}")
+        names = self.task.settings.given_columns()
+        return {names.get(role, role): value for role, value in zip(roles, row, strict=False)}
+
+    def usable(self, part: Part) -> Part:
+        """The part without the rows that the model cannot read, which get an error."""
+        errors, usable = dict(part.errors), []
+        for numbers, rows in part.tables:
+            with self._tokenizing:
+                problems = find_problems(rows, self.task, self._tokenizer, training=False)
+            errors |= {numbers[row]: message for row, message in reversed(problems)}
+            good = [row for row, number in enumerate(numbers) if number not in errors]
+            if good:
+                usable.append(([numbers[row] for row in good], rows.select(good)))
+        return part._replace(errors=dict(sorted(errors.items())), tables=usable)
+
+    def predict(self, part: Part, progress: Callable[[int], object] | None = None) -> tuple[list[dict], int]:
+        """
+        Args:
+            part: of `usable`.
+            progress: called after each batch with its number of features.
+
+        Returns:
+            A prediction or an error for each row, in order; the number of rows truncated to `max_length`.
+        """
+        found, cut = {number: {"error": message} for number, message in part.errors.items()}, 0
+        for numbers, rows in part.tables:
+            with self._tokenizing, _no_progress_bars():
+                features = self.task.features(rows, self._tokenizer, training=False)
+            logits = logits_of(self._model, self.task, self._tokenizer, features, self._batch_tokens, progress)
+            found |= zip(numbers, self.task.decode(logits, features, rows), strict=True)
+            cut += rows_cut(features)
+        return [found[number] for number in part.numbers], cut
+
+
+def part_of(lines: Iterable[Line]) -> Part:
+    """Lines as a part, with a table for each set of columns."""
+    lines, alike = list(lines), {}
+    for line in lines:
+        if line.error is None:
+            alike.setdefault(tuple(line.row), []).append(line)
+    tables = []
+    for names, some in alike.items():
+        columns = {name: [line.row[name] for line in some] for name in names}
+        tables.append(([line.number for line in some], Dataset.from_dict(columns, on_mixed_types="use_json")))
+    errors = {line.number: line.error for line in lines if line.error is not None}
+    return Part([line.number for line in lines], [line.given for line in lines], errors, tables)
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    before = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if before:
+            datasets.enable_progress_bars()
