@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.output_folders import refuse_existing
-from mybert.common.settings import check, check_least, parse_settings, setting
+from mybert.common.settings import check, check_least, setting
 from mybert.common.tables import print_table
 
 # What a stranger runs: nothing of this project can be imported, all comes from the folder of the finished model.
@@ -135,6 +135,5 @@ def load_in_clean_process(model: Path) -> None:
         subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=elsewhere)
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings([QuickstartSettings], argv, prog, quickstart.__doc__.splitlines()[0])
+def main(settings: QuickstartSettings) -> None:
     print(f"the model is in {quickstart(settings)}")

@@ -1,43 +1,57 @@
-"""What `--help` shows: one spelling of each flag, our own settings in full, transformers' hundred only when asked."""
+"""Help of the commands: groups of options, defaults and examples."""
 
 import argparse
-import copy
 import dataclasses
-import inspect
+from collections.abc import Iterable
+
+_REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transformers.TrainingArguments"
+_NAMES = {
+    "data": "columns corpus data deduplicate deduplicate_near document_per_file dupe_factor errors filter inputs "
+    "language long_texts max_length max_train_samples train_limit negatives nsp one_sentence_per_line phase2_corpus "
+    "phase2_share short_seq_prob split_documents overlap stride test text_column tokens train validation "
+    "validation_share",
+    "model": "attn_implementation casing character_coverage compare dropout freeze init_from initializer_range layers "
+    "length min_frequency normalize pad_to_multiple_of size uncased vectors vocab_size",
+    "task": "label_pieces label_all_tokens label_names max_answer_length n_best problem task",
+    "training": "adam_epsilon class_weights epochs gradient_accumulation_steps learning_rate masking_seed "
+    "max_predictions_per_seq max_steps max_tokens_per_batch mlm_probability num_train_epochs on_nonfinite patience "
+    "per_device_train_batch_size seed seeds steps sweep warmup_steps weight_decay whole_word_masking",
+    "evaluation": "bootstrap eval_steps eval_strategy load_best_model_at_end metric per_device_eval_batch_size",
+    "hardware": "bandwidth batch_tokens bf16 device devices dtype engine memory mfu num_proc padding_free "
+    "peak_flops price",
+    "output": "dry_run include_num_input_tokens_seen int8 int8_tolerance logging_nan_inf_filter logging_steps output "
+    "overwrite resume save_steps save_strategy save_total_limit tolerance",
+    "repository": "create_pr exclude license max_file_size public revision tag verify",
+}
+_GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}
+GROUPS = (_REQUIRED, *_NAMES, _OTHER, _INHERITED)
+"""Titles of the groups of options, in the order of the help."""
 
 
-class PlainHelp(argparse.ArgumentDefaultsHelpFormatter):
-    """One spelling of each flag, with hyphens, and no default where there is none."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        shown = copy.copy(action)
-        shown.option_strings = [flag for flag in action.option_strings if "_" not in flag]
-        return super()._format_action_invocation(shown)
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        if isinstance(action, argparse._StoreFalseAction):  # transformers gives it the help of what it switches off
-            return f"Switches --{action.dest.replace('_', '-')} off."
-        if action.required and action.option_strings:
-            return f"{action.help} (required)"
-        has_none = action.required or action.default in (None, "", argparse.SUPPRESS)
-        return action.help if has_none else super()._get_help_string(action)
+def group_of(name: str, required: bool, inherited: bool) -> str:
+    """The group that an option is listed in."""
+    return _REQUIRED if required else _INHERITED if inherited else _GROUP_OF.get(name, _OTHER)
 
 
-def short_usage(parser: argparse.ArgumentParser) -> str:
-    """The usage line, with no more than what must be given."""
-    words = [parser.prog]
-    for action in parser._actions:
-        if action.required and not action.option_strings:
-            words.append(action.metavar + (" …" if action.nargs == "+" else ""))
-        elif action.required:
-            words.append(f"{action.option_strings[0]} {action.dest.upper()}")
-    return " ".join([*words, "[--option VALUE …]"])
+def help_of(field: dataclasses.Field) -> str:
+    """The help of a field and its default."""
+    help, default = field.metadata.get("help", ""), field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = " ".join(map(str, field.default_factory()))
+    if default in (None, "", dataclasses.MISSING) or "(default:" in help or help == argparse.SUPPRESS:
+        return help
+    return f"{help} (default: {default})".replace("%", "%%")
 
 
-_MUCH_USED = {"num_train_epochs", "max_steps", "save_steps", "seed", "bf16"}  # of another library's fields
+def epilog(examples: Iterable[str], has_inherited: bool) -> str:
+    """The end of the help: examples, and a note on options that --help does not list."""
+    note = "Every field of transformers.TrainingArguments is an option too; --help-all lists them."
+    lines = ["examples:", *(f"  {example}" for example in examples)] if examples else []
+    return "\n".join([*lines, *(["", note] if has_inherited else [])])
 
 
-def inherited_fields(settings: type) -> set[str]:
-    """Names of the fields that a dataclass takes over unchanged from one of another library, but for the commonest."""
-    foreign = {field.name for field in dataclasses.fields(settings) if "positional" not in field.metadata}
-    return foreign - inspect.get_annotations(settings).keys() - _MUCH_USED
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the examples."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=32)

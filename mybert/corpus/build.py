@@ -12,7 +12,6 @@ import numpy as np
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.output_folders import refuse_existing
-from mybert.common.settings import parse_settings
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, expect_room, require_room
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.examples.shards import Shard, make_shard, plain, plan_shards, save_shards
@@ -27,10 +26,7 @@ from mybert.corpus.work_folder import describe_job, work_folder
 _MOST_UNKNOWN = 0.5
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings(
-        (CorpusSettings,), argv, prog, "Documents → masked-language and next-sentence examples."
-    )
+def main(settings: CorpusSettings) -> None:
     print(f"the corpus is in {build_corpus(settings)}")
 
 

@@ -8,7 +8,6 @@ from mybert.common.errors import UserError
 from mybert.common.machine import usable_cores
 from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
-from mybert.common.settings import parse_settings
 from mybert.common.tables import print_table
 from mybert.corpus.examples.engines import explain_killed
 from mybert.corpus.examples.text_encoding import load_wordpiece
@@ -17,8 +16,7 @@ from mybert.corpus.tokenizer_settings import TokenizerSettings
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((TokenizerSettings,), argv, prog, "Documents → WordPiece vocabulary.")
+def main(settings: TokenizerSettings) -> None:
     print(f"the tokenizer is in {build_tokenizer(settings)}")
 
 

@@ -13,7 +13,6 @@ from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_file
 from mybert.common.quantities import with_unit
-from mybert.common.settings import parse_settings
 from mybert.common.tables import print_table
 from mybert.embedding.outputs import VECTOR, WRITERS, vector_column
 from mybert.embedding.settings import EmbedSettings
@@ -21,8 +20,7 @@ from mybert.embedding.texts import StoredTexts, store_texts
 from mybert.embedding.vectors import Embedder
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((EmbedSettings,), argv, prog, "Texts → vectors of texts or of words in context.")
+def main(settings: EmbedSettings) -> None:
     keep_freed_memory()
     print(f"the vectors are in {embed(settings)}")
 

@@ -20,7 +20,6 @@ from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import empty_folder, exclusive_lock, is_vacant, refuse_existing
 from mybert.common.preemption import on_signals
 from mybert.common.resuming import check_unchanged, choices_of
-from mybert.common.settings import parse_settings
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.run_data import RunData, load_data
 from mybert.finetuning.evaluation.evaluate import (
@@ -106,9 +105,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     return output
 
 
-def main(argv: list[str], prog: str) -> None:
-    types = (FinetuneSettings, FinetuningArguments)
-    settings, arguments = parse_settings(types, argv, prog, "Checkpoint + labelled rows → a model with one head.")
+def main(settings: FinetuneSettings, arguments: FinetuningArguments) -> None:
     keep_freed_memory()
     output = finetune(settings, arguments)
     if arguments.process_index == 0:

@@ -18,7 +18,6 @@ from mybert.common.log_lines import log_in_lines
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import exclusive_lock
 from mybert.common.preemption import Preempted, on_signals
-from mybert.common.settings import parse_settings
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.inputs import Corpus, build_model, check_second_corpus, trained_length
@@ -77,9 +76,7 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
     return output
 
 
-def main(argv: list[str], prog: str) -> None:
-    types = (PretrainSettings, PretrainingArguments)
-    settings, arguments = parse_settings(types, argv, prog, "Examples of `mybert corpus` → pretrained checkpoint.")
+def main(settings: PretrainSettings, arguments: PretrainingArguments) -> None:
     keep_freed_memory()
     output = pretrain(settings, arguments)
     if arguments.process_index == 0:

@@ -1,6 +1,8 @@
 """The command: short errors, exit statuses, and a help that costs nothing."""
 
+import argparse
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -9,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from mybert import cli
+from mybert.commands import COMMANDS
+from mybert.common.command_line import options_of, parse_settings
 
 
 def test_help_lists_every_command_without_loading_torch():
     script = "import sys; from mybert.cli import main; main(['--help']); print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert all(f"mybert {name}" in run.stdout for name in cli.COMMANDS)
+    assert all(f"\n  {name} " in run.stdout for name in COMMANDS)
     assert run.stdout.endswith("False\n")
 
 
@@ -42,18 +46,46 @@ def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
     assert "unknown command 'pretrian'; did you mean 'pretrain'?" in capsys.readouterr().err
 
 
-def test_help_shows_our_settings_and_transformers_only_when_asked(capsys):
-    shown = {}
-    for flag in ("--help", "--help-all"):
-        with pytest.raises(SystemExit):
-            cli.main(["pretrain", flag])
-        shown[flag] = capsys.readouterr().out
-    assert shown["--help"].startswith("usage: mybert pretrain --corpus CORPUS --output OUTPUT [--option VALUE …]\n")
-    for text in shown.values():
-        assert "--mlm-probability" in text and "--mlm_probability" not in text and "default: None" not in text
-        assert "peak learning rate" in text.lower()
-    assert "Switches --dataloader-pin-memory off." in " ".join(shown["--help-all"].split())
-    assert "--torch-compile" in shown["--help-all"] and "--torch-compile" not in shown["--help"]
+@pytest.mark.parametrize("flag", ["--help", "--help-all", "-h"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_lists_its_options_and_three_examples(name, flag, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, flag])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and shown.startswith(f"usage: mybert {name} ")
+    options = options_of(COMMANDS[name].settings_types()).values()
+    for option in options:
+        if option.field.metadata.get("help") == argparse.SUPPRESS:
+            continue
+        expected = not option.inherited or flag == "--help-all"
+        assert expected == (f"  {option.flag}" in shown or f"  {option.metavar} " in shown), option.field.name
+    assert shown.count(f"mybert {name}") >= 4 and len(COMMANDS[name].examples) == 3
+    assert "default: None" not in shown and "--mlm_probability" not in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_the_help_is_a_valid_command_line(name, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda path: path.name in ("model", "classifier"))
+    for example in COMMANDS[name].examples:
+        words = shlex.split(example.rpartition("| ")[2])
+        assert words[:2] == ["mybert", name]
+        parse_settings(COMMANDS[name].settings_types(), words[2:], f"mybert {name}")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_knows_commands_and_options(shell, capsys):
+    assert cli.main(["--completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "pretrain" in script and "mlm-probability" in script
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n"], input=script, text=True).returncode == 0
+
+
+def test_bash_completes_options(capsys):
+    cli.main(["--completion", "bash"])
+    ask = "\nCOMP_WORDS=(mybert corpus --dedup); COMP_CWORD=2; _shtab_mybert 2>/dev/null; echo ${COMPREPLY[@]}"
+    run = subprocess.run(["bash", "-c", capsys.readouterr().out + ask], capture_output=True, text=True)
+    assert "--deduplicate-near" in run.stdout.split(), run.stdout + run.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -67,7 +99,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 @pytest.mark.parametrize(
     ("output", "status", "error"),
     [
-        (">/dev/full", 2, "mybert: error: No space left on device; free some space where the output goes\n"),
+        (">/dev/full", 2, "mybert: error: No space left on device; free some disk space for the output\n"),
         (">&-", 0, ""),
     ],
 )

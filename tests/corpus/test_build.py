@@ -14,8 +14,9 @@ import pytest
 import tokenizers
 from transformers import AutoTokenizer
 
+from mybert import cli
 from mybert.common.errors import UserError
-from mybert.corpus.build import build_corpus, main
+from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import group_in_blocks
 
@@ -274,7 +275,7 @@ def test_settings_out_of_range_are_named(name):
 def test_the_command_says_where_the_corpus_is(make_documents, write_jsonl, vocabulary_folder, tmp_path, capsys):
     output = str(tmp_path / "out")
     words = [write_jsonl(make_documents(30)), "--tokenizer", str(vocabulary_folder), "--output", output]
-    main([*words, "--max-length", "32", "--no-nsp", "--num_proc", "1"], prog="mybert corpus")
+    assert cli.main(["corpus", *words, "--max-length", "32", "--no-nsp", "--num_proc", "1"]) == 0
     printed = capsys.readouterr().out
     assert f"the corpus is in {output}" in printed
     assert "documents" in printed and "unknown tokens" in printed

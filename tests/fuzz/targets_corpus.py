@@ -17,10 +17,10 @@ import zstandard
 from mutations import mutated_bytes, mutated_json
 from watch import Target
 
+from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import refuse_existing
-from mybert.common.settings import parse_settings
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sources import read_documents

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from mybert import cli
+from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
-from mybert.common.settings import parse_settings
 from mybert.pretraining.planning.cost_estimate import ForecastSettings, ways
 
 NEEDED = ["--tokens", "3.3B", "--flops", "400T"]

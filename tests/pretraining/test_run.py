@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
 from modeling_mybert import MyBertForPreTraining, attention_mybert
+from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
-from mybert.common.settings import parse_settings
 from mybert.pretraining import guard
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report

@@ -147,8 +147,8 @@ def test_an_import_that_does_not_say_the_same_is_refused_and_nothing_is_left(tmp
     ("arguments", "message"),
     [
         (["--output", "o", "--to", "bert"], "CHECKPOINT"),
-        (["c", "--to", "bert"], "output is required"),
-        (["c", "--output", "o"], "--to: expected bert or onnx, found ''"),
+        (["c", "--to", "bert"], "required: --output"),
+        (["c", "--output", "o"], "required: --to"),
         (["c", "--output", "o", "--to", "tflite"], "--to: expected bert or onnx, found 'tflite'"),
         (["c", "--output", "o", "--to", "bert", "--int8"], "--int8 is for --to onnx"),
         (["c", "--output", "o", "--to", "bert", "--tolerance", "0"], "--tolerance: expected a positive number"),

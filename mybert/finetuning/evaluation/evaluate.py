@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_folder
-from mybert.common.settings import parse_settings
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
@@ -97,8 +96,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
     return Path(settings.output)
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((EvaluateSettings,), argv, prog, "Checkpoint + labelled rows → scores and errors.")
+def main(settings: EvaluateSettings) -> None:
     keep_freed_memory()
     print(f"results.json, the predictions and the errors are in {evaluate(settings)}")
 

@@ -12,7 +12,6 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity, json_line, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_file
-from mybert.common.settings import parse_settings
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.stream_input import has_lines, is_stream, read_lines
 from mybert.finetuning.data.validation import refuse_rows
@@ -65,8 +64,7 @@ def predict(settings: PredictSettings) -> Counts:
     return counts
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((PredictSettings,), argv, prog, "Predict rows with a fine-tuned checkpoint.")
+def main(settings: PredictSettings) -> None:
     keep_freed_memory()
     counts = predict(settings)
     place = "" if settings.output == "-" else f" in {settings.output}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES, MyBertConfig
 from mybert.common.quantities import Quantity, duration, with_unit
-from mybert.common.settings import check, parse_settings, setting
+from mybert.common.settings import check, setting
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
 from mybert.pretraining.planning.costs import Costs
@@ -146,8 +146,7 @@ def ways(settings: ForecastSettings, size: str, devices: int) -> list[Way]:
     ]
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((ForecastSettings,), argv, prog, "What pretraining would take, on paper.")
+def main(settings: ForecastSettings) -> None:
     combinations = [(size, devices) for size in settings.size for devices in settings.devices]
     if len(combinations) > 1:
         print_overview(settings, combinations)

@@ -6,7 +6,7 @@ from pathlib import Path
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.output_folders import staged_folder
-from mybert.common.settings import check, check_choice, parse_settings, setting
+from mybert.common.settings import check, check_choice, setting
 from mybert.common.tables import print_table
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_bert import write_bert
@@ -51,8 +51,7 @@ class ExportSettings:
             check(self, name, getattr(self, name) > 0, "a positive number")
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((ExportSettings,), argv, prog, "A checkpoint → a plain BERT folder, or ONNX.")
+def main(settings: ExportSettings) -> None:
     print(f"the export is in {export(settings)}")
 
 

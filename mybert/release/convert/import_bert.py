@@ -6,7 +6,7 @@ from pathlib import Path
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.output_folders import staged_folder
-from mybert.common.settings import check, check_choice, parse_settings, setting
+from mybert.common.settings import check, check_choice, setting
 from mybert.common.tables import print_table
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_bert import differences_from_bert
@@ -46,8 +46,7 @@ class ImportSettings:
         check(self, "tolerance", self.tolerance > 0, "a positive number")
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((ImportSettings,), argv, prog, "A BERT, of transformers or Google → MyBERT.")
+def main(settings: ImportSettings) -> None:
     print(f"the model is in {import_bert(settings)}")
 
 

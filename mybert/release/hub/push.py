@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mybert.common.errors import UserError
-from mybert.common.settings import parse_settings
 from mybert.common.tables import print_table
 from mybert.release.card.escaping import one_line
 from mybert.release.card.model_card import write_card
@@ -65,8 +64,7 @@ def push(settings: PushSettings) -> Published | None:
         return published
 
 
-def main(argv: list[str], prog: str) -> None:
-    (settings,) = parse_settings((PushSettings,), argv, prog, "A checkpoint → a repository of the Hub.")
+def main(settings: PushSettings) -> None:
     if published := push(settings):
         print(f"the model is at {published.url}")
 

@@ -1,0 +1,299 @@
+"""Command-line parsing: settings dataclasses from flags and YAML files."""
+
+import argparse
+import dataclasses
+import difflib
+import inspect
+import json
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mybert.common.error_messages import cause, short
+from mybert.common.errors import UserError
+from mybert.common.help_text import GROUPS, HelpFormatter, epilog, group_of, help_of
+
+_OTHER_NAMES = {  # flags of other programs
+    "--bf16": "--dtype",
+    "--batch-size": "--per-device-train-batch-size",
+    "--epochs": "--num-train-epochs",
+    "--lr": "--learning-rate",
+}
+_MUCH_USED = {"num_train_epochs", "max_steps", "save_steps", "seed", "bf16"}  # fields of TrainingArguments
+
+
+@dataclass(frozen=True)
+class Option:
+    """A field of a settings dataclass as a command-line option.
+
+    Attributes:
+        field: declared by `setting`, or a field of transformers.TrainingArguments.
+        kinds: the types of its annotation, without None and type arguments, such as {str, list}.
+        convert: from one word of the command line to a value.
+        choices: the allowed values; empty for any value.
+        inherited: whether it is an unchanged field of TrainingArguments, which only --help-all shows.
+    """
+
+    field: dataclasses.Field
+    kinds: set[type]
+    convert: Callable[[str], Any]
+    choices: tuple[str, ...]
+    inherited: bool
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.field.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        """How the help writes a value: INT, FLOAT, or the last word of the name."""
+        last = self.field.name.rpartition("_")[2]
+        return {int: "INT", float: "FLOAT"}.get(
+            self.convert, last.removesuffix("s" if self.positional else "").upper()
+        )
+
+    @property
+    def positional(self) -> bool:
+        return self.field.metadata.get("positional", False)
+
+    @property
+    def required(self) -> bool:
+        if self.field.default_factory is not MISSING:
+            return self.positional
+        return self.field.default is MISSING or (self.field.default == "" and "positional" in self.field.metadata)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise UserError(f"{message} (see `{self.prog} --help`)")
+
+
+def parse_settings(
+    settings: Sequence[type], argv: Sequence[str], prog: str, description: str = "", examples: Iterable[str] = ()
+) -> tuple:
+    """Reads dataclasses from the command line and from the file of `--config FILE.yaml`.
+
+    The command line wins over the file, the file over the defaults. Flags may be written with `_` or `-`.
+
+    Returns:
+        One instance for each of `settings`, in order.
+
+    Raises:
+        UserError: an unknown flag or key (with its nearest match), a missing or badly typed value, a file that cannot
+            be read, or that the command would remove.
+    """
+    options = options_of(settings)
+    argv = _normalise(argv, options)
+    file = _value_of("--config", argv)
+    values = _read_file(file, options) if file else {}
+    parser = build_parser(options, prog, description, examples, argv=argv, known=values)
+    namespace, rest = parser.parse_known_args(argv)
+    if rest:
+        word = next((word for word in rest if word.startswith("-")), rest[0])
+        flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
+        raise UserError(_unknown("argument", word, [*flags, *(option.flag for option in options.values())]))
+    given = vars(namespace)
+    target = given.pop("save_config", None)
+    given.pop("config", None)
+    values |= {name: _unpacked(value, options[name]) for name, value in given.items()}
+    try:
+        read = tuple(_instance(kind, values) for kind in settings)
+    except UserError:
+        raise
+    except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
+        raise UserError(str(error)) from error
+    for stage in read if file else ():
+        if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
+            raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
+    if target:
+        _write_file(target, values, options)
+    return read
+
+
+def _instance(kind: type, values: Mapping[str, Any]) -> Any:
+    return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind) if field.name in values})
+
+
+def options_of(settings: Iterable[type]) -> dict[str, Option]:
+    """The options of settings dataclasses, by name."""
+    options = {}
+    for kind in settings:
+        hints, own = typing.get_type_hints(kind), inspect.get_annotations(kind).keys() | _MUCH_USED
+        for field in dataclasses.fields(kind):
+            if field.init:
+                inherited = "positional" not in field.metadata and field.name not in own
+                inherited |= field.metadata.get("help") == argparse.SUPPRESS
+                options[field.name] = _option(field, hints[field.name], inherited)
+    return options
+
+
+def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = [p for p in (typing.get_args(annotation) if is_union else (annotation,)) if p is not types.NoneType]
+    items = [*parts, *(item for part in parts if typing.get_origin(part) is list for item in typing.get_args(part))]
+    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
+    convert = str if str in items or not isinstance(items[-1], type) else items[-1]
+    choices = [item.value for enum in enums for item in enum] or field.metadata.get("choices") or ()
+    return Option(field, {typing.get_origin(part) or part for part in parts}, convert, tuple(choices), inherited)
+
+
+def build_parser(
+    options: Mapping[str, Option],
+    prog: str,
+    description: str = "",
+    examples: Iterable[str] = (),
+    *,
+    argv: Sequence[str] = (),
+    known: Iterable[str] = (),
+) -> argparse.ArgumentParser:
+    """An argument parser without defaults, so that its namespace holds the given values only.
+
+    Args:
+        examples: command lines shown at the end of the help.
+        argv: the words to be parsed. A positional option becomes a flag if its flag is among them.
+        known: names of options that have a value already and are not required.
+    """
+    required = [option for option in options.values() if option.required]
+    usage = [o.metavar + " ..." * (list in o.kinds) if o.positional else f"{o.flag} {o.metavar}" for o in required]
+    parser = _Parser(
+        prog=prog,
+        usage=" ".join([prog, *usage, "[options]"]),
+        description=description,
+        epilog=epilog(examples, any(option.inherited for option in options.values())),
+        allow_abbrev=False,
+        add_help=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=HelpFormatter,
+    )
+    groups = {title: parser.add_argument_group(title) for title in GROUPS}
+    flags = {word.partition("=")[0] for word in argv}
+    for name, option in options.items():
+        help = argparse.SUPPRESS if option.inherited and "--help-all" not in flags else help_of(option.field)
+        group = groups[group_of(name, option.required, option.inherited)]
+        is_needed = option.required and name not in known
+        if option.kinds == {bool}:
+            group.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=help)
+            if negation := option.field.metadata.get("negation"):
+                group.add_argument(f"--{negation}", action="store_false", dest=name, help=argparse.SUPPRESS)
+            continue
+        shared = {"type": option.convert, "choices": option.choices or None, "help": help}
+        shared |= {} if option.choices else {"metavar": option.metavar}
+        if option.positional and option.flag not in flags:
+            nargs = ("+" if is_needed else "*") if list in option.kinds else (None if is_needed else "?")
+            group.add_argument(name, nargs=nargs, **shared)
+        else:
+            nargs = "+" if list in option.kinds else None
+            group.add_argument(option.flag, nargs=nargs, required=is_needed, **shared)
+    other = groups["other options"]
+    other.add_argument("--config", metavar="FILE.yaml", help="Read settings from a file; flags win over it.")
+    other.add_argument("--save-config", metavar="FILE.yaml", help="Write the settings of this command to a file.")
+    other.add_argument("-h", "--help", action="help", help="Show this help and exit.")
+    other.add_argument("--help-all", action="help", help="Show the settings of transformers too, and exit.")
+    return parser
+
+
+def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+    """Writes flags with hyphens and by their current names, and the values `true` and `false` of a switch as flags."""
+    words, normalised = list(argv), []
+    while words and words[0] != "--":
+        word = words.pop(0)
+        flag, equals, value = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        negated = name.startswith("no_") and name not in options
+        name = name.removeprefix("no_" if negated else "")
+        option = options.get(_current_name(name, options, shown=flag)) if flag.startswith("--") else None
+        if option is None:
+            normalised.append(word)
+        elif option.kinds != {bool}:
+            normalised.append(option.flag + equals + value)
+        else:
+            if not equals and words and words[0].lower() in ("true", "false"):
+                equals, value = "=", words.pop(0)
+            negated ^= value.lower() == "false"
+            rest = "" if value.lower() in ("true", "false") else equals + value
+            normalised.append(f"--{'no-' if negated else ''}{option.flag[2:]}{rest}")
+    return normalised + words
+
+
+def _current_name(name: str, options: Mapping[str, Option], shown: str) -> str:
+    """The name of an option that may be given by its old name, which prints a notice."""
+    for current, option in options.items():
+        if name == option.field.metadata.get("old_name"):
+            new = option.flag if shown.startswith("--") else current
+            print(f"note: {shown} is now {new}; the old name will be removed in the next version", file=sys.stderr)
+            return current
+    return name
+
+
+def _value_of(flag: str, argv: Sequence[str]) -> str | None:
+    """The value of one flag, before the others are parsed."""
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument(flag, dest="value")
+    return finder.parse_known_args(argv)[0].value
+
+
+def _unpacked(value: Any, option: Option) -> Any:
+    """One word where both a text and a list are allowed is a text."""
+    is_text = {str, list} <= option.kinds and isinstance(value, list) and len(value) == 1
+    return value[0] if is_text else value
+
+
+def _read_file(path: str, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The settings of a YAML file, by their current names."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UserError(f"--config {path}: {cause(error)}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"--config {path}: expected `name: value` lines, found {type(content).__name__}")
+    values = {}
+    for key, value in content.items():
+        name = _current_name(str(key).replace("-", "_"), options, shown=str(key))
+        if name not in options:
+            raise UserError(f"{path}: {_unknown('setting', name, list(options))}")
+        if value is None and not options[name].required and options[name].field.default is None:
+            continue
+        try:
+            values[name] = _converted(value, options[name])
+        except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+            expected = {bool: "true or false", int: "a number", float: "a number"}.get(options[name].convert)
+            expected = expected or "text, in quotes if necessary"
+            raise UserError(f"{path}: {name}: expected {expected}, found {short(value)}") from error
+    return values
+
+
+def _converted(value: Any, option: Option) -> Any:
+    """A value of a YAML file, converted like words of the command line. Booleans, dates and lists are not text."""
+    if type(value) in option.kinds & {bool, dict}:
+        return value
+    items = value if isinstance(value, list) and list in option.kinds else [value]
+    if option.convert is bool or any(type(item) not in (str, int, float) for item in items):
+        raise TypeError
+    converted = [option.convert(str(item)) for item in items]
+    return converted if list in option.kinds else converted[0]
+
+
+def _write_file(path: str, values: Mapping[str, Any], options: Mapping[str, Option]) -> None:
+    """Writes given settings and our defaults as YAML."""
+    defaults = {name: option.field.default for name, option in options.items() if not option.inherited}
+    content = {name: value for name, value in {**defaults, **values}.items() if value not in (None, "", MISSING)}
+    try:
+        Path(path).write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--save-config {path}: {cause(error)}") from error
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    spelt = name.split("=")[0]
+    spelt = spelt.replace("_", "-") if spelt.startswith("-") else spelt
+    like = _OTHER_NAMES.get(spelt)
+    if like not in known:
+        like = next(iter(difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)), None)
+    return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")
