@@ -1,0 +1,86 @@
+"""A folder with tiny data and tiny models for the code of documentation and examples."""
+
+import contextlib
+import json
+import shlex
+import sys
+from glob import glob
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+from mybert import cli
+
+SMALLER = {  # appended to each command: the last of two equal flags wins
+    "tokenizer": ("--vocab-size", "300", "--num-proc", "1"),
+    "corpus": ("--max-length", "32", "--num-proc", "1", "--validation-share", "0.2"),
+    "pretrain": ("--max-steps", "2", "--save-steps", "2"),
+    "finetune": ("--max-steps", "2", "--max-length", "32", "--bootstrap", "20"),
+}
+
+
+def run_command(words: list[str], text: str | None = None) -> None:
+    """Runs `mybert …` in this process; `text` is its standard input."""
+    assert words[0] == "mybert", words
+    expanded = [name for word in words[1:] for name in (sorted(glob(word)) if "*" in word else [word])]
+    with pytest.MonkeyPatch.context() as patch:
+        if text is not None:
+            patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
+        assert cli.main([*expanded, *SMALLER.get(words[1], ())]) == 0, words
+
+
+@pytest.fixture
+def run_mybert():
+    """A function that runs `mybert …`, given as words and standard input, on little data."""
+    return run_command
+
+
+def sentences(seed: int) -> list[str]:
+    nouns, verbs = ("film", "book", "song", "story", "scene", "sea"), ("ends", "begins", "moves", "sings", "waits")
+    return [
+        f"The {nouns[(seed + i) % 6]} {verbs[(seed * 3 + i) % 5]} near the {nouns[(seed * 5 + 2 * i) % 6]}."
+        for i in range(8)
+    ]
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory) -> Path:
+    """A folder with text, labelled rows, a pretrained model and a classifier, as the guides assume."""
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "books").mkdir()
+    for i in range(12):
+        (folder / "books" / f"{i}.txt").write_text(" ".join(sentences(i)) + "\n")
+    labels = {"good": "a great {}", "bad": "a dull {}"}
+    rows = [
+        {"text": form.format(n), "label": name}
+        for n in ("film", "book", "song", "scene")
+        for name, form in labels.items()
+    ]
+    tagged = [
+        {"tokens": ["Ann", "sings", "a", noun], "tags": ["B-PER", "O", "O", "O"]} for noun in ("song", "story", "film")
+    ]
+    context = "The song was written by Ann."
+    answers = [
+        {"question": "Who wrote it?", "context": context, "answers": {"text": ["Ann"], "answer_start": [24]}}
+    ] * 3
+    choices = [{"context": "The film", "ending0": "ends", "ending1": "sings", "label": i % 2} for i in range(4)]
+    files = {"train": rows, "dev": rows, "test": rows, "texts": rows, "ner": tagged, "qa": answers, "choices": choices}
+    for name, content in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    for name in ("train", "dev"):
+        (folder / f"{name}.csv").write_text(
+            "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows)
+        )
+    for name in ("new", "sentences"):
+        (folder / f"{name}.txt").write_text("a great film\na dull song\n")
+    setup = """
+        mybert tokenizer books/*.txt --output tokenizer
+        mybert corpus books/*.txt --document-per-file --tokenizer tokenizer --output corpus
+        mybert pretrain --corpus corpus --size tiny --output model
+        mybert finetune --task text-classification --model model --train train.csv --output classifier
+    """
+    with contextlib.chdir(folder):
+        for line in setup.strip().splitlines():
+            run_command(shlex.split(line))
+    return folder

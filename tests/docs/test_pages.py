@@ -1,0 +1,78 @@
+"""The documentation: its Python and shell blocks run on tiny data, its reference and its links are complete."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mybert
+from mybert import cli
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>.+) -->\n)?```(?P<language>python|bash)\n(?P<code>.*?)^```", re.M | re.S
+)
+OUTPUT = re.compile(r"--output (\S+)|output=\"(\S+)\"")
+PAGES = ("README.md", "docs/start.md", "docs/guides", "docs/concepts")
+REPLACED = (  # in Python blocks and commands: full size → small size
+    (r"max_steps=[\d_]+", "max_steps=2"),
+    (r"vocab_size=[\d_]+", "vocab_size=300"),
+    (r"max_length=128", "max_length=32"),
+    (r'size="\w+"', 'size="tiny"'),
+    (r"--size \w+", "--size tiny"),
+    (r'(task="text-classification",)', r"\1 max_steps=2,"),
+)
+NOT_RUN = ("pip", "make", "source", "python3", "torchrun", "hf", "git", "mybert plan", "mybert quickstart")
+
+
+def run_block(language: str, code: str, names: dict, run_mybert: Callable) -> None:
+    for full, small in REPLACED:
+        code = re.sub(full, small, code)
+    if language == "python":
+        exec(compile(code, "documentation", "exec"), names)
+        return
+    for line in code.replace("\\\n", " ").splitlines():
+        if not line.strip() or line.startswith(NOT_RUN):
+            continue
+        *echoed, command = line.split("|") if line.startswith("echo") else [line]
+        words = shlex.split(command, comments=True)
+        text = shlex.split(echoed[0])[1] + "\n" if echoed else None
+        if words:
+            run_mybert(words, text)
+
+
+def pages() -> list[Path]:
+    found = [ROOT / name for name in PAGES]
+    return [page for path in found for page in (sorted(path.glob("*.md")) if path.is_dir() else [path])]
+
+
+@pytest.mark.skipif(not hasattr(mybert, "pretrain"), reason="the Python API is missing")
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(page, workspace, run_mybert, tmp_path, monkeypatch):
+    blocks = [found.groupdict() for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+    blocks = [block for block in blocks if block["reason"] is None]
+    if not blocks:
+        pytest.skip("no code to run")
+    own = {name for block in blocks for pair in OUTPUT.findall(block["code"]) for name in pair}
+    for path in workspace.iterdir():
+        if path.name not in own:  # the page makes it itself
+            (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "documentation"}
+    for block in blocks:
+        run_block(block["language"], block["code"], names, run_mybert)
+
+
+def test_every_command_is_in_the_reference():
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    assert re.findall(r"^```\{command\} (\S+)$", text, re.M) == list(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md"])
+def test_links_to_files_of_the_repository_lead_somewhere(name):
+    page = ROOT / name
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text(encoding="utf-8"))
+    for link in {part for pair in links for part in pair if part and "://" not in part}:
+        assert (page.parent / link).exists(), link
