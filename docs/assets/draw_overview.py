@@ -19,7 +19,7 @@ STAGES = (  # title, files, command that makes the next one
     ("task model", "classifier/", "push"),
     ("Hub", "me/my-bert", None),
 )
-WIDTH, HEIGHT, BOX, GAP = 880, 290, 98, 54
+WIDTH, HEIGHT, BOX, GAP = 880, 290, 100, 50
 LEFT, RIGHT, TOP, BOTTOM = 60, 850, 120, 250  # of the plot
 INK, FAINT, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#d97706"
 
@@ -43,7 +43,7 @@ def text(
 def flow() -> list[str]:
     parts = []
     for i, (title, files, command) in enumerate(STAGES):
-        x = 20 + i * (BOX + GAP)
+        x = 15 + i * (BOX + GAP)
         parts += [
             f'<rect x="{x}" y="20" width="{BOX}" height="50" rx="8" fill="#eff6ff" stroke="{BLUE}"/>',
             text(x + BOX / 2, 41, title, 14, more='font-weight="600"'),
