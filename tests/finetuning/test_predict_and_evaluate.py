@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
@@ -24,7 +26,9 @@ from mybert.common.errors import UserError
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.stream_input import read_lines
+from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
+from mybert.finetuning.evaluation.evaluate import Evaluation
 from mybert.finetuning.evaluation.inference import batches
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictSettings
@@ -613,7 +617,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)
     text = (output / "errors.txt").read_text()
     assert "true \\ predicted" in text
-    assert f"{(~right).sum()} of 10 rows are not right" in text
+    assert f"{(~right).sum()} of 10 rows are wrong" in text
     assert "row 9, error" in text
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert "f1 of 'good'" in capsys.readouterr().out  # the second label, in the order of the configuration
@@ -622,19 +626,54 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert "exists; add --overwrite" in capsys.readouterr().err
 
 
+def evaluation(predictions: list, references: list, errors: list, matrix: Matrix | None, **more) -> Evaluation:
+    """An evaluation with one score, with an interval and a baseline."""
+    worst = {row: [] for row, error in enumerate(errors) if error}
+    scores = {"metrics": {"accuracy": 0.9}, "intervals": {"accuracy": (0.8, 1.0)}, "baselines": {"accuracy": 0.5}}
+    values = {**scores, "labels": {}, **more, "matrix": matrix, "errors": errors, "worst": worst}
+    return Evaluation(predictions=predictions, references=references, cut=0, seconds=1, **values)
+
+
 def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys):
     names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & ü>"]
     print_table("Each label", [(name, 1) for name in names])
     assert "[red]:joy:" in capsys.readouterr().out
-    matrix = Matrix(names, np.eye(4, dtype=int))
-    draw_errors(tmp_path / "errors.png", [0.0] * 4, matrix)
+    found = evaluation([{"label": names[0]}] * 4, names, [0.0, 1.0, 1.0, 1.0], Matrix(names, np.eye(4, dtype=int)))
+    draw_errors(tmp_path / "errors.png", found)
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     rows = Dataset.from_dict({"text": names, "label": names})
     split = Split("rows.jsonl", rows, lambda: rows, range(4))
-    write_errors(tmp_path / "errors.txt", split, [{"label": names[0]}] * 4, [0.0, 1.0, 1.0, 1.0], matrix)
+    write_errors(tmp_path / "errors.txt", split, found)
     text = (tmp_path / "errors.txt").read_text(encoding="utf-8")
     assert "  label: [red]:joy:\n  predicted: {'label': '$" in text
     assert text.count("[red]:joy:") == 4 and "<é & ü>" in text
+
+
+def drawn(tmp_path, monkeypatch, found: Evaluation) -> list[Axes]:
+    """The axes of errors.png, without that of the colours."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    draw_errors(tmp_path / "errors.png", found)
+    return [axis for axis in figures[0].axes if axis.get_label() != "<colorbar>"]
+
+
+def test_pictures_are_those_of_the_task_beside_scores_with_the_constant_answer_dashed(tmp_path, monkeypatch):
+    labels = {"grain": LabelScores(8, 4, 3, 0.75, 0.375, 0.5), "wheat": LabelScores(2, 2, 1, 0.5, 0.5, 0.5)}
+    several = evaluation([{"labels": []}], [["grain"]], [1.0], None, labels=labels)
+    left, right = drawn(tmp_path, monkeypatch, several)
+    assert [bar.get_width() for bar in left.patches] == [0.75, 0.5, 0.375, 0.5]  # precision, then recall
+    dashed = [list(line.get_xdata()) for line in right.lines if line.get_linestyle() == "--"]
+    assert dashed == [[0.5, 0.5]] and [label.get_text() for label in right.get_yticklabels()] == ["accuracy"]
+    rows = Dataset.from_dict({"text": ["a"]})
+    write_errors(tmp_path / "errors.txt", Split("rows.jsonl", rows, lambda: rows, range(1)), several)
+    table = [line.split() for line in (tmp_path / "errors.txt").read_text().splitlines() if "grain" in line]
+    assert [cell for cell in table[0] if cell != "│"] == ["grain", "8", "4", "3", "0.75", "0.375", "0.5"]
+    numbers = evaluation([{"score": 2.5}, {"score": 1.0}], [2.0, 1.5], [0.5, 0.5], None)
+    left, _ = drawn(tmp_path, monkeypatch, numbers)
+    assert left.collections[0].get_offsets().tolist() == [[2.0, 2.5], [1.5, 1.0]]
+    assert [line.get_linestyle() for line in left.lines] == ["-", "--"]
+    left, _ = drawn(tmp_path, monkeypatch, evaluation([{"answer": "a"}] * 3, [["b"]] * 3, [1.0, 0.0, 1.0], None))
+    assert sum(bar.get_height() for bar in left.patches) == 3
 
 
 def test_batches_hold_every_number_once_and_keep_to_the_limit():
@@ -695,7 +734,7 @@ def test_the_commonest_confusions_stand_for_a_matrix_that_no_page_holds(tmp_path
     counts[7, 1400], counts[3, 2] = 5, 9
     rows = Dataset.from_dict({"text": [":smile:"]})
     split = Split("rows.jsonl", rows, lambda: rows, range(1))
-    write_errors(tmp_path / "errors.txt", split, [{"label": "x"}], [1.0], Matrix(names, counts))
+    write_errors(tmp_path / "errors.txt", split, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)))
     text = (tmp_path / "errors.txt").read_text()
     listed = [line.split() for line in text.splitlines() if "label" in line and "│" in line]
     assert [[word for word in line if word != "│"] for line in listed] == [

@@ -16,7 +16,10 @@ from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.conll import read_columns
+from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation import entity_scores as entities
+from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.token_classification import TokenClassification, window_words
 from tokenization import MyBertTokenizer
@@ -206,12 +209,20 @@ def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp
     assert cli.main(["predict", *map(str, words)]) == 0
     said = json.loads((tmp_path / "said.jsonl").read_text())
     assert said["tags"] == ["O", "B-ART", "I-ART"]
-    assert said["entities"] == [{"type": "ART", "start": 1, "end": 3, "text": "fine film"}]
+    (entity,) = said["entities"]
+    assert entity["score"] == pytest.approx(np.mean(said["scores"][1:]))
+    assert {**entity, "score": 0} == {"type": "ART", "start": 1, "end": 3, "text": "fine film", "score": 0}
+    assert said["unit"] == "words" and "offsets" not in said
     plain = tmp_path / "rows.txt"
     plain.write_text("the  fine film\n")
     capsys.readouterr()
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
-    assert json.loads(capsys.readouterr().out) == said and "ends in a tag" not in caplog.text
+    text = json.loads(capsys.readouterr().out)
+    assert text["unit"] == "characters" and text["input"] == {"text": "the  fine film"}
+    assert [text[name] for name in ("tokens", "tags")] == [said[name] for name in ("tokens", "tags")]
+    assert text["scores"] == pytest.approx(said["scores"]) and "ends in a tag" not in caplog.text
+    (found,) = text["entities"]
+    assert (found["start"], found["end"], found["text"]) == (5, 14, "fine film")
     plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # columns, as `finetune` reads any other suffix
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
     assert caplog.text.count("'fine B-ART' ends in a tag, which is read as a word") == 1
@@ -252,3 +263,153 @@ def test_blanks_other_than_spaces_and_tabs_are_part_of_a_word(tmp_path):
     assert read_columns(tmp_path / "a.conll").to_list() == [
         {"tokens": ["10\u00a0000", "fr\u2028x"], "tags": ["B-N", "O"]}
     ]
+
+
+TEXT = "Zoë (of 東京) met O'Neil-Smith, in New York's Hall."
+SPANS = [(0, 3, "PER"), (8, 10, "LOC"), (16, 28, "PER"), (33, 41, "LOC")]
+ANNOTATED = {
+    "spaCy": {"text": TEXT, "entities": [list(span) for span in SPANS]},
+    "spaCy's to_json": {
+        "text": TEXT,
+        "ents": [{"start": a, "end": b, "label": kind} for a, b, kind in SPANS],
+        "tokens": [{"id": 0, "start": 0, "end": 3}],
+    },
+    "doccano": {"id": 1, "text": TEXT, "label": [list(span) for span in SPANS]},
+    "doccano with relations": {
+        "text": TEXT,
+        "entities": [{"id": 1, "label": kind, "start_offset": a, "end_offset": b} for a, b, kind in SPANS],
+        "relations": [],
+    },
+    "Prodigy": {
+        "text": TEXT,
+        "_task_hash": 7,
+        "tokens": [{"text": "Zoë", "start": 0, "end": 3, "id": 0}],
+        "spans": [{"start": a, "end": b, "token_start": 0, "label": kind} for a, b, kind in SPANS],
+        "answer": "accept",
+    },
+    "Label Studio": {
+        "id": 1,
+        "data": {"text": TEXT, "source": 7},
+        "annotations": [
+            {
+                "was_cancelled": False,
+                "result": [
+                    *({"type": "labels", "value": {"start": a, "end": b, "labels": [k]}} for a, b, k in SPANS),
+                    {"type": "choices", "value": {"choices": ["good"]}},
+                ],
+            },
+            {"was_cancelled": True, "result": []},
+        ],
+    },
+    "Label Studio's small form": {
+        "text": TEXT,
+        "label": [{"start": a, "end": b, "text": TEXT[a:b], "labels": [kind]} for a, b, kind in SPANS],
+    },
+}
+
+
+@pytest.mark.parametrize("tool", ANNOTATED)
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_texts_with_spans_of_annotation_tools_are_words_and_tags(tmp_path, tool, suffix):
+    rows = [ANNOTATED[tool]] * 2
+    path = tmp_path / f"rows.{suffix}"
+    path.write_text(json.dumps(rows) if suffix == "json" else "".join(json.dumps(row) + "\n" for row in rows))
+    found = read_split(str(path), task())
+    assert list(found.given()) == rows
+    words = ["Zoë", "(", "of", "東", "京", ")", "met", "O", "'", "Neil", "-", "Smith", ",", "in", "New", "York"]
+    tags = ["B-PER", "O", "O", "B-LOC", "I-LOC", "O", "O", "B-PER", *["I-PER"] * 4, "O", "O", "B-LOC", "I-LOC"]
+    for row in found.rows:
+        assert row["tokens"] == [*words, "'", "s", "Hall", "."]
+        assert row["tags"] == [*tags, "O", "O", "O", "O"]
+        assert [TEXT[a:b] for a, b in row["offsets"]] == row["tokens"]
+    assert task().check_rows(found.rows, training=True) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"spans": [[0, 3, "PER"], [0, 7, "LOC"]]}, "'Ada' (PER) and 'Ada met' (LOC) share a word"),
+        ({"spans": [[0, 99, "PER"]]}, "0 to 99 (PER) lies outside the text of 15 characters"),
+        ({"spans": [[3, 4, "PER"]]}, "3 to 4 (PER) holds no word"),
+        ({"spans": [[0, 3, ""]]}, "expected spans of start, end and one label"),
+        ({"spans": [{"start": 0, "end": 3, "labels": ["PER", "LOC"]}]}, "one label"),
+        ({"spans": None}, "write [] for a text without entities"),
+        ({"spans": [], "answer": "reject", "_task_hash": 1}, "answer is 'reject'"),
+        ({"text": " ", "spans": []}, "the sentence is empty"),
+        ({"spans": [{"result": []}, {"result": []}]}, "2 finished annotations; keep one"),
+        ({"spans": [{"result": [], "was_cancelled": True}]}, "0 finished annotations"),
+    ],
+)
+def test_a_broken_span_is_named_by_its_row(write_rows, row, message, finetune, capsys):
+    good = {"text": "Ada met Bo Lee.", "spans": [[0, 3, "PER"]]}
+    train = write_rows("train.jsonl", [good, {**good, **row}])
+    assert finetune("token-classification", "--train", train) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "row 2: " in error and message in error
+
+
+def test_spans_that_end_within_a_word_are_widened_and_counted(write_rows, caplog):
+    rows = [
+        {"text": "Ada lives in Yorkshire.", "spans": [[0, 3, "PER"], [13, 17, "LOC"]]},
+        {"text": "in Rome ", "spans": [[2, 8, "LOC"]]},  # spaces at the ends are not part of a word
+    ]
+    found = read_split(str(write_rows("rows.jsonl", rows)), task()).rows
+    assert found["tags"][:] == [["B-PER", "O", "O", "B-LOC", "O"], ["O", "B-LOC"]]
+    assert "1 of 3 spans end within a word and were widened, such as row 1: 'York' to 'Yorkshire'" in caplog.text
+
+
+def test_a_model_of_annotated_texts_gives_characters_or_words_as_the_row_has_them(finetune, write_rows, tmp_path):
+    rows = []
+    for word in ("good", "fine", "lovely", "great"):
+        for noun in ("film", "book", "song", "play"):
+            text = f"the, {word} {noun}! very bad"
+            rows.append({"body": text, "marks": [[5, 6 + len(word) + len(noun), "ART"]]})
+    train = write_rows("train.jsonl", rows)
+    columns = ("--columns", "text=body", "spans=marks")
+    data = ("--train", train, "--validation", train)
+    assert finetune("token-classification", *data, "--num-train-epochs", 6, *columns) == 0
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["validation"]["metrics"]["f1"] == 1
+    given = [json.loads(line)["input"] for line in (tmp_path / "out/validation/predictions.jsonl").open()]
+    assert given == rows
+    text = "  the,\tfine book! very bad"
+    predictor = Predictor(tmp_path / "out", device="cpu")
+    found = predictor([text, {"body": text}])
+    found += predictor([{"tokens": found[0]["tokens"]}])
+    other = Predictor(tmp_path / "out", device="cpu", columns=["tokens=w"])
+    alone = [other(text), other({"w": found[0]["tokens"]})]
+    assert [(one["unit"], one["tags"]) for one in alone] == [(one["unit"], one["tags"]) for one in found[1:]]
+    assert [one["unit"] for one in found] == ["characters", "characters", "words"]
+    assert found[0] == found[1] and found[0]["tags"] == found[2]["tags"]
+    places = [(one["entities"][0]["start"], one["entities"][0]["end"]) for one in found]
+    assert text[slice(*places[0])] == found[0]["entities"][0]["text"] == "fine book" and places[2] == (2, 4)
+    assert [text[a:b] for a, b in found[0]["offsets"]] == found[0]["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("true", "predicted", "lines"),
+    [
+        ("O O O O O O B-LOC O", "O O O O O O B-ORG O", ["… w1 w2 w3 w4 w5 [w6: LOC → predicted ORG] w7"]),
+        ("B-LOC I-LOC O O O O O O", "O O O O O O O O", ["[w0 w1: LOC → missed] w2 w3 w4 w5 w6 …"]),
+        ("O O O O O O O O", "O O O O O O O B-PER", ["… w2 w3 w4 w5 w6 [w7: spurious PER]"]),
+        ("B-X I-X O O O O O O", "O B-X O O O O O O", ['[w0 w1: X → predicted "w1" X] w2 w3 w4 w5 w6 …']),
+        ("B-X O O B-X O O O O", "B-Y O O B-X O B-X O O", ["[w0: X → predicted Y]", "[w5: spurious X]"]),
+        ("B-X O O O O O O O", "B-X I-Z O O O O O O", ["w0 [w1: O → predicted I-Z] w2 w3 w4 w5 w6 …"]),
+    ],
+)
+def test_differences_of_tags_are_shown_as_spans_in_their_context(true, predicted, lines):
+    words = [f"w{i}" for i in range(8)]
+    found = tag_differences(*joined(words), predicted.split(), true.split(), "IOB2")
+    assert len(found) == len(lines) and all(line in one for line, one in zip(lines, found, strict=True))
+    tags = tag_differences(*joined(["a", "b"]), ["NOUN", "VERB"], ["NOUN", "ADJ"], None)
+    assert tags == ["a [b: ADJ → predicted VERB]"]
+
+
+def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, tmp_path):
+    tokens = ["the"] * 90 + ["good", "film"] + ["the"] * 90
+    train = write_rows("train.jsonl", [{"tokens": tokens, "tags": ["O"] * 90 + ["B-ART", "I-ART"] + ["O"] * 90}])
+    data = ("--train", train, "--validation", train, "--learning-rate", "1e-9")
+    assert finetune("token-classification", *data, "--max-steps", 1) == 0
+    text = (tmp_path / "out/validation/errors.txt").read_text()
+    assert "row 1, error" in text and "tokens:" not in text
+    assert any("[" in line and "ART" in line and "the the" in line for line in text.splitlines())

@@ -74,7 +74,7 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
         UserError: it cannot be read, has no rows, or lacks a column.
     """
     found = read_table(name, task, split)
-    found = found._replace(rows=task.canonical(found.rows, name, labelled))
+    found = found._replace(rows=task.prepare(task.canonical(found.rows, name, labelled)))
     return found if limit is None else found.select(range(min(limit, len(found.rows))))
 
 

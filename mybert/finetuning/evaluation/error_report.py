@@ -1,65 +1,59 @@
-"""What a model gets wrong, as text and as a picture."""
+"""Errors of an evaluation: errors.txt with the worst rows, errors.png with pictures of scores and errors."""
 
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
+from mybert.common.tables import format_cell
 from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.tasks.base import Matrix
+from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
+from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix
 
-_WORST = 100
+if TYPE_CHECKING:
+    from mybert.finetuning.evaluation.evaluate import Evaluation
+
+_LISTED = 100  # confusions and labels
 _CELL = 200  # characters of a value
-_COUNTS = 100  # errors that are counted are fewer
-_LONG = ("scores", "n_best")  # left out of predictions
-_NAMES_IN_CELLS = 20  # labels up to which text and picture have all counts
-_NAMES_AT_SIDES = 100  # labels up to which the picture names them; more would cover each other
+_LONG = ("scores", "n_best")  # fields of predictions that are not listed
+_NAMES_IN_CELLS = 20  # labels up to which the confusion matrix shows counts
+_NAMES_AT_SIDES = 100  # labels up to which axes show names
+_BARS = 40  # labels with bars
 
 
-def write_errors(
-    path: Path, split: Split, predictions: Sequence[dict], errors: Sequence[float], matrix: Matrix | None
-) -> None:
-    """Writes the confusion matrix, if there is one, and the worst rows with what was said of them, the worst first.
+def write_errors(path: Path, split: Split, found: "Evaluation") -> None:
+    """Writes the confusion matrix or the scores of each label, then the worst rows, the worst first.
 
-    Rows are numbered as in the file, from 1.
+    Rows are numbered as in the file, from 1. For tags, only the spans that differ are shown, in their context.
     """
-    console = Console(file=io.StringIO(), width=140, emoji=False)
-    if matrix is not None and len(matrix.names) > _NAMES_IN_CELLS:
-        console.print(_confusions(matrix), markup=False)
-    elif matrix is not None:
-        table = Table("true \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
-        for name, counts in zip(matrix.names, matrix.counts.tolist(), strict=True):
-            table.add_row(name, *map(str, counts))
-        console.print(table, markup=False)
-    wrong = [row for row in np.argsort(-np.asarray(errors), kind="stable").tolist() if errors[row] > 0]
+    console = Console(file=io.StringIO(), width=140, emoji=False, highlight=False)
+    errors = found.errors
+    if found.matrix is not None:
+        console.print(_matrix_table(found.matrix), markup=False)
+    elif found.labels:
+        console.print(_label_table(found.labels), markup=False)
     console.print(
-        f"{len(wrong)} of {len(errors)} rows are not right, errors are {np.mean(errors):.4g} on average; the worst "
-        f"{min(_WORST, len(wrong))}:",
+        f"{np.count_nonzero(errors)} of {len(errors)} rows are wrong, the mean error is {np.mean(errors):.4g}; "
+        f"the worst {len(found.worst)}:",
         soft_wrap=True,
     )
-    for row in wrong[:_WORST]:
-        console.print(f"\nrow {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False, highlight=False)
-        said = {name: value for name, value in predictions[row].items() if name not in _LONG}
-        for name, value in {**split.rows[row], "predicted": said}.items():
-            console.print(f"  {name}: {_short(value)}", markup=False, highlight=False, soft_wrap=True)
+    for row, lines in found.worst.items():
+        console.print(f"\nrow {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
+        for line in lines or _fields(split.rows[row], found.predictions[row]):
+            console.print(f"  {line}", markup=False, soft_wrap=True)
     path.write_text(console.file.getvalue(), encoding="utf-8")
 
 
-def _confusions(matrix: Matrix) -> Table:
-    """The commonest ones, of more labels than a page has columns."""
-    counts = matrix.counts.copy()
-    np.fill_diagonal(counts, 0)
-    table = Table("true", "predicted", "times", title="The commonest confusions", title_justify="left")
-    for place in np.argsort(-counts, axis=None, kind="stable")[:_WORST].tolist():
-        true, said = divmod(place, len(matrix.names))
-        if counts[true, said]:
-            table.add_row(matrix.names[true], matrix.names[said], str(counts[true, said]))
-    return table
+def _fields(row: dict, prediction: dict) -> list[str]:
+    shown = {name: value for name, value in prediction.items() if name not in _LONG}
+    return [f"{name}: {_short(value)}" for name, value in {**row, "predicted": shown}.items()]
 
 
 def _short(value) -> str:
@@ -67,29 +61,101 @@ def _short(value) -> str:
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
-def draw_errors(path: Path, errors: Sequence[float], matrix: Matrix | None) -> None:
-    """Draws the confusion matrix, coloured by the share of each true label; without labels, how large errors are."""
-    if matrix is None:
-        figure = Figure(figsize=(5, 3.5), layout="tight")
-        axis = figure.subplots()
-        counted = max(errors) < _COUNTS and not np.mod(errors, 1).any()  # as wrong tags are
-        axis.hist(errors, bins=np.arange(max(errors) + 2) - 0.5 if counted else 30)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=counted))
-        axis.set(xlabel="error of a row", ylabel="rows")
+def _matrix_table(matrix: Matrix) -> Table:
+    """All counts, or the most frequent confusions if there are more labels than a page has columns."""
+    if len(matrix.names) <= _NAMES_IN_CELLS:
+        table = Table("true \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
+        for name, counts in zip(matrix.names, matrix.counts.tolist(), strict=True):
+            table.add_row(name, *map(str, counts))
+        return table
+    counts = matrix.counts.copy()
+    np.fill_diagonal(counts, 0)
+    table = Table("true", "predicted", "count", title="Most frequent confusions", title_justify="left")
+    for place in np.argsort(-counts, axis=None, kind="stable")[:_LISTED].tolist():
+        reference, prediction = divmod(place, len(matrix.names))
+        if counts[reference, prediction]:
+            table.add_row(matrix.names[reference], matrix.names[prediction], str(counts[reference, prediction]))
+    return table
+
+
+def _label_table(labels: dict[str, LabelScores]) -> Table:
+    table = Table("label", *LabelScores._fields, title="Scores of each label", title_justify="left")
+    for name, scores in list(labels.items())[:_LISTED]:
+        table.add_row(name, *map(format_cell, scores))
+    return table
+
+
+def draw_errors(path: Path, found: "Evaluation") -> None:
+    """Draws two pictures side by side.
+
+    Left: the confusion matrix, coloured by the share of each true label; for several labels a row, precision and
+    recall of each; for regression, predicted against true numbers; otherwise a histogram of the rows' errors. Right:
+    each score with its 95 % interval, beside the best constant prediction.
+    """
+    matrix, labels = found.matrix, found.labels
+    size = 3 + 0.4 * min(len(matrix.names) if matrix else len(labels), _BARS)
+    figure = Figure(figsize=(size + 6, max(size, 3.5)), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(size + 1, 4))
+    if matrix is not None:
+        _draw_matrix(left, matrix)
+    elif labels:
+        _draw_labels(left, labels)
+    elif isinstance(found.references[0], float):
+        _draw_numbers(left, [prediction["score"] for prediction in found.predictions], found.references)
     else:
-        size = 2 + 0.5 * min(len(matrix.names), 40)
-        figure = Figure(figsize=(size + 1, size), layout="tight")
-        axis = figure.subplots()
-        shares = matrix.counts / np.maximum(matrix.counts.sum(1, keepdims=True), 1)
-        image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        if len(matrix.names) <= _NAMES_AT_SIDES:
-            ticks = range(len(matrix.names))
-            axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
-            axis.set_yticks(ticks, matrix.names, parse_math=False)
-        axis.set(xlabel="predicted", ylabel="true")
-        figure.colorbar(image, label="share of the true label")
-        if len(matrix.names) <= _NAMES_IN_CELLS:
-            for true, said in np.ndindex(matrix.counts.shape):
-                colour = "white" if shares[true, said] > 0.5 else "black"
-                axis.text(said, true, matrix.counts[true, said], ha="center", va="center", color=colour)
+        left.hist(found.errors, bins=30)
+        left.yaxis.set_major_locator(MaxNLocator(integer=True))
+        left.set(xlabel="error of a row", ylabel="rows")
+    _draw_scores(right, found)
     figure.savefig(path, dpi=120)
+
+
+def _draw_matrix(axis: Axes, matrix: Matrix) -> None:
+    shares = matrix.counts / np.maximum(matrix.counts.sum(1, keepdims=True), 1)
+    image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    if len(matrix.names) <= _NAMES_AT_SIDES:
+        ticks = range(len(matrix.names))
+        axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
+        axis.set_yticks(ticks, matrix.names, parse_math=False)
+    axis.set(xlabel="predicted", ylabel="true")
+    axis.figure.colorbar(image, ax=axis, label="share of the true label")
+    if len(matrix.names) <= _NAMES_IN_CELLS:
+        for reference, prediction in np.ndindex(matrix.counts.shape):
+            colour = "white" if shares[reference, prediction] > 0.5 else "black"
+            count = matrix.counts[reference, prediction]
+            axis.text(prediction, reference, count, ha="center", va="center", color=colour)
+
+
+def _draw_labels(axis: Axes, labels: dict[str, LabelScores]) -> None:
+    names = list(labels)[:_BARS]
+    places = np.arange(len(names))
+    for offset, score in ((-0.2, "precision"), (0.2, "recall")):
+        axis.barh(places + offset, [getattr(labels[name], score) for name in names], height=0.4, label=score)
+    axis.set_yticks(places, [f"{name} ({labels[name].true:,})" for name in names], parse_math=False)
+    axis.invert_yaxis()
+    axis.set(xlim=(0, 1), xlabel="precision and recall of each label (with its number of rows)")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+
+
+def _draw_numbers(axis: Axes, predicted: Sequence[float], true: Sequence[float]) -> None:
+    axis.scatter(true, predicted, s=12, alpha=0.5, rasterized=True)
+    axis.axline((float(np.mean(true)),) * 2, slope=1, color="black", linewidth=1, label="predicted = true")
+    axis.axhline(float(np.mean(true)), color="grey", linestyle="--", label="constant prediction: the mean")
+    axis.set(xlabel="true", ylabel="predicted")
+    axis.legend()
+
+
+def _draw_scores(axis: Axes, found: "Evaluation") -> None:
+    """Scores with a common scale: those that are better the higher they are."""
+    names = [name for name in found.metrics if name not in LOWER_IS_BETTER]
+    for place, name in enumerate(names):
+        value, baseline = found.metrics[name], found.baselines[name]
+        low, high = found.intervals.get(name, (value, value))
+        first = place == 0
+        axis.plot([low, high], [place] * 2, color="C0", linewidth=3, label="95 % interval" if first else None)
+        axis.plot([value], [place], "o", color="C0", label="score" if first else None)
+        constant = "best constant prediction" if first else None
+        axis.plot([baseline] * 2, [place - 0.4, place + 0.4], "--", color="black", label=constant)
+    axis.set_yticks(range(len(names)), names)
+    axis.set(ylim=(len(names) - 0.5, -0.5), xlim=(min(0, axis.get_xlim()[0]), 1.02), xlabel="score")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1))

@@ -24,6 +24,7 @@ from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix, Task, rows_cut
 
 _LABELS_SHOWN = 20
+_WORST = 100  # rows
 _NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
 
 
@@ -34,7 +35,8 @@ class Evaluation(NamedTuple):
         metrics: of all rows.
         intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
         baselines: of each metric the best that one answer, given for every row, reaches.
-        predictions, errors: one for each row; see `Task`.
+        predictions, references, errors: one for each row; see `Task`.
+        worst: the rows with the largest errors, largest first, and what `Task.describe_error` says of each.
         labels: the scores of each label; empty for targets that are no labels.
         matrix: the confusion matrix of a task that has labels.
         cut: of how many rows `max_length` cut something off.
@@ -45,7 +47,9 @@ class Evaluation(NamedTuple):
     intervals: dict[str, tuple[float, float]]
     baselines: dict[str, float]
     predictions: list[dict]
+    references: list
     errors: list[float]
+    worst: dict[int, list[str]]
     labels: dict[str, LabelScores]
     matrix: Matrix | None
     cut: int
@@ -123,12 +127,20 @@ def evaluate_rows(
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began
     marks = task.labelled_spans(predictions, references)
+    errors = task.errors(predictions, references)
+    worst = {
+        row: task.describe_error(predictions[row], references[row], rows[row])
+        for row in np.argsort(-np.asarray(errors), kind="stable")[:_WORST].tolist()
+        if errors[row] > 0
+    }
     return Evaluation(
         task.score(predictions, references),
         _intervals(task, predictions, references, samples, seed),
         task.baselines(references),
         predictions,
-        task.errors(predictions, references),
+        references,
+        errors,
+        worst,
         by_label(*marks) if marks else {},
         task.matrix(predictions, references),
         rows_cut(features),
@@ -152,8 +164,8 @@ def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict)
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for row, prediction in zip(split.given(), found.predictions, strict=True):
             file.write(json_line({**prediction, "input": row}))
-    write_errors(folder / "errors.txt", split, found.predictions, found.errors, found.matrix)
-    draw_errors(folder / "errors.png", found.errors, found.matrix)
+    write_errors(folder / "errors.txt", split, found)
+    draw_errors(folder / "errors.png", found)
 
 
 def print_evaluation(source: str, found: Evaluation, task: Task) -> None:

@@ -139,6 +139,7 @@ class Predictor:
         """The part without the rows that the model cannot read, which get an error."""
         errors, usable = dict(part.errors), []
         for numbers, rows in part.tables:
+            rows = self.task.prepare(rows)
             with self._tokenizing:
                 problems = find_problems(rows, self.task, self._tokenizer, training=False)
             errors |= {numbers[row]: message for row, message in reversed(problems)}

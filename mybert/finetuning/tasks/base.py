@@ -62,6 +62,7 @@ class Task(ABC):
         head: the model's class.
         inputs, targets: canonical name of each column and the names under which it is looked for, best first.
         optional: columns that training rows may lack; what they have, all other rows need.
+        alternatives: columns of another form of row, which `prepare` converts.
         uses: names of `TaskSettings` that mean something to this task, beside `columns` and `max_length`.
         defaults: what the task takes for settings that were not given.
     """
@@ -71,6 +72,7 @@ class Task(ABC):
     inputs: ClassVar[Mapping[str, tuple[str, ...]]]
     targets: ClassVar[Mapping[str, tuple[str, ...]]]
     optional: ClassVar[frozenset[str]] = frozenset()
+    alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     uses: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
 
@@ -118,12 +120,15 @@ class Task(ABC):
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """Canonical name → column: as given by `--columns`, else by the names in `inputs` and `targets`."""
         given, trained = self.settings.given_columns(), self.trained_inputs
-        inputs = {role: names for role, names in self.inputs.items() if trained is None or role in (*trained, *given)}
         optional = self.optional if trained is None else frozenset()
-        wanted = {**inputs, **(self.targets if labelled else {})}
+        wanted = {
+            role: candidates
+            for role, candidates in self.column_roles(names, labelled).items()
+            if trained is None or role not in self.inputs or role in (*trained, *given)
+        }
         for role, column in given.items():
-            if role not in {**self.inputs, **self.targets}:
-                known = ", ".join([*self.inputs, *self.targets])
+            if role not in (known := {**self.inputs, **self.targets, **self.alternatives}):
+                known = ", ".join(known)
                 raise UserError(f"--columns {role}={column}: {self.name} has the columns {known}")
             if role in wanted and column not in names:
                 raise UserError(f"{source} has no column {column!r}; there are {short_list(names)}")
@@ -138,6 +143,14 @@ class Task(ABC):
                     f"{short_list(names)}); name it by --columns {role}=COLUMN"
                 )
         return found
+
+    def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
+        """Canonical name → names under which it is looked for, in rows with the columns `names`."""
+        return {**self.inputs, **(self.targets if labelled else {})}
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Converts rows with the columns of `alternatives`; leaves others as they are."""
+        return rows
 
     @abstractmethod
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
@@ -235,6 +248,10 @@ class Task(ABC):
     @abstractmethod
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """How wrong each prediction is: 0 is right, more is worse."""
+
+    def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
+        """What is wrong with a prediction, as lines; empty to show the whole row and prediction."""
+        return []
 
     def labelled_spans(
         self, predictions: Sequence[dict], references: Sequence

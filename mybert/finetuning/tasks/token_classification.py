@@ -19,8 +19,10 @@ from mybert.common.errors import UserError
 from mybert.common.text_windows import cut_windows
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.labels import check_label, label_name, name_labels, sort_labels
+from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 from mybert.finetuning.evaluation import entity_scores as entities
+from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
 from mybert.io.files import file_format
 
@@ -29,46 +31,71 @@ logger = logging.getLogger(__name__)
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
 _CONSTANTS = 20  # tags at most
 _IGNORED = -100  # a label that transformers' losses leave out
+_RAW = ("text", "offsets")  # columns of rows that were texts
 
 
 class TokenClassification(Task):
-    """A tag for each word, read from its first piece, or from the mean of all.
+    """A tag for each word: of its first token, or of the mean logits of all its tokens.
 
-    A sentence of more than `max_length` tokens is read in windows; each word is learned and predicted in the one
-    where its first piece has most context on its poorer side. Tags that look like entities are scored as entities, by
-    the scheme that the training rows follow, all others as single tags.
+    Rows are lists of words with their tags, or texts with character spans, which are split into words (see
+    `span_annotations`). A sentence of more than `max_length` tokens is split into windows; each word is trained and
+    predicted in the window where its first token has the most context. Tags of entities (B-PER, I-PER) are scored as
+    entities, in the tagging scheme of the training rows; other tags are scored one by one.
     """
 
     name = "token-classification"
     head = MyBertForTokenClassification
     inputs = {"tokens": ("tokens", "words")}  # noqa: RUF012 - a constant
     targets = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}  # noqa: RUF012
+    alternatives = {**COLUMNS, **VERDICT}  # noqa: RUF012
     uses = frozenset({"overlap", "label_pieces"})
     defaults = {"max_length": 128, "label_pieces": "first"}  # noqa: RUF012
 
     # Rows
 
     def read(self, path: Path) -> Dataset | None:
-        """A file in columns; JSON and Parquet are left to `datasets`."""
+        """A CoNLL file; JSON and Parquet are left to `datasets`."""
         return None if file_format(path).kind in _NOT_COLUMNS else read_columns(path)
 
+    def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
+        """Texts with spans if the rows have such columns, else words with tags."""
+        given = self.settings.given_columns()
+
+        def has(role: str, *candidates: str) -> bool:
+            return not {*candidates, given.get(role)}.isdisjoint(names)
+
+        has_text = has("text", *COLUMNS["text"])
+        has_words = has("tokens", *self.inputs["tokens"]) and given.get("text") not in names
+        has_tags = labelled and has("tags", *self.targets["tags"])
+        has_spans = has("spans", "spans", "entities", "ents", "annotations")
+        if not has_text or (has_words and (has_tags or not has_spans)):
+            return super().column_roles(names, labelled)
+        is_prodigy = labelled and "_task_hash" in names and "answer" in names
+        return {**(COLUMNS if labelled else {"text": COLUMNS["text"]}), **(VERDICT if is_prodigy else {})}
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Splits texts into words, and aligns their spans with the words."""
+        is_text = "text" in rows.column_names and "tokens" not in rows.column_names
+        return words_and_tags(rows) if is_text else rows
+
     def plain_row(self, line: str, source: str) -> dict:
-        """Words are what stands between spaces."""
+        """The line as a text."""
         words = line.split()
         if len(words) > 1 and words[-1] in self._entity_tags:
             logger.warning(
-                "%s ends in a tag, which is read as a word: .txt and standard input hold a sentence a line; give a "
-                "file of columns another suffix, such as .conll",
+                "%s ends in a tag, which is read as a word: .txt and standard input hold one text per line; rename a "
+                "file of columns to .conll",
                 short(line),
             )
-            self._entity_tags = frozenset()  # said once
-        return dict.fromkeys(super().plain_row(line, source), words)
+            self._entity_tags = frozenset()  # warn once
+        return {self.settings.given_columns().get("text", "text"): line}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         known = None if training else self.config.label2id
         problems = []
         for number, row in enumerate(rows):
-            message = _tokens_message(row["tokens"]) or ("tags" in row and _tags_message(row, known))
+            message = _tokens_message(row["tokens"]) or row.get("problem")
+            message = message or ("tags" in row and _tags_message(row, known))
             if message:
                 problems.append(Problem(number, message))
         if not training and not problems and "tags" in rows.column_names:
@@ -139,7 +166,12 @@ class TokenClassification(Task):
     # Results
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
-        """`tokens`, `tags` and their probabilities, `scores`; of entity tags also `entities`, words from 0."""
+        """`tokens`, `tags` and their probabilities, `scores`; with tags of entities also `entities`.
+
+        An entity has `type`, `start`, `end`, `text` and `score`, the mean probability of its tags. `unit` names what
+        `start` and `end` count, from 0: characters in rows of texts, which also have the `offsets` of each token, and
+        words in rows of tokens.
+        """
         tokens = list(rows["tokens"])
         summed = [np.zeros((len(words), self.config.num_labels)) for words in tokens]
         for row, words, found in zip(features[ROW], features["words"], logits, strict=True):
@@ -149,21 +181,30 @@ class TokenClassification(Task):
         counts = [np.zeros(len(words)) for words in tokens]
         for row, words in zip(features[ROW], features["words"], strict=True):
             np.add.at(counts[row], [word for word in words if word >= 0], 1)
+        texts, offsets = (rows[name] if name in rows.column_names else [None] * len(rows) for name in _RAW)
         return [
-            self._prediction(words, total / count[:, None])
-            for words, total, count in zip(tokens, summed, counts, strict=True)
+            self._prediction(words, total / count[:, None], text, places)
+            for words, total, count, text, places in zip(tokens, summed, counts, texts, offsets, strict=True)
         ]
 
-    def _prediction(self, tokens: list[str], logits: np.ndarray) -> dict:
+    def _prediction(
+        self, tokens: list[str], logits: np.ndarray, text: str | None, offsets: list[list[int]] | None
+    ) -> dict:
         scores = softmax(logits, axis=1)
         tags = [self.config.id2label[best] for best in scores.argmax(1).tolist()]
-        said = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
-        if self._scheme is not None:
-            said["entities"] = [
-                {"type": kind, "start": start, "end": end, "text": " ".join(tokens[start:end])}
-                for start, end, kind in sorted(entities.find([tags], self._scheme)[0])
-            ]
-        return said
+        prediction = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
+        if text is not None:
+            prediction["offsets"] = offsets
+        if self._scheme is None:
+            return prediction
+        prediction["unit"] = "words" if text is None else "characters"
+        prediction["entities"] = []
+        for first, last, kind in sorted(entities.find([tags], self._scheme)[0]):
+            score = float(scores[first:last].max(1).mean())
+            start, end = (first, last) if text is None else (offsets[first][0], offsets[last - 1][1])
+            shown = " ".join(tokens[first:last]) if text is None else text[start:end]
+            prediction["entities"].append({"type": kind, "start": start, "end": end, "text": shown, "score": score})
+        return prediction
 
     @property
     def _scheme(self) -> str | None:
@@ -202,6 +243,10 @@ class TokenClassification(Task):
             float(sum(map(str.__ne__, prediction["tags"], tags)))
             for prediction, tags in zip(predictions, references, strict=True)
         ]
+
+    def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
+        text, offsets = (row["text"], row["offsets"]) if "offsets" in row else joined(row["tokens"])
+        return tag_differences(text, offsets, prediction["tags"], reference, self._scheme)
 
     def labelled_spans(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]]:
         """Entities, where tags are entities; else tags."""
