@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from mybert.common.devices import quiet_loading
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
+from mybert.common.hub import check_repository
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import read_manifest
 from mybert.common.paths import did_you_mean
@@ -99,6 +100,7 @@ def _check_folder(name: str) -> None:
         meant = did_you_mean(name) or "; name one, or a repository of the Hub as OWNER/NAME"
         raise UserError(f"checkpoint {name} cannot be used (there is no such folder){meant}")
     if not path.is_dir():
+        check_repository(name)
         return
     config = path / "config.json"
     if not config.is_file():

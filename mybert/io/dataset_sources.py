@@ -1,11 +1,14 @@
 """Data sets of the `datasets` library: folders of `save_to_disk`, and those of the Hub."""
 
+from pathlib import Path
 from typing import Any
 
 import datasets
+from huggingface_hub import is_offline_mode
 
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
+from mybert.common.hub import check_repository
 from mybert.common.paths import did_you_mean
 from mybert.io.saved_datasets import load_saved_dataset
 
@@ -44,6 +47,8 @@ def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Datase
         UserError: the Hub does not give it.
     """
     path, config, named, *_ = [*name.split(":"), None, None]
+    check_repository(path, "dataset", cache=Path(datasets.config.HF_DATASETS_CACHE) / path.replace("/", "___"))
+    datasets.config.HF_HUB_OFFLINE |= is_offline_mode()
     try:
         return datasets.load_dataset(path, config or None, split=named or split, **options)
     except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
+from mybert.common.hub import check_repository
 from tokenization import MyBertTokenizer
 
 
@@ -33,6 +34,8 @@ def load_wordpiece(name: str, flag: str = "--tokenizer") -> MyBertTokenizer:
     Raises:
         UserError: it cannot be loaded, is not BERT's WordPiece, or lacks a special token that BERT needs.
     """
+    if not Path(name).exists():
+        check_repository(name)
     try:
         return MyBertTokenizer.from_pretrained(name)
     except Exception as error:  # OSError, ValueError, KeyError, JSON errors and the Hub's own kinds, by cause

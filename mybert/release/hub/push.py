@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mybert.common.errors import UserError
+from mybert.common.hub import check_reachable
 from mybert.common.tables import print_table
 from mybert.release.card.escaping import one_line
 from mybert.release.card.model_card import write_card
@@ -34,6 +35,7 @@ def push(settings: PushSettings) -> Published | None:
     """
     if not settings.dry_run:
         check_login()  # before the minutes that verifying may take
+        check_reachable(settings.repo_id)
     with tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch:
         with explained(settings.repo_id, "nothing was sent"):
             folder = Path(scratch) / "bundle"

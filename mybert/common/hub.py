@@ -1,0 +1,76 @@
+"""One quick request to the Hugging Face Hub before libraries that retry for minutes."""
+
+import sys
+import threading
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.file_download import repo_folder_name
+
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
+from mybert.common.paths import did_you_mean
+
+
+def check_repository(name: str, kind: str = "model", cache: Path | None = None) -> None:
+    """Checks that a repository exists on the Hub. Sends nothing if HF_HUB_OFFLINE is set.
+
+    If the Hub cannot be reached but the repository is cached, the process continues offline.
+
+    Args:
+        name: a repository, not a local path.
+        kind: `model` or `dataset`.
+        cache: the folder of its cached copy (default: the one in HF_HUB_CACHE).
+
+    Raises:
+        UserError: no such repository, or the Hub cannot be reached.
+    """
+    if constants.is_offline_mode():
+        return
+    error = _ask(name, kind)
+    if isinstance(error, HFValidationError):
+        raise UserError(f"{name}: no such folder{did_you_mean(name)}") from error
+    if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
+        missing = f"{name}: no such folder, and the Hub has no {kind} of this name"
+        raise UserError(f"{missing} that you may read{did_you_mean(name)}") from error
+    if error is None or isinstance(error, GatedRepoError):
+        return
+    cache = cache or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)
+    if not cache.is_dir():
+        unreachable = f"{name}: no such folder, and the Hub cannot be reached ({cause(error)})"
+        raise UserError(f"{unreachable}{did_you_mean(name)}") from error
+    print(f"note: the Hub cannot be reached ({cause(error)}); using the cached copy of {name}", file=sys.stderr)
+    constants.HF_HUB_OFFLINE = True  # what HF_HUB_OFFLINE=1 sets
+
+
+def check_reachable(repo_id: str) -> None:
+    """Checks that the Hub answers before a long command that uploads at its end.
+
+    Raises:
+        UserError: the Hub cannot be reached.
+    """
+    error = None if constants.is_offline_mode() else _ask(repo_id, "model")
+    if error is not None and not isinstance(error, (HfHubHTTPError, ValueError)):  # an answer, explained later
+        raise UserError(f"the Hub cannot be reached ({cause(error)}); nothing was sent") from error
+
+
+def _ask(name: str, kind: str) -> Exception | None:
+    """Asks for a repository once, without retries; returns the error.
+
+    A thread limits the time: the timeout of the request does not include a name server that never answers.
+    """
+    answers: list[Exception | None] = []
+
+    def ask() -> None:
+        try:
+            HfApi().repo_info(name, repo_type=kind, timeout=seconds)
+            answers.append(None)
+        except Exception as error:
+            answers.append(error)
+
+    seconds = constants.HF_HUB_ETAG_TIMEOUT
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else TimeoutError(f"no answer in {seconds} s")
