@@ -16,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, Step, make
 
-from modeling_mybert import attention_mybert, dropout_mybert, losses_mybert
+from modeling_mybert import attention_mybert, cpu_mybert
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 
@@ -65,10 +65,10 @@ def milliseconds(row: str, tuned: bool, arguments: argparse.Namespace) -> Counte
         return measure(row, arguments)
     never = float("inf")
     with (
-        mock.patch.object(dropout_mybert, "dropout", torch.nn.functional.dropout),
+        mock.patch.object(cpu_mybert, "dropout", torch.nn.functional.dropout),
         mock.patch.object(attention_mybert, "apply_dropout", torch.nn.functional.dropout),
-        mock.patch.object(attention_mybert, "_WORTH_ALONE", never),
-        mock.patch.object(losses_mybert, "_PIECE", never),
+        mock.patch.object(cpu_mybert, "_MIN_SCORES", never),
+        mock.patch.object(cpu_mybert, "_PIECE", never),
     ):
         return measure(row, arguments)
 

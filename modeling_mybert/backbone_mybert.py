@@ -1,6 +1,7 @@
-"""The encoder as a transformers model: padded or packed in, transformers' outputs out; what every head builds on.
+"""The encoder as a transformers model, and the base class of every head.
 
-Tensors are named and shaped as in transformers' BERT, so that checkpoints interchange both ways.
+It takes padded or packed batches and returns transformers' outputs. Tensors are named and shaped as in transformers'
+BERT, so that checkpoints interchange both ways.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ from transformers.utils.generic import can_return_tuple
 
 from .attention_mybert import MyBertSelfAttention, takes_fewer_queries
 from .configuration_mybert import MyBertConfig
+from .cpu_mybert import row_multiple
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
-from .input_checks_mybert import check_ids, check_inputs, may_read
-from .linear_mybert import takes_onednn
-from .padding_mybert import RaggedLayout, packed_layout, padded_layout
+from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
+from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
+from .query_subset_mybert import first_token_queries, query_subset
 
 logger = logging.get_logger(__name__)
 
@@ -36,7 +38,7 @@ class MyBertPooler(nn.Module):
 
 
 class MyBertPreTrainedModel(PreTrainedModel):
-    """Initialisation and what transformers may do with the models."""
+    """Weight initialisation and the features that transformers may use."""
 
     config: MyBertConfig
     config_class = MyBertConfig
@@ -52,7 +54,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
-        """Normal weights cut at two standard deviations, zero biases (google-research/bert, `create_initializer`)."""
+        """Normal weights truncated at two standard deviations, zero biases (google-research/bert)."""
         super()._init_weights(module)  # norms and biases
         std = self.config.initializer_range
         if isinstance(module, (nn.Linear, nn.Embedding)):
@@ -60,7 +62,10 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
 
 class MyBertModel(MyBertPreTrainedModel):
-    """The BERT encoder. Work is done on real tokens, not on padding, whether the batch comes padded or packed.
+    """The BERT encoder. It computes real tokens only, whether the batch is padded or packed.
+
+    While a module inside has a hook, as attribution tools register, padding is computed too, so that every module
+    takes and returns the padded form (B, S, H). Packed batches keep their ragged form (T, H) inside.
 
     Example:
         >>> model = MyBertModel(MyBertConfig.from_size("tiny"))
@@ -72,8 +77,8 @@ class MyBertModel(MyBertPreTrainedModel):
         super().__init__(config)
         if config.is_decoder:
             logger.warning_once(
-                "the configuration says is_decoder, but this model lets each token see those after it too; "
-                "AutoModelForCausalLM (MyBertLMHeadModel) gives the causal one"
+                "is_decoder is set, but MyBertModel attends in both directions; load the causal model with "
+                "AutoModelForCausalLM (MyBertLMHeadModel)"
             )
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertEncoder(config)
@@ -98,25 +103,25 @@ class MyBertModel(MyBertPreTrainedModel):
         """
         Args:
             input_ids: (B, S) padded on either side, or (1, T) packed.
-            attention_mask: (B, S), nonzero for real tokens; None when all are. Not for packed batches.
-            token_type_ids: like `input_ids`; None means segment 0.
-            position_ids: like `input_ids`, or (1, S); None means the column in the padded batch, or counted from 0 in
-                each sequence of a pack.
+            attention_mask: (B, S), nonzero for real tokens; None: all are real. Not for packed batches.
+            token_type_ids: like `input_ids`; None: segment 0.
+            position_ids: like `input_ids`, or (1, S); None: the column in a padded batch, and counted from 0 in each
+                sequence of a packed one.
             inputs_embeds: (B, S, H) or (1, T, H) in place of `input_ids`.
-            cu_seq_lens_q: (N + 1,) int32: the batch is packed; where each of its sequences starts, and T.
-            max_length_q: the longest sequence of the pack; read from `cu_seq_lens_q` when not given.
-            tokens_to_keep: (K,) places in the flattened batch, the only ones whose last hidden state is wanted; `()`
-                for none. The last layer then computes no more than these and each sequence's first token.
-            kwargs: `cu_seq_lens_k`, `max_length_k`, the same again by transformers' convention, and `return_dict`.
+            cu_seq_lens_q: (N + 1,) int32, for a packed batch: where each of its sequences starts, and T.
+            max_length_q: length of the longest sequence of a packed batch; None: read it from `cu_seq_lens_q`.
+            tokens_to_keep: (K,) places in the flattened batch whose last hidden states to return; `()` for none. The
+                last layer then computes only these and each sequence's first token.
+            kwargs: `return_dict`; `cu_seq_lens_k` and `max_length_k` are accepted and ignored.
 
         Returns:
-            last_hidden_state: (B, S, H) with zeros at padding, or (1, T, H); (K, H) of `tokens_to_keep`.
-            pooler_output: (B, H) or (N, H), of each sequence's first real token.
-            hidden_states, attentions: as transformers has them; attentions of a pack are (N, A, L, L).
+            last_hidden_state: (B, S, H) with zeros at padding, or (1, T, H); (K, H) with `tokens_to_keep`.
+            pooler_output: (B, H) or (N, H), from each sequence's first real token.
+            hidden_states, attentions: as in transformers; attentions of a packed batch are (N, A, L, L).
 
         Raises:
-            ValueError: arguments that contradict each other, wrong shapes, an empty batch, ids outside their tables, a
-                sequence longer than the position table, a row of padding only.
+            ValueError: contradicting arguments, wrong shapes, an empty batch, ids out of range, a sequence longer than
+                the position table, a row with no real token.
         """
         inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
         layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids)
@@ -126,64 +131,92 @@ class MyBertModel(MyBertPreTrainedModel):
                 f"{self.config.max_position_embeddings}; truncate it or train with more positions"
             )
 
-        def ragged(x: Tensor | None) -> Tensor | None:
+        def laid_out(x: Tensor | None) -> Tensor | None:
             return None if x is None else layout.from_batch(x)
 
-        positions = layout.positions if position_ids is None else ragged(position_ids)
-        hidden_states = self.embeddings(ragged(input_ids), ragged(token_type_ids), positions, ragged(inputs_embeds))
+        positions = layout.positions if position_ids is None else layout.from_batch(position_ids)
+        embeddings = self.embeddings(laid_out(input_ids), laid_out(token_type_ids), positions, laid_out(inputs_embeds))
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        kept = None
+        queries = None
         if tokens_to_keep is not None:
-            # Not of a Tensor: in a graph being compiled its length may be a number that is not known yet.
-            pooled_alone = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
+            # A Tensor's length may be unknown in a graph being compiled.
+            only_first = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
             tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
             places = inputs.shape[0] * inputs.shape[1]
-            check_ids("tokens_to_keep", tokens_to_keep, places, "the batch's places", self.training, "see its shape")
-            if not (output_hidden_states or output_attentions) and self._narrows(layout, tokens_to_keep):
-                kept = layout.keep(None if pooled_alone else tokens_to_keep)
-        hidden_states, all_hidden_states, all_attentions = self.encoder(
-            hidden_states, layout, output_hidden_states, output_attentions, kept
-        )
-        computed = layout if kept is None else kept
-        last_hidden_state = computed.to_batch(hidden_states)
-        if tokens_to_keep is not None and kept is None:
+            check_ids("tokens_to_keep", tokens_to_keep, places, "places of the batch", self.training, "see its shape")
+            all_tokens = output_hidden_states is not False or output_attentions
+            if not all_tokens and isinstance(layout, RaggedLayout) and self._saves_queries(layout, tokens_to_keep):
+                queries = first_token_queries(layout) if only_first else query_subset(layout, tokens_to_keep)
+        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, queries)
+        computed = layout if queries is None else queries
+        last_hidden_state = computed.to_batch(outputs.last_hidden_state)
+        if tokens_to_keep is not None and queries is None:
             last_hidden_state = last_hidden_state.flatten(0, 1)[tokens_to_keep]
         return BaseModelOutputWithPooling(
             last_hidden_state=last_hidden_state,
-            pooler_output=None if self.pooler is None else self.pooler(hidden_states[computed.first]),
-            hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
-            attentions=tuple(all_attentions) if output_attentions else None,
+            pooler_output=None
+            if self.pooler is None
+            else self.pooler(computed.first_tokens(outputs.last_hidden_state)),
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
-    def _narrows(self, layout: RaggedLayout, tokens: Tensor) -> bool:
-        """Whether the last layer can leave tokens out, and has any to leave out."""
-        if torch.jit.is_tracing() or torch.compiler.is_exporting() or not layout.is_ragged:
+    def _saves_queries(self, layout: RaggedLayout, tokens: Tensor) -> bool:
+        """Whether the last layer can compute fewer tokens, and there are any to leave out."""
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
             return False
         if not (len(self.encoder.layer) and takes_fewer_queries(self.config._attn_implementation)):
             return False
         return torch.compiler.is_compiling() or tokens.numel() + layout.grid[0] < layout.total
 
-    def _layout(self, inputs, attention_mask, cu_seq_lens, max_length, position_ids):
+    def _layout(self, inputs, attention_mask, cu_seq_lens, max_length, position_ids) -> Layout:
+        layout: Layout
         if cu_seq_lens is None:
             one_row = position_ids is not None and attention_mask is None and inputs.shape[0] == 1
-            if one_row and may_read(position_ids, self.training) and (position_ids[:, 1:] == 0).any():
+            if one_row and can_read_without_sync(position_ids, self.training) and (position_ids[:, 1:] == 0).any():
                 logger.warning_once(
-                    "position_ids begin anew within a row, but its tokens all see each other; for a packed batch give "
-                    "cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
+                    "position_ids restart within a row, but all tokens of a row attend to each other; for a packed "
+                    "batch pass cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
                 )
-            return padded_layout(tuple(inputs.shape[:2]), attention_mask, inputs.device, self._fills_up(inputs))
-        if attention_mask is not None:
+            layout = padded_layout(
+                tuple(inputs.shape[:2]), attention_mask, inputs.device, dense=_has_hooks(self.embeddings, self.encoder)
+            )
+        elif attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
-        if inputs.shape[0] != 1:
+        elif inputs.shape[0] != 1:
             raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
-        return packed_layout(cu_seq_lens, max_length, inputs.shape[1], self._fills_up(inputs))
+        else:
+            layout = packed_layout(cu_seq_lens, max_length, inputs.shape[1])
+        if isinstance(layout, RaggedLayout):
+            return padded_to_multiple(layout, row_multiple(layout.total, inputs.device, self.dtype))
+        return layout
 
-    def _fills_up(self, inputs: Tensor) -> bool:
-        """Whether to round the number of tokens up: oneDNN, on the CPU, compiles its products for each."""
-        if inputs.device.type != "cpu" or not may_read(inputs, self.training):
-            return False
-        half = torch.is_autocast_enabled("cpu") or self.dtype in (torch.bfloat16, torch.float16)
-        return half or takes_onednn(inputs.device, self.dtype)
+
+_LIBRARIES = {"torch", "transformers", "accelerate", "peft"}  # their hooks work with tensors of any shape
+
+
+def _has_hooks(*modules: nn.Module) -> bool:
+    """Whether a user or an attribution tool has registered a hook on one of the modules or inside it."""
+    if torch.compiler.is_compiling():
+        return False
+    remaining: list[nn.Module | None] = [*modules]
+    while remaining:
+        module = remaining.pop()
+        if module is None:
+            continue
+        hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+        if (hooks or module._backward_pre_hooks) and _has_user_hook(module):
+            return True
+        if module._modules:
+            remaining += module._modules.values()
+    return False
+
+
+def _has_user_hook(module: nn.Module) -> bool:
+    forward = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    backward = [*module._backward_hooks.values(), *module._backward_pre_hooks.values()]
+    owners = {(getattr(hook, "__module__", None) or "").split(".")[0] for hook in forward + backward}
+    return not owners <= _LIBRARIES

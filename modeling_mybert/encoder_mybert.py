@@ -1,15 +1,20 @@
-"""Embeddings, layer and encoder, on ragged tokens; modules named as in transformers' BERT."""
+"""Embeddings, layer and encoder; modules are named as in transformers' BERT.
+
+Tokens are stored as the layout stores them: (T, …) in a ragged layout, (B, S, …) in a dense one. The docstrings below
+give the shapes of the ragged one.
+"""
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
 
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
-from .dropout_mybert import MyBertDropout
-from .linear_mybert import linear
-from .padding_mybert import KeptTokens, RaggedLayout
+from .cpu_mybert import MyBertDropout, linear
+from .padding_mybert import Layout
+from .query_subset_mybert import QuerySubset
 
 
 class MyBertEmbeddings(nn.Module):
@@ -32,20 +37,20 @@ class MyBertEmbeddings(nn.Module):
     ) -> Tensor:
         """
         Args:
-            input_ids, token_type_ids, position_ids: (T,); no segment ids means segment 0.
-            inputs_embeds: (T, H) in place of `input_ids`.
+            input_ids, token_type_ids, position_ids: (T,) or (B, S); None for segments means segment 0.
+            inputs_embeds: (T, H) or (B, S, H) in place of `input_ids`.
 
         Returns:
-            (T, H).
+            (T, H) or (B, S, H).
         """
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        # By a call, not by its weight: a table that accelerate keeps on disk is loaded when it is called.
+        # Called, not indexed by its weight: accelerate loads a table that it keeps on disk when it is called.
         segments = self.token_type_embeddings(position_ids.new_zeros(1) if token_type_ids is None else token_type_ids)
         return self.dropout(self.LayerNorm(words + segments + self.position_embeddings(position_ids)))
 
 
 class MyBertResidual(nn.Module):
-    """dense → dropout → add the residual → norm: how attention and feed-forward end in a post-norm layer."""
+    """dense → dropout → add the residual → norm: the end of attention and of feed-forward in a post-norm layer."""
 
     def __init__(self, config: MyBertConfig, in_features: int):
         super().__init__()
@@ -69,18 +74,18 @@ class MyBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: RaggedLayout,
+        layout: Layout,
         output_attentions: bool = False,
-        kept: KeptTokens | None = None,
+        queries: QuerySubset | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """(T, H) → (T, H), or (R, H) of `kept` alone, and the probabilities (N, A, L, L) when asked for."""
-        query_states = hidden_states if kept is None else hidden_states.index_select(0, kept.rows)
-        context, probabilities = self.self(hidden_states, layout, output_attentions, query_states, kept)
+        """(T, H) → (T, H), or (R, H) with `queries`; and the probabilities (N, A, L, L) if asked for."""
+        query_states = hidden_states if queries is None else hidden_states.index_select(0, queries.rows)
+        context, probabilities = self.self(hidden_states, layout, output_attentions, query_states, queries)
         return self.output(context, query_states), probabilities
 
 
 class MyBertIntermediate(nn.Module):
-    """The widening half of the feed-forward layer."""
+    """The first half of the feed-forward layer."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__()
@@ -105,15 +110,20 @@ class MyBertLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: RaggedLayout,
+        layout: Layout,
         output_attentions: bool = False,
-        kept: KeptTokens | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """(T, H) → (T, H), or (R, H) of `kept` alone, and the probabilities (N, A, L, L) when asked for."""
-        hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, kept)
-        parts = hidden_states.split(self.chunk) if self.chunk else (hidden_states,)
-        parts = [self.output(self.intermediate(part), part) for part in parts]
-        return torch.cat(parts) if len(parts) > 1 else parts[0], probabilities
+        queries: QuerySubset | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """(T, H) → (T, H), or (R, H) with `queries`; with `output_attentions` also (N, A, L, L)."""
+        hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, queries)
+        hidden_states = self.feed_forward(hidden_states)
+        return hidden_states if probabilities is None else (hidden_states, probabilities)
+
+    def feed_forward(self, hidden_states: Tensor) -> Tensor:
+        """(T, H) → (T, H), in chunks of `chunk_size_feed_forward` tokens."""
+        chunks = hidden_states.split(self.chunk, dim=-2) if self.chunk else (hidden_states,)
+        outputs = [self.output(self.intermediate(chunk), chunk) for chunk in chunks]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
 
 
 class MyBertEncoder(nn.Module):
@@ -127,42 +137,50 @@ class MyBertEncoder(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: RaggedLayout,
+        layout: Layout,
         output_hidden_states: bool | int | list[int] = False,
         output_attentions: bool = False,
-        kept: KeptTokens | None = None,
-    ) -> tuple[Tensor, list[Tensor | None], list[Tensor]]:
+        queries: QuerySubset | None = None,
+    ) -> BaseModelOutput:
         """
         Args:
-            output_hidden_states: whether to return them; or which ones, counted from either end.
-            kept: all that the last layer computes; not with hidden states or probabilities.
+            hidden_states: (T, H).
+            output_hidden_states: whether to return hidden states, or which ones, counted from either end.
+            queries: the tokens that the last layer computes; not with hidden states or attentions.
 
         Returns:
-            (T, H), or (R, H) of `kept`, the last layer's output; the input of each layer and the last output in the
-            batch's own form, (B, S, H) or (1, T, H), None where not asked for; each layer's probabilities
-            (N, A, L, L), when asked for.
+            last_hidden_state: (T, H), or (R, H) with `queries`.
+            hidden_states: the input of each layer and the last output, (B, S, H) or (1, T, H); None where not asked
+                for.
+            attentions: (N, A, L, L) of each layer.
         """
-        all_hidden_states, all_attentions = [], []
-        wanted = _wanted(output_hidden_states, len(self.layer) + 1)
+        count = len(self.layer) + 1
+        wanted = _wanted_indices(output_hidden_states, count)
+        all_hidden_states: list[Tensor | None] = [None] * count
+        all_attentions = []
 
-        def recorded(hidden_states: Tensor) -> Tensor:
-            if len(all_hidden_states) not in wanted:
-                all_hidden_states.append(None)
+        def record(index: int, hidden_states: Tensor) -> Tensor:
+            if index not in wanted:
                 return hidden_states
-            all_hidden_states.append(layout.to_batch(hidden_states))
-            return layout.from_batch(all_hidden_states[-1])  # what is handed out receives gradients, as in BERT
+            batch = all_hidden_states[index] = layout.to_batch(hidden_states)
+            return layout.from_batch(batch)  # so that the recorded tensor receives gradients, as in BERT
 
-        hidden_states = recorded(hidden_states)
-        for number, layer in enumerate(self.layer, 1):
-            last = number == len(self.layer)
-            hidden_states, probabilities = layer(hidden_states, layout, output_attentions, kept if last else None)
-            hidden_states = recorded(hidden_states)
-            all_attentions.append(probabilities)
-        return hidden_states, all_hidden_states, all_attentions
+        hidden_states = record(0, hidden_states)
+        for index, layer in enumerate(self.layer, 1):
+            output = layer(hidden_states, layout, output_attentions, queries if index + 1 == count else None)
+            if output_attentions:
+                output, probabilities = output
+                all_attentions.append(probabilities)
+            hidden_states = record(index, output)
+        return BaseModelOutput(
+            last_hidden_state=hidden_states,
+            hidden_states=None if output_hidden_states is False else tuple(all_hidden_states),
+            attentions=tuple(all_attentions) if output_attentions else None,
+        )
 
 
-def _wanted(output_hidden_states: bool | int | list[int], count: int) -> set[int]:
-    """Which of `count` hidden states to return; transformers' own meaning of the argument."""
+def _wanted_indices(output_hidden_states: bool | int | list[int], count: int) -> set[int]:
+    """Which of `count` hidden states to return, by transformers' meaning of the argument."""
     if isinstance(output_hidden_states, bool):
         return set(range(count)) if output_hidden_states else set()
     indices = [output_hidden_states] if isinstance(output_hidden_states, int) else output_hidden_states

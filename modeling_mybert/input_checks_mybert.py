@@ -1,7 +1,7 @@
-"""What the models say to wrong input, in place of an index error deep inside or an assertion on the device.
+"""Checks of the models' input, with messages in place of index errors or device assertions.
 
-Values are read where that is free: on the CPU, and elsewhere in evaluation only, since reading them would cost
-training a synchronisation. Nothing is read while a graph is traced, compiled or exported. Shapes are always checked.
+Values are checked where reading them is free: on the CPU, and on other devices in evaluation only, since reading
+waits for the device. They are not checked in traced, compiled or exported graphs. Shapes are always checked.
 """
 
 import torch
@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 
-def may_read(tensor: Tensor, training: bool) -> bool:
-    """Whether looking at the values of `tensor` costs nothing that matters."""
+def can_read_without_sync(tensor: Tensor, training: bool) -> bool:
+    """Whether the values of `tensor` can be read without slowing training down."""
     if torch.jit.is_tracing() or torch.compiler.is_compiling() or tensor.is_meta:
         return False
     return tensor.device.type == "cpu" or not training
@@ -25,20 +25,21 @@ def check_inputs(
 ) -> Tensor:
     """
     Args:
-        model: its configuration says how large the tables are.
+        model: its configuration has the sizes of the embedding tables.
         input_ids … inputs_embeds: as its `forward` takes them.
 
     Returns:
         `input_ids` or `inputs_embeds`, whichever is given.
 
     Raises:
-        ValueError: none or both are, shapes do not fit, the batch is empty, or an id lies outside its table.
+        ValueError: none or both are given, shapes do not fit, the batch is empty, or an id is out of range.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give exactly one of input_ids and inputs_embeds")
     name, inputs, dimensions, shape = "input_ids", input_ids, 2, "(batch, sequence)"
-    if input_ids is None:
+    if inputs is None:
         name, inputs, dimensions, shape = "inputs_embeds", inputs_embeds, 3, "(batch, sequence, hidden_size)"
+    assert inputs is not None
     if inputs.dim() != dimensions:
         raise ValueError(f"{name} has shape {tuple(inputs.shape)}, expected {shape}")
     batch = tuple(inputs.shape[:2])
@@ -48,7 +49,7 @@ def check_inputs(
     check_shape("position_ids", position_ids, batch, broadcast=True)
     for name, ids, bound, remedy in (
         ("input_ids", input_ids, "vocab_size", "was the text encoded by this model's own tokenizer?"),
-        ("token_type_ids", token_type_ids, "type_vocab_size", "the model knows no more segments"),
+        ("token_type_ids", token_type_ids, "type_vocab_size", "use fewer segments"),
         ("position_ids", position_ids, "max_position_embeddings", "truncate the sequence"),
     ):
         check_ids(name, ids, getattr(model.config, bound), bound, model.training, remedy)
@@ -59,15 +60,15 @@ def check_ids(name: str, ids: Tensor | None, bound: int, bound_name: str, traini
     """
     Args:
         name: the argument, for the message.
-        ids: integers of any shape; None is not looked at.
+        ids: integers of any shape, or None.
         bound: they must lie in [0, bound).
-        bound_name: the setting that `bound` comes from.
-        remedy: what to do about it.
+        bound_name: the setting that gives `bound`.
+        remedy: what the user can do.
 
     Raises:
-        ValueError: an id lies outside.
+        ValueError: an id is out of range.
     """
-    if ids is None or not may_read(ids, training) or not ids.numel():
+    if ids is None or not can_read_without_sync(ids, training) or not ids.numel():
         return
     low, high = map(int, ids.aminmax())
     if low < 0 or high >= bound:
@@ -79,19 +80,19 @@ def check_ids(name: str, ids: Tensor | None, bound: int, bound_name: str, traini
 def check_labels(name: str, labels: Tensor, classes: int, classes_name: str, expected: int, training: bool) -> None:
     """
     Args:
-        labels: class indices of any shape, or -100 where there is none.
-        classes: how many classes there are.
-        classes_name: what says so, for the message.
-        expected: how many labels the logits call for.
+        labels: class indices of any shape, -100 for no label.
+        classes: number of classes.
+        classes_name: the setting that gives `classes`, for the message.
+        expected: number of labels that the logits need.
 
     Raises:
-        ValueError: there are more or fewer labels than `expected`, or one is neither a class nor -100.
+        ValueError: the number of labels is not `expected`, or a label is neither a class nor -100.
     """
     if labels.numel() != expected:
         raise ValueError(
             f"{name} has shape {tuple(labels.shape)}: {labels.numel()} labels where {expected} are expected"
         )
-    if not labels.numel() or not may_read(labels, training):
+    if not labels.numel() or not can_read_without_sync(labels, training):
         return
     wrong = labels[(labels != -100) & ((labels < 0) | (labels >= classes))]
     if wrong.numel():
@@ -105,10 +106,10 @@ def check_shape(name: str, x: Tensor | None, batch: tuple[int, ...], broadcast: 
     """
     Args:
         batch: the first two dimensions that `x` must have.
-        broadcast: a first dimension of 1 will do as well.
+        broadcast: whether the first dimension may be 1.
 
     Raises:
-        ValueError: it has others.
+        ValueError: `x` has another shape.
     """
     if x is None or x.shape[:2] == batch or (broadcast and x.dim() > 1 and x.shape[:2] == (1, batch[1])):
         return

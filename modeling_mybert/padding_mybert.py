@@ -1,8 +1,8 @@
-"""Padded (batch, sequence) ↔ ragged (total_tokens): where the real tokens of a batch stand.
+"""Ragged and dense layouts of a batch: where its real tokens stand.
 
-The shape letters of this package:
-    B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence of the attention grid,
-    T tokens in all, H hidden size, A heads, D head size, V vocabulary.
+Shape letters of this package:
+    B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence, T tokens in the ragged
+    layout, R queries of a subset, H hidden size, A heads, D head size, V vocabulary.
 """
 
 from dataclasses import dataclass, replace
@@ -13,82 +13,93 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from .input_checks_mybert import may_read
-
-_MULTIPLES, _WORTH_FILLING = (64, 32, 16), 8  # T is made a multiple of the first that is an eighth of it or less
+from .input_checks_mybert import can_read_without_sync
 
 
 @dataclass
-class RaggedLayout:
-    """The places of `T` tokens in a grid of `N` sequences by `L` positions: all real ones, and `fill` more.
+class TokenRows:
+    """Tokens of `N` sequences, stored one after the other, and the place of each in a grid of `N` rows.
 
     Attributes:
         grid: (N, L).
-        indices: (T,) the place of each token in the flattened grid; None when the grid has no gap, so that T = N·L.
-        mask: what attention may see on the grid: None for everything, bool (N, 1, 1, L) over keys, or a caller's own
-            4-D mask, bool or additive.
-        cu_seq_lens: (N + 1,) int32, where each sequence starts in the ragged order, and T - fill at the end.
-        first: (N,) the row of each sequence's first token in the ragged order.
-        packed: the batch's own form is (1, T), not the grid.
-        real: bool (N, L), where every position of the grid is computed but some are padding; else None.
-        fill: how many of the T tokens, the last ones, stand at places of padding: they make T a round number and are
-            seen by no other.
+        indices: (T,) place of each token in the flattened grid; None when T = N·L and nothing is missing.
+        cu_seq_lens: (N + 1,) int32, where each sequence starts.
     """
 
     grid: tuple[int, int]
     indices: Tensor | None
-    mask: Tensor | None
     cu_seq_lens: Tensor
-    first: Tensor
-    packed: bool = False
-    real: Tensor | None = None
-    fill: int = 0
-    _block_mask: BlockMask | None = None
 
-    def to_grid(self, ragged: Tensor) -> Tensor:
+    def to_grid(self, rows: Tensor) -> Tensor:
         """(T, …) → (N, L, …), zeros where there is no token."""
         if self.indices is None:
-            return ragged.unflatten(0, self.grid)
-        flat = ragged.new_zeros(self.grid[0] * self.grid[1], *ragged.shape[1:])
-        return flat.index_copy(0, self.indices[: len(ragged)], ragged).unflatten(0, self.grid)
+            return rows.unflatten(0, self.grid)
+        flat = rows.new_zeros(self.grid[0] * self.grid[1], *rows.shape[1:])
+        return flat.index_copy(0, self.indices[: len(rows)], rows).unflatten(0, self.grid)
 
-    def from_grid(self, padded: Tensor) -> Tensor:
+    def from_grid(self, grid: Tensor) -> Tensor:
         """(N, L, …) → (T, …)."""
-        flat = padded.flatten(0, 1)
+        flat = grid.flatten(0, 1)
         return flat if self.indices is None else flat.index_select(0, self.indices)
-
-    def to_batch(self, ragged: Tensor) -> Tensor:
-        """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
-        ragged = ragged[: self.total - self.fill]
-        if self.packed:
-            return ragged[None]
-        batch = self.to_grid(ragged)
-        if self.real is None:
-            return batch
-        return batch.masked_fill(~self.real.view(*self.real.shape, *[1] * (batch.dim() - 2)), 0)
-
-    def from_batch(self, batch: Tensor) -> Tensor:
-        """The batch's own form → (T, …); one row of it serves all sequences."""
-        tokens = batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
-        if not self.fill:
-            return tokens
-        real = tokens[: self.total - self.fill]  # what stands at padding is not to be trusted: it may be NaN
-        return torch.cat([real, real.new_zeros(self.fill, *real.shape[1:])])
-
-    @property
-    def is_ragged(self) -> bool:
-        """Whether `cu_seq_lens` alone says what attention may see: there is no mask beyond that of missing tokens."""
-        return self.mask is None or self.indices is not None
 
     @property
     def total(self) -> int:
         """T."""
         return self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
 
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Lengths of the N sequences, read once a batch; on other devices than the CPU this synchronises."""
+        return [end - start for start, end in pairwise(self.cu_seq_lens.tolist())]
+
+
+@dataclass
+class RaggedLayout(TokenRows):
+    """The real tokens of a padded or packed batch.
+
+    Attributes:
+        mask: bool (N, 1, 1, L), the keys that attention may see on the grid; None: all.
+        packed: the batch has the form (1, T), not that of the grid.
+        padding_to_multiple: number of padding tokens appended to the real ones, so that T is a round number. No real
+            token attends to them; `cu_seq_lens` leaves them out.
+    """
+
+    mask: Tensor | None = None
+    packed: bool = False
+    padding_to_multiple: int = 0
+    _block_mask: BlockMask | None = None
+
+    is_ragged = True
+
+    def to_batch(self, rows: Tensor) -> Tensor:
+        """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
+        rows = rows[: self.total - self.padding_to_multiple]
+        return rows[None] if self.packed else self.to_grid(rows)
+
+    def from_batch(self, batch: Tensor) -> Tensor:
+        """(1, T, …), (B, S, …) or (1, S, …) for all sequences → (T, …)."""
+        rows = batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
+        if not self.padding_to_multiple:
+            return rows
+        real = rows[: self.total - self.padding_to_multiple]  # values at padding may be NaN: use zeros instead
+        return torch.cat([real, real.new_zeros(self.padding_to_multiple, *real.shape[1:])])
+
+    def first_tokens(self, rows: Tensor) -> Tensor:
+        """(T, …) → (N, …), each sequence's first token."""
+        return rows[self.cu_seq_lens[:-1]]
+
+    @property
+    def positions(self) -> Tensor:
+        """(T,) BERT's default `position_ids`: the column of each token in the grid."""
+        length = self.grid[1]
+        if self.indices is not None:
+            return self.indices % length
+        return torch.arange(length, device=self.cu_seq_lens.device).repeat(self.grid[0])
+
     def block_mask(self) -> BlockMask:
-        """What flex attention may see among the T tokens, built once a batch (T·T bytes while it is)."""
+        """The mask of flex attention over the T tokens, built once a batch (T·T bytes meanwhile)."""
         if self._block_mask is None:
-            sequence = _sequences(self.cu_seq_lens, self.total)
+            sequence = _sequence_of_each_token(self.cu_seq_lens, self.total)
 
             def same_sequence(batch, head, query, key):
                 return sequence[query] == sequence[key]
@@ -97,130 +108,109 @@ class RaggedLayout:
             self._block_mask = create_block_mask(same_sequence, None, None, *size, device=sequence.device)
         return self._block_mask
 
-    def keep(self, tokens: Tensor | None) -> "KeptTokens":
-        """Of (K,) places in the flattened batch, and of each sequence's first token; None: of the latter alone."""
-        first = self.first.long()
-        if tokens is None:
-            each = torch.arange(self.grid[0] + 1, device=first.device, dtype=torch.int32)
-            return KeptTokens((self.grid[0], 1), None, None, each, each[:-1], rows=first, asked=first[:0])
-        rows, padding = tokens, None
-        if self.indices is not None and not self.packed:
-            real = self.indices[: self.total - self.fill]
-            rows = torch.searchsorted(real, tokens).clamp(max=len(real) - 1)
-            padding = self.indices[rows] != tokens
-        rows, order = torch.cat([first, rows]).sort()
-        cu_seq_lens = torch.searchsorted(rows, self.cu_seq_lens.long(), out_int32=True)
-        kept = KeptTokens(self.grid, None, None, cu_seq_lens, cu_seq_lens[:-1], rows=rows, padding=padding)
-        kept.asked = order.argsort()[self.grid[0] :]
-        if may_read(cu_seq_lens, training=True):
-            kept.grid = self.grid[0], int(cu_seq_lens.diff().max())
-            gaps = kept.grid[0] * kept.grid[1] != rows.numel()
-            kept.indices = _indices(cu_seq_lens, kept.grid[1], rows.numel()) if gaps else None
-        else:
-            kept.indices = rows if self.indices is None else self.indices[rows]
-            there = torch.zeros(self.grid[0] * self.grid[1], device=rows.device)
-            kept.weights = 1 / there.index_add(0, kept.indices, torch.ones_like(rows, dtype=there.dtype))[kept.indices]
-        return kept
 
-    @cached_property
-    def lengths(self) -> list[int]:
-        """The N sequences' lengths; read once a batch, which elsewhere than on the CPU costs a synchronisation."""
-        return [end - start for start, end in pairwise(self.cu_seq_lens.tolist())]
+@dataclass
+class DenseLayout:
+    """A padded batch whose padding is computed like any token; its tensors keep the form (B, S, …).
+
+    Tracing and export need it because the number of real tokens depends on data, module hooks because they expect
+    this form, and 4-D masks because they may let tokens see padding.
+
+    Attributes:
+        grid: (B, S).
+        mask: what attention may see, bool or additive, broadcastable to (B, A, S, S); None: everything.
+        real: bool (B, S), the real tokens; None: all.
+    """
+
+    grid: tuple[int, int]
+    mask: Tensor | None
+    real: Tensor | None
+    device: torch.device
+
+    is_ragged = False
+
+    def to_grid(self, batch: Tensor) -> Tensor:
+        """(B, S, …), unchanged."""
+        return batch
+
+    from_grid = to_grid
+
+    def to_batch(self, batch: Tensor) -> Tensor:
+        """(B, S, …) with zeros at padding."""
+        if self.real is None:
+            return batch
+        return batch.masked_fill(~self.real.view(*self.real.shape, *[1] * (batch.dim() - 2)), 0)
+
+    def from_batch(self, batch: Tensor) -> Tensor:
+        """(B, S, …) or (1, S, …) → (B, S, …)."""
+        return batch.expand(*self.grid, *batch.shape[2:])
+
+    def first_tokens(self, batch: Tensor) -> Tensor:
+        """(B, S, …) → (B, …), each sequence's first real token."""
+        if self.real is None:
+            return batch[:, 0]
+        return batch[torch.arange(self.grid[0], device=self.device), self.real.int().argmax(1)]
 
     @property
     def positions(self) -> Tensor:
-        """(T,) each token's column in the grid, BERT's default `position_ids`."""
-        length = self.grid[1]
-        if self.indices is not None:
-            return self.indices % length
-        return torch.arange(length, device=self.cu_seq_lens.device).repeat(self.grid[0])
+        """(1, S) BERT's default `position_ids`: the column of each token."""
+        return torch.arange(self.grid[1], device=self.device)[None]
 
 
-@dataclass
-class KeptTokens(RaggedLayout):
-    """The tokens that the last layer computes where no others are read, each sequence's first among them.
-
-    They are the queries of its attention; keys and values come from all tokens, whose layout has the mask. On the CPU
-    the grid of queries is as narrow as the longest of their sequences. Elsewhere their numbers cannot be read without
-    waiting for the device, so the grid is that of all tokens and each query stands where its token does.
-
-    Attributes:
-        rows: (R,) which of the batch's tokens they are, in ragged order.
-        asked: (K,) which of these were asked for, in that order.
-        padding: bool (K,), which of those are padding; None: none.
-        weights: (R,) one divided by how many of `rows` share a place of the grid; None: none do.
-    """
-
-    rows: Tensor | None = None
-    asked: Tensor | None = None
-    padding: Tensor | None = None
-    weights: Tensor | None = None
-
-    def to_grid(self, ragged: Tensor) -> Tensor:
-        """(R, …) → (N, L, …); copies of one token are averaged there: each gets its share of the gradient."""
-        if self.weights is None:
-            return super().to_grid(ragged)
-        flat = ragged.new_zeros(self.grid[0] * self.grid[1], *ragged.shape[1:])
-        weights = self.weights.to(ragged.dtype).view(-1, *[1] * (ragged.dim() - 1))
-        return flat.index_add(0, self.indices, ragged * weights).unflatten(0, self.grid)
-
-    def to_batch(self, ragged: Tensor) -> Tensor:
-        """(R, …) → (K, …), what was asked for, with zeros at padding."""
-        asked = ragged.index_select(0, self.asked)
-        return asked if self.padding is None else asked.masked_fill(self.padding[:, None], 0)
+Layout = RaggedLayout | DenseLayout
 
 
 def padded_layout(
-    grid: tuple[int, int], attention_mask: Tensor | None, device: torch.device, fill_up: bool = False
-) -> RaggedLayout:
-    """The layout of a usual (B, S) batch, its real tokens found by one data-dependent step.
+    grid: tuple[int, int], attention_mask: Tensor | None, device: torch.device, dense: bool = False
+) -> Layout:
+    """The layout of a padded (B, S) batch. Finding its real tokens waits for the device once.
 
     Args:
         grid: (B, S).
-        attention_mask: (B, S), nonzero where a token is real, on either side; or None: all are. A 4-D mask is handed
-            to attention as it is and every position is computed, as under tracing and export, where the number of
-            real tokens must not depend on data.
-        fill_up: whether to make T a round number.
+        attention_mask: (B, S), nonzero for real tokens, padded on either side; or a 4-D mask, which attention gets as
+            it is; None: all tokens are real.
+        dense: compute padding as well. Tracing and export always do.
 
     Raises:
-        ValueError: the mask has another shape, or a row of it has no real token (not looked at in a compiled graph).
+        ValueError: the mask has another shape, or one of its rows has no real token (not checked in compiled graphs).
     """
-    if attention_mask is None or attention_mask.dim() == 4:
-        if attention_mask is not None and not attention_mask.is_floating_point():
-            attention_mask = attention_mask.bool()  # a number that is no score to add means what it does in 2-D
-        return _dense_layout(grid, attention_mask, None, device)
+    dense = dense or torch.jit.is_tracing() or torch.compiler.is_exporting()
+    if attention_mask is not None and attention_mask.dim() == 4:
+        # as in two dimensions, an integer says whether a token is seen; it is no score to add
+        mask = attention_mask if attention_mask.is_floating_point() else attention_mask.bool()
+        return DenseLayout(grid, mask, None, device)
+    if attention_mask is None:
+        return DenseLayout(grid, None, None, device) if dense else _full_layout(grid, device)
     if attention_mask.shape != torch.Size(grid):
         raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, expected {tuple(grid)}")
     real = attention_mask.bool()
-    if torch.jit.is_tracing() or torch.compiler.is_exporting():
-        return _dense_layout(grid, real[:, None, None, :], real, device)
+    if dense:
+        return DenseLayout(grid, real[:, None, None, :], real, device)
     indices = real.flatten().nonzero().squeeze(1)
     if indices.numel() == real.numel():
-        return _dense_layout(grid, None, None, device)
+        return _full_layout(grid, device)
     lengths = real.sum(1)
-    if may_read(lengths, training=False) and not lengths.all():  # the device has just been waited for, by nonzero
+    if can_read_without_sync(lengths, training=False) and not lengths.all():  # `nonzero` has already synchronised
         raise ValueError(f"attention_mask has no real token in row {int(lengths.argmin())}; leave empty rows out")
     cu_seq_lens = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-    layout = RaggedLayout(grid, indices, real[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1])
-    return _filled_up(layout) if fill_up else layout
+    return RaggedLayout(grid, indices, cu_seq_lens, real[:, None, None, :])
 
 
-def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int, fill_up: bool = False) -> RaggedLayout:
+def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> RaggedLayout:
     """The layout of a packed batch: `N` sequences one after the other, each a row of the attention grid.
 
     Args:
         cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
-        max_length: the longest of them; read from `cu_seq_lens` when None.
-        total: how many tokens, known from the shape of `input_ids`, so that nothing is read back from the device.
-        fill_up: whether to make T a round number.
+        max_length: the longest sequence; None: read it from `cu_seq_lens`.
+        total: number of tokens, known from the shape of `input_ids` without reading from the device.
 
     Raises:
-        ValueError: on the CPU, outside compiled graphs, when the boundaries do not run from 0 to `total` in steps of 1
-            to `max_length`.
+        ValueError: the boundaries do not run from 0 to `total` in steps of 1 to `max_length` (checked on the CPU only,
+            and not in compiled graphs).
     """
     cu_seq_lens = cu_seq_lens.to(torch.int32)
     max_length = int(cu_seq_lens.diff().max() if max_length is None else max_length)
-    if may_read(cu_seq_lens, training=True):
+    if can_read_without_sync(cu_seq_lens, training=True):
         lengths = cu_seq_lens.diff()
         if cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length:
             raise ValueError(
@@ -228,38 +218,35 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int, fill_
                 f"max_length_q={max_length}, got {cu_seq_lens.tolist()}"
             )
     grid = (cu_seq_lens.numel() - 1, max_length)
-    # attention without a mask has faster kernels; a graph would be compiled for either case
+    # Attention without a mask has faster kernels; a compiled graph would be compiled once for each case.
     if not torch.compiler.is_compiling() and grid[0] * grid[1] == total:
-        return RaggedLayout(grid, None, None, cu_seq_lens, cu_seq_lens[:-1], packed=True)
-    indices = _indices(cu_seq_lens, max_length, total)
+        return RaggedLayout(grid, None, cu_seq_lens, packed=True)
+    indices = places_in_grid(cu_seq_lens, max_length, total)
     mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
-    layout = RaggedLayout(grid, indices, mask[:, None, None, :], cu_seq_lens, cu_seq_lens[:-1], packed=True)
-    return _filled_up(layout) if fill_up else layout
+    return RaggedLayout(grid, indices, cu_seq_lens, mask[:, None, None, :], packed=True)
 
 
-def _filled_up(layout: RaggedLayout) -> RaggedLayout:
-    """With as many places of padding among its tokens as are missing to a round number, or as the grid has."""
-    multiple = next((multiple for multiple in _MULTIPLES if layout.total >= _WORTH_FILLING * multiple), 1)
+def padded_to_multiple(layout: RaggedLayout, multiple: int) -> RaggedLayout:
+    """The layout with padding tokens appended until T is a multiple, or until the grid has no more padding."""
+    if layout.indices is None or layout.mask is None:
+        return layout
     padding = (~layout.mask).flatten().nonzero().squeeze(1)[: -layout.total % multiple]
-    return replace(layout, indices=torch.cat([layout.indices, padding]), fill=len(padding))
+    indices = torch.cat([layout.indices, padding])
+    return replace(layout, indices=indices, padding_to_multiple=len(padding))
 
 
-def _dense_layout(
-    grid: tuple[int, int], mask: Tensor | None, real: Tensor | None, device: torch.device
-) -> RaggedLayout:
-    """Every position of the grid is computed; `real` (N, L) tells where the first token of each row stands."""
-    rows = torch.arange(grid[0] + 1, device=device, dtype=torch.int32) * grid[1]
-    first = rows[:-1] if real is None else rows[:-1] + real.int().argmax(1)
-    return RaggedLayout(grid, None, mask, rows, first, real=real)
+def _full_layout(grid: tuple[int, int], device: torch.device) -> RaggedLayout:
+    """A padded batch without padding."""
+    return RaggedLayout(grid, None, torch.arange(grid[0] + 1, device=device, dtype=torch.int32) * grid[1])
 
 
-def _indices(cu_seq_lens: Tensor, longest: int, total: int) -> Tensor:
-    """(total,) the place of each token in a flattened grid whose rows have `longest` columns."""
-    sequence = _sequences(cu_seq_lens, total)
+def places_in_grid(cu_seq_lens: Tensor, longest: int, total: int) -> Tensor:
+    """(total,) the place of each token in a flattened grid with `longest` columns."""
+    sequence = _sequence_of_each_token(cu_seq_lens, total)
     return sequence * longest + torch.arange(total, device=cu_seq_lens.device) - cu_seq_lens[sequence]
 
 
-def _sequences(cu_seq_lens: Tensor, total: int) -> Tensor:
+def _sequence_of_each_token(cu_seq_lens: Tensor, total: int) -> Tensor:
     """(total,) the number of each token's sequence."""
     token = torch.arange(total, device=cu_seq_lens.device)
     return torch.searchsorted(cu_seq_lens, token, right=True, out_int32=True).long() - 1

@@ -20,8 +20,8 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
-from .dropout_mybert import MyBertDropout
-from .input_checks_mybert import check_labels, may_read
+from .cpu_mybert import MyBertDropout
+from .input_checks_mybert import can_read_without_sync, check_labels
 from .losses_mybert import at_least_float32, at_least_one, mean_cross_entropy
 from .padding_mybert import packed_layout
 
@@ -209,7 +209,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         positions, (sequences, length) = positions.flatten(), scores.shape
         if positions.numel() != sequences:
             raise ValueError(f"{name} has {positions.numel()} positions for {sequences} sequences")
-        if may_read(positions, self.training) and (positions < 0).any():
+        if can_read_without_sync(positions, self.training) and (positions < 0).any():
             raise ValueError(
                 f"{name} holds {int(positions.min())}; positions count from 0, that of [CLS] if no answer"
             )

@@ -1,4 +1,19 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for labelled_batches, which is no test
+import pytest
+
+from modeling_mybert import padding_mybert, query_subset_mybert
+
+sys.path.insert(0, str(Path(__file__).parent))  # for labelled_batches, a module of helpers
+
+
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Called, it makes models run as on a GPU, where lengths cannot be read without waiting for the device."""
+
+    def patch() -> None:
+        for module in (padding_mybert, query_subset_mybert):
+            monkeypatch.setattr(module, "can_read_without_sync", lambda tensor, training: not training)
+
+    return patch

@@ -1,4 +1,4 @@
-"""Four sequences in every form that a batch may have."""
+"""Four sequences in every form of a batch, and a count of the tokens that a model computes."""
 
 import torch
 
@@ -20,3 +20,17 @@ def batch(form: str, vocabulary: int) -> tuple[dict, torch.Tensor]:
         bounds = torch.nn.functional.pad(LENGTHS.cumsum(0), (1, 0))
         return {"input_ids": ids[real][None], "cu_seq_lens_q": bounds, "max_length_q": 12}, labels[real][None]
     return {"input_ids": ids, "attention_mask": real.long()}, labels
+
+
+def tokens_computed(model: torch.nn.Module, layer: int) -> list[int]:
+    """Filled with the number of tokens in a layer's feed-forward, call by call; not by a hook, which adds padding."""
+    counts = []
+    output = getattr(model, "bert", model).encoder.layer[layer].output
+    forward = output.forward
+
+    def counted(hidden_states, residual):
+        counts.append(hidden_states.shape[:-1].numel())
+        return forward(hidden_states, residual)
+
+    output.forward = counted
+    return counts

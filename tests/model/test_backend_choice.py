@@ -7,7 +7,7 @@ import torch
 from transformers.testing_utils import CaptureLogger
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert
-from modeling_mybert.attention_mybert import able_backend
+from modeling_mybert.attention_mybert import resolve_backend
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
 
 
@@ -28,15 +28,15 @@ def own_mask() -> RaggedLayout:
     [
         ("flex_attention", "meta", torch.float32, pack, 0.0, None),
         ("flex_attention", "meta", torch.float32, pack, 0.1, "has no dropout .attention_probs_dropout_prob is 0.1"),
-        ("flex_attention", "meta", torch.float32, own_mask, 0.0, "knows no mask but that of padding"),
-        ("flex_attention", "cpu", torch.float32, pack, 0.0, "is not for the CPU"),
+        ("flex_attention", "meta", torch.float32, own_mask, 0.0, "no mask except that of padding"),
+        ("flex_attention", "cpu", torch.float32, pack, 0.0, "needs a GPU"),
         ("varlen_attn", "meta", torch.bfloat16, left_padded, 0.0, None),
-        ("varlen_attn", "meta", torch.float32, pack, 0.0, "computes in float16 and bfloat16, not in torch.float32"),
+        ("varlen_attn", "meta", torch.float32, pack, 0.0, "float16 and bfloat16, not torch.float32"),
         ("varlen_attn", "meta", torch.float16, pack, 0.2, "has no dropout"),
-        ("varlen_attn", "cpu", torch.bfloat16, pack, 0.0, "is not for the CPU"),
+        ("varlen_attn", "cpu", torch.bfloat16, pack, 0.0, "needs a GPU"),
         ("flash_attention_2", "meta", torch.bfloat16, pack, 0.1, None),
         ("kernels-community/flash-attn2", "meta", torch.bfloat16, pack, 0.1, None),
-        ("flash_attention_2", "meta", torch.bfloat16, own_mask, 0.0, "knows no mask but that of padding"),
+        ("flash_attention_2", "meta", torch.bfloat16, own_mask, 0.0, "no mask except that of padding"),
         ("flash_attention_3", "meta", torch.bfloat16, pack, 0.1, "has no dropout"),
         ("flash_attention_3", "meta", torch.bfloat16, pack, 0.0, None),
         ("eager", "cpu", torch.float32, own_mask, 0.1, None),
@@ -47,7 +47,7 @@ def test_what_a_backend_lacks_sdpa_computes_and_says_so_once(backend, device, dt
     attention_mybert.logger.warning_once.__func__.cache_clear()
     query = torch.empty(0, 2, 64, dtype=dtype, device=device)
     with CaptureLogger(attention_mybert.logger) as captured:
-        chosen = [able_backend(backend, query, layout(), dropout) for _ in range(3)]
+        chosen = [resolve_backend(backend, query, layout(), dropout) for _ in range(3)]
     assert chosen == [backend if lack is None else "sdpa"] * 3
     if lack is None:
         assert not captured.out
@@ -67,7 +67,7 @@ def test_what_a_backend_lacks_sdpa_computes_and_says_so_once(backend, device, dt
 def test_heads_of_sizes_that_a_kernel_does_not_compute_go_to_sdpa(backend, able):
     for size, fits in able.items():
         query = torch.empty(0, 2, size, dtype=torch.bfloat16, device="meta")
-        assert able_backend(backend, query, pack(), 0.0) == (backend if fits else "sdpa"), size
+        assert resolve_backend(backend, query, pack(), 0.0) == (backend if fits else "sdpa"), size
 
 
 def test_the_function_registered_for_all_models_refuses_what_it_would_drop():

@@ -12,9 +12,10 @@ from transformers.models.bert.modeling_bert import eager_attention_forward as be
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
 
-from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, padding_mybert
+from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, cpu_mybert, padding_mybert
 from modeling_mybert.attention_mybert import MyBertSelfAttention
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
+from modeling_mybert.query_subset_mybert import query_subset
 
 DROPPING = ["eager", "sdpa", "sdpa alone"]
 ON_CPU = [*DROPPING, "flex_attention", "varlen_attn"]  # the last two by way of sdpa
@@ -26,8 +27,8 @@ LENGTHS = [7, 1, 19, 12]
 def backend(request, monkeypatch) -> str:
     """The name to set; "sdpa alone" is sdpa where each sequence is attended to by itself, however short it is."""
     name, _, alone = request.param.partition(" ")
-    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1 if alone else 10**9)
-    monkeypatch.setattr(attention_mybert, "_WORTH_PADDING", 0)
+    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1 if alone else 10**9)
+    monkeypatch.setattr(cpu_mybert, "_MIN_PADDED_SHARE", 0)
     return name
 
 
@@ -122,7 +123,7 @@ def kernels(monkeypatch):
         "transformers.integrations.flex_attention.compile_friendly_flex_attention",
         lambda *args, training=False, **kwargs: torch.nn.attention.flex_attention.flex_attention(*args, **kwargs),
     )
-    monkeypatch.setattr(attention_mybert, "able_backend", lambda backend, *args: backend)
+    monkeypatch.setattr(attention_mybert, "resolve_backend", lambda backend, *args: backend)
     return calls
 
 
@@ -155,17 +156,18 @@ def test_a_backend_on_tokens_is_called_so_that_it_gives_the_formula(tiny_config,
     assert bool(kernels) == (backend != "flex_attention")
 
 
-@pytest.mark.parametrize("unread", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("layout", [pack, left_padded])
 @pytest.mark.parametrize("backend", [*DROPPING, "varlen_attn", "flash_attention_2"], indirect=True)
 @torch.no_grad()
-def test_some_tokens_get_the_numbers_they_get_among_all(tiny_config, kernels, monkeypatch, backend, layout, unread):
+def test_some_tokens_get_the_numbers_they_get_among_all(tiny_config, kernels, unreadable, backend, layout, on_gpu):
     """As the last layer asks for them; unread: as on a GPU, where their number in a sequence is not known."""
-    monkeypatch.setattr(padding_mybert, "may_read", lambda tensor, training: not (unread and training))
+    if on_gpu:
+        unreadable()
     whole, module, x = layout(), attention(tiny_config, backend), tokens(tiny_config)
     wanted = [0, 3, 7, 9, 11, 38]  # of the ragged tokens, three of them first ones
     places = torch.tensor(wanted) if whole.packed else whole.indices[wanted]
-    kept = whole.keep(places)
+    kept = query_subset(whole, places)
     assert set(kept.rows.tolist()) == {0, 3, 7, 8, 9, 11, 27, 38}
     found = kept.to_batch(module(x, whole, False, x[kept.rows], kept)[0])
     torch.testing.assert_close(found, module(x, whole)[0][wanted], atol=1e-5, rtol=1e-5)
@@ -282,9 +284,9 @@ def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_
     tiny_config, monkeypatch, lengths, alone
 ):
     calls = []
-    each = attention_mybert.attend_each
-    monkeypatch.setattr(attention_mybert, "attend_each", lambda *args: calls.append(args) or each(*args))
-    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1)
+    each = cpu_mybert.per_sequence_attention
+    monkeypatch.setattr(cpu_mybert, "per_sequence_attention", lambda *args: calls.append(args) or each(*args))
+    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1)
     module = attention(tiny_config, "sdpa").train()
     x = tokens(tiny_config, lengths)
     per_sequence(module, x, lengths).square().mean().backward()
@@ -382,7 +384,7 @@ def test_compiled_layers_drop_and_recompute_as_one_graph(tiny_config):
 
 @torch.no_grad()
 def test_flex_attention_compiles_into_a_layer_without_a_break(tiny_config, monkeypatch):
-    monkeypatch.setattr(attention_mybert, "able_backend", lambda backend, *args: backend)
+    monkeypatch.setattr(attention_mybert, "resolve_backend", lambda backend, *args: backend)
     module = attention(tiny_config, "flex_attention").eval()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

@@ -2,29 +2,20 @@
 
 import pytest
 import torch
-from labelled_batches import LENGTHS, batch
+from labelled_batches import LENGTHS, batch, tokens_computed
 
-from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, linear_mybert, padding_mybert
+from modeling_mybert import MyBertForPreTraining, MyBertModel, backbone_mybert, cpu_mybert
 
 
 @pytest.fixture(params=["grid", "one by one"])
 def filled_up(request, monkeypatch):
     """Called, it makes models fill up to a multiple, also in float32, whatever the size of the batch."""
-    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1 if request.param == "one by one" else 10**9)
+    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1 if request.param == "one by one" else 10**9)
 
     def fill(multiple: int) -> None:
-        monkeypatch.setattr(MyBertModel, "_fills_up", lambda model, inputs: True)
-        monkeypatch.setattr(padding_mybert, "_MULTIPLES", (multiple,))
-        monkeypatch.setattr(padding_mybert, "_WORTH_FILLING", 0)
+        monkeypatch.setattr(backbone_mybert, "row_multiple", lambda total, device, dtype: multiple)
 
     return fill
-
-
-def tokens_computed(model: MyBertModel) -> list[int]:
-    """How many go through the first layer, call by call."""
-    seen = []
-    model.encoder.layer[0].output.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
-    return seen
 
 
 # 29 → 29, 32, 42 and, for want of more padding in the grid, 48
@@ -37,7 +28,7 @@ def test_outputs_and_gradients_are_those_of_the_real_tokens(tiny_config, filled_
     model = MyBertForPreTraining(tiny_config).train()
     inputs, labels = batch(form, tiny_config.vocab_size)
     found = []
-    seen = tokens_computed(model.bert)
+    seen = tokens_computed(model, layer=0)
     for fill in (False, True):
         if fill:
             filled_up(multiple)
@@ -74,7 +65,7 @@ def test_embeddings_and_positions_of_ones_own_are_filled_up_too(tiny_config, fil
         "position_ids": torch.cat([torch.arange(n) for n in LENGTHS])[None].flip(1),
         "token_type_ids": torch.ones(1, 29, dtype=torch.long),
     }
-    seen, found = tokens_computed(model), []
+    seen, found = tokens_computed(model, layer=0), []
     for fill in (False, True):
         if fill:
             filled_up(16)
@@ -102,10 +93,10 @@ def test_what_stands_at_padding_reaches_nothing(tiny_config, filled_up, poison):
 @pytest.mark.parametrize("how", ["autocast", "weights", "oneDNN"])
 @torch.no_grad()
 def test_products_compiled_for_each_size_are_filled_up_and_others_are_not(tiny_config, monkeypatch, how):
-    monkeypatch.setattr(linear_mybert, "_mkl_holds_back", lambda: how == "oneDNN")
+    monkeypatch.setattr(cpu_mybert, "is_faster", lambda: how == "oneDNN")
     tiny_config.max_position_embeddings = 512
     model = MyBertModel(tiny_config).eval()
-    seen = tokens_computed(model)
+    seen = tokens_computed(model, layer=0)
     for total, expected in ((127, 127), (130, 144), (250, 256), (257, 288), (513, 576)):
         inputs = {
             "input_ids": torch.full((1, total), 7),

@@ -6,15 +6,15 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForPreTraining
 
-from modeling_mybert import MyBertConfig, MyBertForPreTraining, linear_mybert
-from modeling_mybert.linear_mybert import linear
+from modeling_mybert import MyBertConfig, MyBertForPreTraining, cpu_mybert
+from modeling_mybert.cpu_mybert import linear
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 
 
 @pytest.fixture(autouse=True)
 def foreign_processor(monkeypatch):
-    monkeypatch.setattr(linear_mybert, "_mkl_holds_back", lambda: True)
+    monkeypatch.setattr(cpu_mybert, "is_faster", lambda: True)
 
 
 class Products(TorchDispatchMode):

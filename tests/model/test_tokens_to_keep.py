@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from labelled_batches import LENGTHS, batch
+from labelled_batches import LENGTHS, batch, tokens_computed
 from torch.export import Dim
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -14,16 +14,7 @@ from modeling_mybert import (
     MyBertForPreTraining,
     MyBertForSequenceClassification,
     MyBertModel,
-    padding_mybert,
 )
-
-
-def rows_of_the_last_layer(model) -> list[int]:
-    """How many tokens go through its feed-forward, call by call."""
-    seen = []
-    encoder = model.bert.encoder if hasattr(model, "bert") else model.encoder
-    encoder.layer[-1].output.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
-    return seen
 
 
 def loss_and_gradients(model, **inputs) -> tuple[torch.Tensor, dict]:
@@ -42,7 +33,7 @@ def test_masked_tokens_learn_the_same_from_the_tokens_kept_as_from_all(tiny_conf
     inputs, labels = batch(form, tiny_config.vocab_size)
     if head is MyBertForPreTraining:
         inputs["next_sentence_label"] = torch.tensor([0, 1, 1, 0])
-    seen = rows_of_the_last_layer(model)
+    seen = tokens_computed(model, layer=-1)
     expected, found = (loss_and_gradients(model, **inputs, labels=labels, sparse_logits=x) for x in (False, True))
     whole, kept = seen
     assert whole == (48 if form == "full" else int(LENGTHS.sum()))
@@ -64,7 +55,7 @@ def test_pooled_heads_read_first_tokens_alone(tiny_config, head, form):
     if head is MyBertForMultipleChoice:
         folded = {name: x.view(2, 2, -1) for name, x in inputs.items() if form != "packed"}
         inputs = folded or {**inputs, "num_choices": 2}
-    seen = rows_of_the_last_layer(model)
+    seen = tokens_computed(model, layer=-1)
     found = model(**inputs).logits
     expected = model(**inputs, output_hidden_states=True)
     assert seen == [4, 48 if form == "full" else int(LENGTHS.sum())]
@@ -90,7 +81,7 @@ def test_what_asks_for_all_tokens_gets_the_same_shape_computed_whole(tiny_config
     model = MyBertModel(tiny_config).eval()
     inputs, _ = batch("right", tiny_config.vocab_size)
     expected = model(**inputs, tokens_to_keep=[0, 14]).last_hidden_state
-    seen = rows_of_the_last_layer(model)
+    seen = tokens_computed(model, layer=-1)
     square = inputs["attention_mask"].bool()[:, None, None, :].expand(4, 1, 12, 12)
     for asked in ({"output_hidden_states": True}, {"output_attentions": True}, {"attention_mask": square}):
         found = model(**{**inputs, **asked}, tokens_to_keep=[0, 14]).last_hidden_state
@@ -100,15 +91,10 @@ def test_what_asks_for_all_tokens_gets_the_same_shape_computed_whole(tiny_config
     assert seen == [int(LENGTHS.sum())] * 2 + [48]
 
 
-def unread(monkeypatch) -> None:
-    """As on a GPU and in a compiled graph, where numbers of tokens cannot be looked at."""
-    monkeypatch.setattr(padding_mybert, "may_read", lambda tensor, training: not training)
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("form", ["right", "left"])
-def test_labels_at_padding_count_as_they_do_among_all_tokens(tiny_config, monkeypatch, form, attention):
-    unread(monkeypatch)
+def test_labels_at_padding_count_as_they_do_among_all_tokens(tiny_config, unreadable, form, attention):
+    unreadable()
     tiny_config._attn_implementation = attention
     model = MyBertForMaskedLM(tiny_config).double().eval()
     inputs, labels = batch(form, tiny_config.vocab_size)
@@ -120,10 +106,10 @@ def test_labels_at_padding_count_as_they_do_among_all_tokens(tiny_config, monkey
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("is_unread", [False, True])
-def test_positions_filled_up_with_zeros_are_those_without(tiny_config, monkeypatch, is_unread, attention):
+def test_positions_filled_up_with_zeros_are_those_without(tiny_config, unreadable, is_unread, attention):
     """As in data of BERT's own code, where their number is fixed; the first token is not labelled."""
     if is_unread:
-        unread(monkeypatch)
+        unreadable()
     tiny_config._attn_implementation = attention
     model = MyBertForPreTraining(tiny_config).eval()
     inputs, labels = batch("packed", tiny_config.vocab_size)
@@ -151,7 +137,7 @@ def test_positions_of_another_kind_are_refused_by_their_name(tiny_config, positi
 
 def test_all_tokens_are_computed_where_no_fewer_are_asked_for(tiny_config):
     model = MyBertForMaskedLM(tiny_config).train()
-    seen = rows_of_the_last_layer(model)
+    seen = tokens_computed(model, layer=-1)
     inputs, _ = batch("right", tiny_config.vocab_size)
     model(**inputs, labels=inputs["input_ids"])
     assert seen == [int(LENGTHS.sum())]
@@ -210,7 +196,7 @@ def test_checkpointing_computes_the_kept_tokens_alone_too(tiny_config):
     model = MyBertForMaskedLM(tiny_config).train()
     expected = loss_and_gradients(model, **inputs, labels=labels)
     model.gradient_checkpointing_enable()
-    seen = rows_of_the_last_layer(model)
+    seen = tokens_computed(model, layer=-1)
     found = loss_and_gradients(model, **inputs, labels=labels)
     assert len(set(seen)) == 1 and seen[0] < int(LENGTHS.sum())
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)

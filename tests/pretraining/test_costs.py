@@ -5,7 +5,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, attention_mybert
+from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, cpu_mybert
 from mybert.pretraining.planning.costs import Costs, count_parameters
 
 LENGTHS, LABELLED = [64, 17, 40, 7], 21
@@ -52,7 +52,7 @@ def test_parameters_of_each_part_are_those_of_the_model(size):
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_counted_operations_are_those_that_a_ragged_step_executes(checkpointing, monkeypatch):
-    monkeypatch.setattr(attention_mybert, "_WORTH_ALONE", 1)  # sequences are attended to one by one, without padding
+    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1)  # sequences are attended to one by one, without padding
     config = MyBertConfig.from_size("tiny", vocab_size=300)
     lengths = [256, 160]
     model = MyBertForPreTraining(config).train()

@@ -1,0 +1,214 @@
+"""CPU speed: faster ways to compute what `nn.Linear`, dropout, sdpa and cross-entropy compute.
+
+A reader of the model may skip this file: it changes no result beyond rounding, and no distribution of dropout. The
+thresholds are measured (benchmarks/RESULTS.md). Other devices and compiled graphs use PyTorch's own operations.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .onednn_mybert import is_faster, onednn_linear
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+def _is_plain_cpu(device: torch.device) -> bool:
+    return device.type == "cpu" and not torch.jit.is_tracing() and not torch.compiler.is_compiling()
+
+
+# Linear layers
+
+
+def linear(module: nn.Module, x: Tensor) -> Tensor:
+    """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
+    return onednn_linear(module, x) if uses_onednn(x.device, x.dtype) else module(x)
+
+
+def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `linear` leaves MKL for oneDNN; never inside `torch.backends.mkldnn.flags(enabled=False)`."""
+    if not _is_plain_cpu(device) or dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    return torch.backends.mkldnn.enabled and is_faster()
+
+
+def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
+    """The number that the `total` rows of a batch are rounded up to a multiple of; 1 where rounding gains nothing.
+
+    oneDNN compiles a product for each new number of rows, in half precision and where `uses_onednn`.
+    """
+    half = dtype in _HALF or torch.is_autocast_enabled("cpu")
+    if not _is_plain_cpu(device) or not (half or uses_onednn(device, dtype)):
+        return 1
+    return next((multiple for multiple in (64, 32, 16) if total >= 8 * multiple), 1)
+
+
+# Dropout
+
+_STEPS = 1 << 16  # 16 bits decide on one value
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """`torch.nn.functional.dropout`: each value is zero with probability `p`, else divided by `1 - p`.
+
+    PyTorch draws its random numbers one after the other on the CPU. Here each 64-bit number of the same generator
+    decides on four values, at a quarter of the cost. `p` is rounded to a multiple of 2**-16 and values are scaled
+    by the rounded value, so that the expectation is exact.
+    """
+    if not training or p == 0:
+        return x
+    dropped = round(p * _STEPS)
+    if dropped == _STEPS or not _is_plain_cpu(x.device):
+        return nn.functional.dropout(x, p, training)
+    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    keep = bits[: x.numel()].view(x.shape).to(x.dtype if x.dtype.itemsize > 2 else torch.float32)
+    keep = keep.ge_(dropped - _STEPS // 2).mul_(_STEPS / (_STEPS - dropped))
+    return x * keep.to(x.dtype)
+
+
+class MyBertDropout(nn.Dropout):
+    """`torch.nn.Dropout` by the function above."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(…) → (…)."""
+        return dropout(input, self.p, self.training)
+
+
+# Attention
+
+_MIN_SCORES = 20_000  # mean scores per sequence; with fewer, calls for each sequence cost more than padding
+_MIN_PADDED_SHARE = 4  # scores of the grid / of real tokens; with less, padding is cheaper than compiling new shapes
+
+
+def sdpa_on_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths_q: list[int],
+    lengths_k: list[int],
+    scaling: float,
+    p: float,
+    learns: bool,
+) -> Tensor | str:
+    """sdpa of ragged tokens, or the name of the backend that is faster on the grid, "eager" or "sdpa".
+
+    Args:
+        query: (R, A, D).
+        key, value: (T, A, D).
+        lengths_q, lengths_k: (N,) queries and keys of each sequence.
+        p: dropout probability.
+        learns: whether gradients will be computed.
+
+    Returns:
+        (R, A, D), or a name.
+    """
+    # The fused kernel has no dropout on the CPU, and its gradients in bfloat16 take eight times as long as products'.
+    eager = p > 0 or (learns and query.dtype != torch.float32)
+    if _is_faster_per_sequence(query, lengths_q, lengths_k, learns):
+        return per_sequence_attention(query, key, value, lengths_q, lengths_k, scaling, p, eager)
+    return "eager" if eager else "sdpa"
+
+
+def per_sequence_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths_q: list[int],
+    lengths_k: list[int],
+    scaling: float,
+    p: float,
+    eager: bool,
+) -> Tensor:
+    """Attention one sequence at a time, without padding or mask; the scores of one sequence fit in the cache.
+
+    Arguments as in `sdpa_on_cpu`. Rows beyond the lengths are padding and become zeros.
+    """
+    parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
+    sequences = (x[: sum(lengths)].transpose(0, 1).split(lengths, dim=1) for x, lengths in parts)
+    context = []
+    for q, k, v in zip(*sequences, strict=True):
+        if eager:
+            scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
+            mixed = dropout(scores.softmax(-1).to(v.dtype), p, True) @ v
+        else:
+            mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
+        context.append(mixed.transpose(0, 1))
+    return torch.cat([*context, query.new_zeros(len(query) - sum(lengths_q), *query.shape[1:])])
+
+
+def _is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], learns: bool) -> bool:
+    """Whether `per_sequence_attention` is faster than the grid.
+
+    Half-precision products are compiled for each new shape, 1.5 to 2.5 ms each. Lengths change with every batch, so
+    this pays only where the grid would be mostly padding.
+    """
+    scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
+    if scores < _MIN_SCORES * len(lengths_k):
+        return False
+    if query.dtype == torch.float32 or not learns:
+        return True
+    return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _MIN_PADDED_SHARE * scores
+
+
+# Cross-entropy
+
+_PIECE = 1 << 19  # logits whose probabilities fit in the cache
+
+
+def is_faster_in_pieces(logits: Tensor) -> bool:
+    """Whether `cross_entropy_in_pieces` pays. float16 needs the loss scaled before gradients are rounded."""
+    learns = logits.requires_grad and logits.dtype != torch.float16
+    return _is_plain_cpu(logits.device) and learns and logits.numel() > _PIECE
+
+
+def cross_entropy_in_pieces(
+    logits: Tensor, labels: Tensor, count: Tensor | int, plain: Callable[[Tensor, Tensor, Tensor | int], Tensor]
+) -> Tensor:
+    """`plain(logits, labels, count)`, computed with its gradient for a few rows at a time.
+
+    PyTorch's operations hold all logits three more times in float32.
+
+    Args:
+        logits: (R, C).
+        labels: (R,).
+        count: divisor of the summed loss.
+        plain: the same by PyTorch's operations, for second derivatives.
+    """
+    return _InPieces.apply(logits, labels, count, plain)[0]
+
+
+class _InPieces(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, labels: Tensor, count: Tensor | int, plain: Callable) -> tuple[Tensor, Tensor]:
+        """The loss, and its gradient (R, C)."""
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        total, gradient = logits.new_zeros((), dtype=dtype), torch.empty_like(logits)
+        rows = max(1, _PIECE // logits.shape[1])
+        for values, slopes, label in zip(*(x.split(rows) for x in (logits, gradient, labels)), strict=True):
+            labelled = (label != -100)[:, None]
+            own = label[:, None].where(labelled, 0)
+            probabilities = values.to(dtype, copy=True)
+            probabilities -= probabilities.amax(1, keepdim=True)
+            of_label = probabilities.gather(1, own)
+            sums = probabilities.exp_().sum(1, keepdim=True)
+            total += torch.where(labelled, sums.log() - of_label, 0).sum()
+            weight = labelled.to(dtype) / count
+            slopes.copy_(probabilities.mul_(weight / sums).scatter_add_(1, own, -weight))
+        return total / count, gradient
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        logits, labels, ctx.count, ctx.plain = inputs
+        ctx.save_for_backward(logits, labels, output[1])
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no zeros for the gradient of the gradient
+
+    @staticmethod
+    def backward(ctx, slope: Tensor, _: None) -> tuple[Tensor, None, None, None]:
+        logits, labels, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():  # second derivatives: the gradient above has no graph
+            (gradient,) = torch.autograd.grad(ctx.plain(logits, labels, ctx.count), logits, create_graph=True)
+        return gradient * slope, None, None, None

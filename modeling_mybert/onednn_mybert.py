@@ -1,0 +1,103 @@
+"""Linear layers in float32 by oneDNN, on AMD processors where PyTorch's MKL is slower.
+
+PyTorch's x86 builds multiply float32 matrices by MKL. On AMD processors with AVX-512, oneDNN in the same builds is 1.2
+to 1.5 times as fast, except for gradients of weights (benchmarks/RESULTS.md). The results agree to rounding.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+
+ROWS = 16
+"""Only multiples of this number of rows go to oneDNN, which compiles and keeps a product for each number of rows."""
+
+_ONEDNN, _PRODUCT = torch.ops.mkldnn, "_linear_pointwise"  # the operation that torch's own compiler emits
+
+
+def onednn_linear(module: nn.Module, x: Tensor) -> Tensor:
+    """`module(x)`, with the products inside computed by oneDNN where it gives the same derivatives.
+
+    The module is called as usual, with its hooks; it may be an adapter around an `nn.Linear`.
+
+    Args:
+        x: (…, in_features), float32 on the CPU.
+
+    Returns:
+        (…, out_features).
+    """
+    with _LinearByOneDnn():
+        return module(x)
+
+
+@functools.cache
+def is_faster() -> bool:
+    """Whether this processor and this build of PyTorch are of the measured kind."""
+    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    measured = "AMD" in has.get("cpu_name", "") and bool(has.get("avx512_f"))
+    return measured and torch.backends.mkl.is_available() and hasattr(_ONEDNN, _PRODUCT)
+
+
+class _LinearByOneDnn(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is nn.functional.linear and not kwargs:
+            return _multiply(*args)
+        return func(*args, **(kwargs or {}))
+
+
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return (_Product.apply if _is_supported(x, weight, bias) else nn.functional.linear)(x, weight, bias)
+
+
+def _is_supported(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether oneDNN gives PyTorch's result and derivatives of every kind, with few shapes to compile."""
+    if torch.compiler.is_compiling() or _may_be_transformed():
+        return False
+    if not all(tensor is None or _is_plain(tensor) for tensor in (x, weight, bias)):
+        return False
+    if weight.dim() != 2 or x.shape[-1:] != weight.shape[1:]:  # PyTorch raises the error
+        return False
+    if bias is not None and (bias.shape != weight.shape[:1] or not bias.is_contiguous()):  # oneDNN ignores strides
+        return False
+    return x.numel() // x.shape[-1] % ROWS == 0
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether it is a non-empty dense float32 tensor on the CPU: no shard, no quantised weight."""
+    if type(x) not in (Tensor, nn.Parameter) or x.layout != torch.strided:
+        return False
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
+
+
+def _may_be_transformed() -> bool:
+    """Whether `torch.func` or forward-mode derivatives are active; True if this PyTorch has no way to tell."""
+    try:
+        return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    except AttributeError:  # private names, which a later PyTorch may rename
+        return True
+
+
+class _Product(torch.autograd.Function):
+    """(…, I), (O, I), (O,) → (…, O)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        for_x, for_weight, _ = ctx.needs_input_grad
+        ctx.set_materialize_grads(False)  # inputs that no gradient reaches get None, not zeros
+        ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
+        return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        if gradient is None:
+            return None, None, None
+        x, weight = ctx.saved_tensors
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        return (
+            None if weight is None else _multiply(gradient, weight.t()),
+            None if x is None else rows.t() @ x.reshape(len(rows), -1),  # MKL is as fast here
+            rows.sum(0) if ctx.needs_input_grad[2] else None,
+        )
