@@ -1,4 +1,4 @@
-"""What pretraining and fine-tuning change in transformers' TrainingArguments, and refuse before anything is read."""
+"""Checks and adjustments of transformers.TrainingArguments."""
 
 import math
 import sys
@@ -6,28 +6,33 @@ from collections.abc import Mapping
 
 import torch
 from transformers import Trainer, TrainingArguments
+from transformers.utils import logging
 
 from mybert.common.devices import feed_without_waiting
 from mybert.common.errors import UserError
 
+logger = logging.get_logger(__name__)
+
+_HIGH_LEARNING_RATE = 0.01
+
 
 def settle_arguments(arguments: TrainingArguments) -> None:
-    """Before transformers checks them: no bars in files, where they bury the lines; bfloat16 on a CPU by one flag."""
+    """Called before `TrainingArguments.__post_init__`: no progress bars in log files, and `--bf16` works on a CPU."""
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
     if arguments.bf16 and not torch.accelerator.is_available():
-        arguments.use_cpu = True  # which transformers asks for before it believes that bfloat16 is meant
+        arguments.use_cpu = True  # transformers rejects bf16 on a CPU without it
 
 
 def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:
-    """What every training asks for before anything is read, and how its batches come to a GPU.
+    """Checks how a training was started, and configures the transfer of batches to a GPU.
 
     Args:
-        output: the folder that `--output` names.
+        output: the folder named by `--output`.
         command: for example `pretrain`.
 
     Raises:
-        UserError: another output is named too, or one process is given several GPUs.
+        UserError: `--output-dir` names another output, or one process has several GPUs.
     """
     if arguments.output_dir not in (None, "trainer_output", output):
         raise UserError(f"--output-dir {arguments.output_dir}: the output folder is named by --output")
@@ -40,30 +45,31 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
 
 
 def try_optimizer(trainer: Trainer) -> None:
-    """Makes optimizer, scheduler and loader once, and forgets them: what cannot be made is to be known at the start.
+    """Creates data loader, optimizer and scheduler once, so that arguments that do not fit fail before training.
 
     Raises:
-        Exception: whatever transformers or torch raise where arguments do not fit together.
+        Exception: whatever transformers or torch raise.
     """
     trainer.get_train_dataloader()
-    if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):  # which prepare the model before
+    if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):  # these prepare the model first
         trainer.create_optimizer_and_scheduler(num_training_steps=100)
         trainer.optimizer = trainer.lr_scheduler = None
 
 
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
-    """
+    """Rejects unsupported arguments and values out of range; warns about a high learning rate and fp16 on a CPU.
+
     Args:
-        unsupported: names of arguments that must be left out, and what to do in their place.
+        unsupported: names of arguments that must not be set, each with the remedy.
 
     Raises:
-        UserError: one of these is given, or a value is out of its range.
+        UserError: an argument is unsupported or out of its range.
     """
     unsupported = {
         "resume_from_checkpoint": "use --resume",
-        "neftune_noise_alpha": "its noise is for padded batches",
-        "use_liger_kernel": "MyBERT is none of the models that it knows",
-        "label_names": "the heads name their labels themselves",
+        "neftune_noise_alpha": "it adds noise to padded batches only",
+        "use_liger_kernel": "it has no kernels for MyBERT",
+        "label_names": "each head defines the names of its labels",
         **unsupported,
     }
     for name, remedy in unsupported.items():
@@ -83,3 +89,8 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
     ):
         if not good:
             raise UserError(f"{name}: expected {expected}, found {getattr(arguments, name)}")
+    if given.process_index == 0 and given.learning_rate > _HIGH_LEARNING_RATE:
+        usual = "BERT is trained with 1e-5 to 2e-3"
+        logger.warning_once("--learning-rate %g is so high that training may diverge: %s", given.learning_rate, usual)
+    if given.process_index == 0 and given.fp16 and given.device.type == "cpu":
+        logger.warning_once("--fp16 has no effect on a CPU, which trains in float32; see --bf16")
