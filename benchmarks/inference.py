@@ -159,11 +159,10 @@ def sentence_transformers_side(folder: str, dtype: str):
 
 def mybert_side(folder: str, dtype: str):
     from mybert.common.memory_allocator import keep_freed_memory
-    from mybert.embedding.settings import EncodingSettings
-    from mybert.embedding.vectors import Embedder
+    from mybert.embedding.embedder import Embedder
 
     keep_freed_memory()  # the default of `mybert embed`
-    embedders = {size: Embedder(EncodingSettings(folder, batch_tokens=size * 32, dtype=dtype)) for size in BATCH_SIZES}
+    embedders = {size: Embedder(folder, batch_tokens=size * 32, dtype=dtype) for size in BATCH_SIZES}
     return lambda texts, size: embedders[size].texts(texts)
 
 

@@ -109,6 +109,16 @@ COMMANDS = {
             "mybert embed model reviews.txt --vectors words --layers -1 -2 --output words.jsonl",
         ),
     ),
+    "search": Command(
+        "mybert.embedding.search",
+        ("mybert.embedding.settings:SearchSettings",),
+        "Find the texts nearest to a query in the vectors of `mybert embed`.",
+        (
+            'mybert search vectors.parquet "how to open a file"',
+            'mybert search vectors.npy "first query" "second query" --top-k 10 --output results.jsonl',
+            "cat queries.txt | mybert search vectors.jsonl - --output results.jsonl",
+        ),
+    ),
     "export": Command(
         "mybert.release.convert.export",
         ("mybert.release.convert.export:ExportSettings",),

@@ -1,1 +1,1 @@
-"""Texts → vectors of their words or of themselves."""
+"""Vectors of texts and words: `mybert embed` and `mybert search`."""

@@ -1,66 +1,101 @@
-"""The texts of all inputs, read once, checked before anything is computed, and kept on disk."""
+"""Stored texts: the texts of all inputs, checked before the first vector is computed."""
 
+import json
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from mybert.common.errors import UserError
 from mybert.corpus.text.sources import Document, find_sources, read_documents
+from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
-from mybert.embedding.vectors import Embedder
 from mybert.io.document_formats import Problems, are_json, json_lines
 from mybert.io.files import STDIN, is_unicode, open_text
 
-_SCHEMA = pa.schema({"text": pa.large_string(), "source": pa.string(), "line": pa.int64()})
-_CHARACTERS_A_BATCH = 1 << 20
+CHARACTERS_PER_BATCH = 1 << 20
+_SCHEMA = pa.schema(
+    {"text": pa.large_string(), "source": pa.string(), "line": pa.int64(), "others": pa.large_binary()}
+)
 
 
 class StoredTexts(NamedTuple):
-    """Texts in an Arrow file of record batches with the columns `text`, `source` and `line`.
+    """Texts in an Arrow file with the columns `text`, `source`, `line` and `others` (pickled dictionaries).
 
     Attributes:
-        path: of the file.
-        count: how many there are.
-        skipped: what was left out, by reason.
+        path: the file.
+        count: number of texts.
+        skipped: number of skipped lines by reason.
+        types: type of each other column of the inputs.
     """
 
     path: Path
     count: int
     skipped: Counter
+    types: dict[str, pa.DataType]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """About a million characters each, in input order."""
+        """Yields about a million characters at a time, in input order."""
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number)
+
+    def other_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The other columns of the input rows. Values of several types are converted to strings."""
+        rows = [pickle.loads(content) for content in batch["others"].to_pylist()]
+        return {name: _column([row.get(name) for row in rows], type) for name, type in self.types.items()}
 
 
 def store_texts(settings: EmbedSettings, path: Path, embedder: Embedder) -> StoredTexts:
     """Writes the texts of `settings.inputs` to `path`.
 
     Args:
-        embedder: what will read them. That the last of many is too long is known before the first is computed; the
-            tokenizing for that takes a hundredth of the time that the model takes on a CPU.
+        embedder: measures the texts, so that one that is too long is reported before any vector is computed.
 
     Raises:
         UserError: an input cannot be read, a text is too long, or there is no text.
     """
     problems, count = Problems(settings.errors, Counter()), 0
+    types: dict[str, pa.DataType] = {}
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         for texts in _batches(_read(settings, problems)):
             if settings.long_texts == "refuse":
                 texts = _short_enough(texts, embedder, problems)
             if texts:
-                rows = [text._asdict() for text in texts]
+                rows = [text._asdict() | {"others": pickle.dumps(text.others)} for text in texts]
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))
                 count += len(texts)
+                _unify(types, [text.others for text in texts])
     if not count:
-        left_out = ", ".join(f"{reason} ({number})" for reason, number in problems.skipped.items())
-        raise UserError(f"the inputs hold no text (left out: {left_out or 'none'}); look at them and at --text-column")
-    return StoredTexts(path, count, problems.skipped)
+        skipped = ", ".join(f"{reason} ({number})" for reason, number in problems.skipped.items())
+        raise UserError(f"the inputs hold no text (skipped: {skipped or 'none'}); check them and --text-column")
+    return StoredTexts(path, count, problems.skipped, types)
+
+
+def _unify(types: dict[str, pa.DataType], rows: list[dict]) -> None:
+    """Widens `types` to the values of `rows`; a column of incompatible types becomes strings."""
+    for name in dict.fromkeys(name for row in rows for name in row):
+        try:
+            found = [types.get(name, pa.null()), pa.array([row.get(name) for row in rows]).type]
+            schemas = [pa.schema({name: type}) for type in found]
+            types[name] = pa.unify_schemas(schemas, promote_options="permissive").field(name).type
+        except (pa.ArrowException, OverflowError):
+            types[name] = pa.string()
+
+
+def _column(values: list, type: pa.DataType) -> pa.Array:
+    if pa.types.is_string(type):
+        values = [_as_text(value) for value in values]
+    return pa.array(values, type)
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _batches(texts: Iterator[Document]) -> Iterator[list[Document]]:
@@ -68,7 +103,7 @@ def _batches(texts: Iterator[Document]) -> Iterator[list[Document]]:
     for text in texts:
         batch.append(text)
         characters += len(text.text) + 1
-        if characters >= _CHARACTERS_A_BATCH:
+        if characters >= CHARACTERS_PER_BATCH:
             yield batch
             batch, characters = [], 0
     if batch:
@@ -76,14 +111,14 @@ def _batches(texts: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _short_enough(texts: list[Document], embedder: Embedder, problems: Problems) -> list[Document]:
-    found = []
+    kept = []
     for text, length in zip(texts, embedder.lengths([text.text for text in texts]), strict=True):
         if length <= embedder.max_length:
-            found.append(text)
+            kept.append(text)
         else:
-            detail = f"{length:,}; --long-texts window reads such texts in windows"
+            detail = f"{length:,}; --long-texts window splits such texts into windows"
             problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
-    return found
+    return kept
 
 
 def _read(settings: EmbedSettings, problems: Problems) -> Iterator[Document]:
@@ -92,21 +127,26 @@ def _read(settings: EmbedSettings, problems: Problems) -> Iterator[Document]:
             yield from _read_lines(source.name, settings.text_column, problems)
         else:
             yield from read_documents(
-                [source.name], text_column=settings.text_column, errors=settings.errors, skipped=problems.skipped
+                [source.name],
+                text_column=settings.text_column,
+                errors=settings.errors,
+                skipped=problems.skipped,
+                other_columns=True,
             )
 
 
 def _read_lines(name: str, text_column: str, problems: Problems) -> Iterator[Document]:
-    """Plain text, a text a line, blank lines left out and counted; standard input may also be JSON lines."""
+    """Plain text with one text per line; blank lines are skipped and counted. Standard input may be JSON lines."""
     with open_text(name) as file:
         is_json, lines = are_json(file) if name == STDIN else (False, file)
         if is_json:
-            yield from (Document(text, name, line) for text, line in json_lines(lines, name, text_column, problems))
+            found = json_lines(lines, name, text_column, problems)
+            yield from (Document(text, name, line, others) for text, line, others in found)
             return
         for number, line in enumerate(lines, 1):
             if not is_unicode(line):
                 problems.report(name, f"line {number}", "not UTF-8")
             elif line.strip():
-                yield Document(line.removesuffix("\n"), name, number)
+                yield Document(line.removesuffix("\n"), name, number, {})
             else:
                 problems.skipped["blank lines"] += 1

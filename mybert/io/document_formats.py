@@ -1,4 +1,4 @@
-"""One reader for each file format: name → (text, line) of every document."""
+"""One reader for each file format: name → (text, line, other columns) of every document."""
 
 import csv
 from collections import Counter
@@ -15,7 +15,7 @@ from mybert.common.json_io import is_json, parse_json
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import STDIN, is_unicode, open_text
 
-TextAndLine = tuple[str, int]
+Found = tuple[str, int, dict]  # text, line, other columns
 TABLES = {  # what the suffix of a table means, in words that csv and pandas share
     ".csv": {"delimiter": ","},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
@@ -24,10 +24,17 @@ _NOT_UTF8 = "not UTF-8"
 
 
 class Problems(NamedTuple):
-    """What to do about a bad line: raise (`errors` is `strict`) or count it in `skipped` and go on (`skip`)."""
+    """How bad lines are handled, and which columns are read.
+
+    Attributes:
+        errors: `strict` raises at the first bad line; `skip` counts it in `skipped` and continues.
+        skipped: number of skipped lines by reason.
+        other_columns: whether to read the columns beside the text.
+    """
 
     errors: str
     skipped: Counter
+    other_columns: bool = False
 
     def report(self, name: str, place: str, reason: str, detail: str = "") -> None:
         if self.errors == "strict":
@@ -36,19 +43,19 @@ class Problems(NamedTuple):
         self.skipped[reason] += 1
 
 
-def read_text(name: str, document_per_file: bool, problems: Problems) -> Iterator[TextAndLine]:
+def read_text(name: str, document_per_file: bool, problems: Problems) -> Iterator[Found]:
     """Plain text: documents separated by blank lines, or the whole file."""
     with open_text(name) as file:
         yield from _plain_documents(file, name, document_per_file, problems)
 
 
-def read_jsonl(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
+def read_jsonl(name: str, text_column: str, problems: Problems) -> Iterator[Found]:
     """One JSON object a line."""
     with open_text(name) as file:
         yield from json_lines(file, name, text_column, problems)
 
 
-def read_stdin(text_column: str, document_per_file: bool, problems: Problems) -> Iterator[TextAndLine]:
+def read_stdin(text_column: str, document_per_file: bool, problems: Problems) -> Iterator[Found]:
     """Plain text, or JSON lines; see `are_json`."""
     with open_text(STDIN) as file:
         is_json, lines = are_json(file)
@@ -68,7 +75,7 @@ def are_json(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
     return bool(head) and head[-1].lstrip().startswith("{") and is_json(head[-1]), chain(head, lines)
 
 
-def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
+def read_json(name: str, text_column: str, problems: Problems) -> Iterator[Found]:
     """A JSON list of objects, one object, or one object a line."""
     with open_text(name) as file:
         first = next((line for line in file if line.strip()), "")
@@ -90,7 +97,7 @@ def read_json(name: str, text_column: str, problems: Problems) -> Iterator[TextA
         yield from _text_of_record(record, text_column, name, number, "item", problems)
 
 
-def read_csv(name: str, text_column: str, problems: Problems, table: dict) -> Iterator[TextAndLine]:
+def read_csv(name: str, text_column: str, problems: Problems, table: dict) -> Iterator[Found]:
     """Values separated by commas or tabs, under a row of names.
 
     A field of .csv may be in quotes. In .tsv, as GLUE and other data sets have it, quotes are characters like others,
@@ -115,7 +122,7 @@ def read_csv(name: str, text_column: str, problems: Problems, table: dict) -> It
                 elif not is_unicode(row[column]):
                     problems.report(name, f"line {line}", _NOT_UTF8)
                 else:
-                    yield row[column], line
+                    yield row[column], line, _others_of(dict(zip(header, row, strict=True)), text_column)
         except csv.Error as error:
             raise UserError(f"{name}, {error}; correct it or leave it out") from error
 
@@ -152,34 +159,35 @@ def _checked_header(row: list[str], delimiter: str) -> list[str]:
     return row
 
 
-def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
-    """One column of a Parquet file, a batch of rows at a time."""
+def read_parquet(name: str, text_column: str, problems: Problems) -> Iterator[Found]:
+    """A Parquet file, a batch of rows at a time."""
     try:
         with pyarrow.parquet.ParquetFile(name) as file:
             columns = file.schema_arrow.names
             if text_column not in columns:
                 raise _missing_column(name, text_column, columns)
             number = 0
-            for batch in file.iter_batches(1024, columns=[text_column]):
-                for value in batch.column(0):
+            for batch in file.iter_batches(1024, columns=None if problems.other_columns else [text_column]):
+                others = batch.drop_columns([text_column]).to_pylist()
+                for value, other in zip(batch.column(text_column), others, strict=True):
                     number += 1
                     try:
-                        text = value.as_py()
+                        record = {text_column: value.as_py(), **other}
                     except UnicodeDecodeError:
                         problems.report(name, f"row {number}", _NOT_UTF8)
                         continue
-                    yield from _checked(text, text_column, name, number, "row", problems)
+                    yield from _text_of_record(record, text_column, name, number, "row", problems)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
 
 
-def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
+def read_dataset(name: str, from_hub: bool, text_column: str, problems: Problems) -> Iterator[Found]:
     """A data set of the Hub, streamed, or a folder written by `save_to_disk`."""
     data = open_hub(name, streaming=True) if from_hub else open_saved(name)
     if data.column_names is not None:
         if text_column not in data.column_names:
             raise _missing_column(name, text_column, data.column_names)
-        data = data.select_columns([text_column])
+        data = data if problems.other_columns else data.select_columns([text_column])
     for number, record in enumerate(data, 1):
         yield from _text_of_record(record, text_column, name, number, "row", problems)
 
@@ -193,13 +201,13 @@ def _plain_documents(lines: Iterable[str], name: str, document_per_file: bool, p
             first = first if document else number
             document.append(line)
         elif document:
-            yield "".join(document), first
+            yield "".join(document), first, {}
             document = []
     if "".join(document).strip():
-        yield "".join(document), first
+        yield "".join(document), first, {}
 
 
-def json_lines(lines: Iterable[str], name: str, text_column: str, problems: Problems) -> Iterator[TextAndLine]:
+def json_lines(lines: Iterable[str], name: str, text_column: str, problems: Problems) -> Iterator[Found]:
     """The text of each JSON object, one a line; `name` is what problems are reported of."""
     for number, line in enumerate(lines, 1):
         if not is_unicode(line):
@@ -218,18 +226,17 @@ def _text_of_record(record: Any, text_column: str, name: str, number: int, unit:
         problems.report(name, f"{unit} {number}", "not an object", f"found {type(record).__name__}")
     elif text_column not in record:
         problems.report(name, f"{unit} {number}", f"no column {text_column!r}", _others(record))
-    else:
-        yield from _checked(record[text_column], text_column, name, number, unit, problems)
-
-
-def _checked(text: Any, text_column: str, name: str, number: int, unit: str, problems: Problems):
-    if not isinstance(text, str):
+    elif not isinstance(text := record[text_column], str):
         found = "null" if text is None else type(text).__name__
         problems.report(name, f"{unit} {number}", f"{text_column!r} is not a string", f"found {found}")
     elif not is_unicode(text):
         problems.report(name, f"{unit} {number}", "half of a surrogate pair, which is no character")
     else:
-        yield text, number
+        yield text, number, _others_of(record, text_column)
+
+
+def _others_of(record: dict, text_column: str) -> dict:
+    return {name: value for name, value in record.items() if name != text_column}
 
 
 def _missing_column(name: str, text_column: str, columns: list[str]) -> UserError:

@@ -22,7 +22,7 @@ def select(tmp_path):
         folder = tmp_path / f"stored-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         settings = CorpusSettings(inputs=["x"], tokenizer="t", output="o", **{"num_proc": 1, **settings})
-        stored = store_documents((Document(text, "x", 1) for text in texts), folder, settings, {})
+        stored = store_documents((Document(text, "x", 1, {}) for text in texts), folder, settings, {})
         chosen = select_documents(stored, settings)
         assert select_documents(stored, settings).documents.tolist() == chosen.documents.tolist()  # found again
         return chosen.documents.tolist(), chosen.counts

@@ -4,19 +4,19 @@ import io
 import json
 
 import numpy as np
+import pandas
 import pyarrow.parquet as pq
 import pytest
 
 from mybert import cli
-from mybert.embedding.settings import EncodingSettings
-from mybert.embedding.vectors import Embedder
+from mybert.embedding.embedder import Embedder
 
 LINES = ["She ate an apple.", "Apple fell.", "東京は大きい。", "A longer line about nothing in particular, really."]
 
 
 @pytest.fixture(scope="module")
 def embedder(minilm_folder) -> Embedder:
-    return Embedder(EncodingSettings(str(minilm_folder), device="cpu"))
+    return Embedder(str(minilm_folder), device="cpu")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_every_format_has_the_same_vectors_in_input_order(minilm_folder, embedde
     expected = embedder.texts(LINES)
     for name in ("v.npy", "v.parquet", "v.jsonl"):
         assert run(minilm_folder, lines, "--output", tmp_path / name) == 0
-    assert "left out: blank lines" in capsys.readouterr().out
+    assert "skipped: blank lines" in capsys.readouterr().out
     found = np.load(tmp_path / "v.npy")
     assert found.dtype == np.float32
     assert np.abs(found - expected).max() < 1e-6
@@ -68,8 +68,49 @@ def test_words_say_where_they_stand(minilm_folder, embedder, tmp_path, name):
     assert np.abs(vectors - np.concatenate([found.vectors for found in expected])).max() < 1e-6
 
 
+TABLE = [
+    {"id": 7, "text": "Penguins live in the south.", "line": "a", "tags": ["bird", "sea"], "vector": None},
+    {"id": 8, "text": "The market fell.", "line": "b", "tags": [], "vector": 0.5},
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "parquet"])
+def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
+    frame = pandas.DataFrame(TABLE)
+    source = tmp_path / f"table.{kind}"
+    if kind in ("jsonl", "json"):
+        frame.to_json(source, orient="records", lines=kind == "jsonl")
+    elif kind == "parquet":
+        frame.to_parquet(source)
+    else:
+        frame.to_csv(source, index=False, sep="\t" if kind == "tsv" else ",")
+    for output in ("v.parquet", "v.jsonl", "w.parquet"):
+        vectors = "words" if output == "w.parquet" else "mean"
+        assert run(minilm_folder, source, "--vectors", vectors, "--output", tmp_path / output) == 0
+        rows = rows_of(tmp_path / output)
+        assert {row["text_number"] for row in rows} == {0, 1} and len(rows[0]["vector"]) == 384
+        for row in rows:
+            expected = TABLE[row["text_number"]]
+            assert row["line"] == row["text_number"] + (2 if kind in ("csv", "tsv") else 1)
+            assert row["input_line"] == expected["line"] and int(row["id"]) == expected["id"]
+            assert row["tags"] == (str(expected["tags"]) if kind in ("csv", "tsv") else expected["tags"])
+            assert "input_vector" in row
+
+
+def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mybert.embedding.texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
+    rows = [{"id": 1, "n": 1, "big": 2**60}, {"id": "x", "n": 0.5, "big": 2**60 + 1}, {"id": None, "n": None}]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps({"text": "a", **row}) + "\n" for row in rows))
+    assert run(minilm_folder, source, "--output", tmp_path / "v.parquet") == 0
+    found = rows_of(tmp_path / "v.parquet")
+    assert [row["id"] for row in found] == ["1", "x", None]
+    assert [row["n"] for row in found] == [1.0, 0.5, None]
+    assert [row["big"] for row in found] == [2**60, 2**60 + 1, None]
+
+
 def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("mybert.embedding.texts._CHARACTERS_A_BATCH", 40)
+    monkeypatch.setattr("mybert.embedding.texts.CHARACTERS_PER_BATCH", 40)
     source = tmp_path / "many.txt"
     source.write_text("".join(f"{'x ' * (number % 5)}{number}\n" for number in range(30)))
     assert run(minilm_folder, source, "--vectors", "words", "--output", tmp_path / "w.parquet") == 0
@@ -97,7 +138,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"mybert embed: error: {lines}, line 4: more than 8 tokens (9; --long-texts window")
     assert run(minilm_folder, lines, "--output", output, "--vectors", "words") == 2
-    assert ".npy has no place for the words" in capsys.readouterr().err
+    assert ".npy cannot store the words" in capsys.readouterr().err
     assert run(minilm_folder, lines, "--output", lines / "v.npy") == 2
     assert f"output {lines / 'v.npy'} cannot be created: {lines} is a file" in capsys.readouterr().err
     lines.write_bytes(b"good\nb\xe4d\n")
@@ -113,12 +154,12 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
 def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_counted(
     minilm_folder, embedder, lines, tmp_path, monkeypatch, capsys, vectors
 ):
-    monkeypatch.setattr("mybert.embedding.texts._CHARACTERS_A_BATCH", 10)  # each text is a batch
+    monkeypatch.setattr("mybert.embedding.texts.CHARACTERS_PER_BATCH", 10)  # each text is a batch
     words = (minilm_folder, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--vectors", vectors)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "_encode", lambda *arguments: pytest.fail("a batch was computed"))
         assert run(*words) == 2
-    assert f"{lines}, line 4: more than 8 tokens (9; --long-texts window reads" in capsys.readouterr().err
+    assert f"{lines}, line 4: more than 8 tokens (9; --long-texts window splits" in capsys.readouterr().err
     assert run(*words, "--errors", "skip") == 0
     rows = rows_of(tmp_path / "v.jsonl")
     assert {row["line"] for row in rows} == {1, 2} and {row["text_number"] for row in rows} == {0, 1}
@@ -127,9 +168,9 @@ def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_co
     expected = embedder.texts(kept) if vectors == "mean" else np.concatenate([w.vectors for w in embedder.words(kept)])
     assert np.abs(found - expected).max() < 1e-5
     counts = json.loads((tmp_path / "v.jsonl.manifest.json").read_text())["counts"]
-    assert counts["texts"] == 2 and counts["left_out"] == {"blank lines": 1, "more than 8 tokens": 2}
+    assert counts["texts"] == 2 and counts["skipped"] == {"blank lines": 1, "more than 8 tokens": 2}
     assert run(*words, "--errors", "skip", "--overwrite", "--max-length", 4) == 2
-    assert "hold no text (left out: more than 4 tokens (4), blank lines (1))" in capsys.readouterr().err
+    assert "hold no text (skipped: more than 4 tokens (4), blank lines (1))" in capsys.readouterr().err
     assert run(*words, "--long-texts", "window", "--overwrite") == 0
     assert {row["line"] for row in rows_of(tmp_path / "v.jsonl")} == {1, 2, 4, 5}
 

@@ -17,8 +17,7 @@ from watch import Target
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
-from mybert.embedding.checkpoint import load_checkpoint as load_encoder
-from mybert.embedding.settings import EncodingSettings
+from mybert.embedding.embedder import Embedder
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.release.convert.full_checkpoint import load_checkpoint, save_companions
@@ -149,7 +148,7 @@ def read_finetuned(folder: Path) -> None:
 
 
 def read_encoder(folder: Path) -> None:
-    load_encoder(EncodingSettings(checkpoint=str(folder), device="cpu"))
+    Embedder(str(folder), device="cpu")
 
 
 class Evil:

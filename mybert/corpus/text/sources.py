@@ -27,11 +27,13 @@ class Document(NamedTuple):
         text: as it stands in the source, line ends as LF.
         source: the file or data set it comes from.
         line: where it begins there, from 1: a line, or a row where there are no lines.
+        others: the other columns of its row.
     """
 
     text: str
     source: str
     line: int
+    others: dict
 
 
 class Source(NamedTuple):
@@ -53,6 +55,7 @@ def read_documents(
     errors: str = "strict",
     document_per_file: bool = False,
     skipped: Counter | None = None,
+    other_columns: bool = False,
 ) -> Iterator[Document]:
     """Streams the documents of `inputs`, in an order that depends on nothing but the inputs' names and contents.
 
@@ -63,18 +66,19 @@ def read_documents(
         errors: `strict` raises at the first bad line; `skip` leaves it out and counts it.
         document_per_file: a `.txt` file is one document; otherwise blank lines stand between documents.
         skipped: counts what was left out, by reason; files without a document as `empty files`.
+        other_columns: also read the columns beside the text.
 
     Raises:
         UserError: an input is missing or of an unknown kind; with `strict`, a line is not what it should be.
     """
-    problems = Problems(errors, Counter() if skipped is None else skipped)
+    problems = Problems(errors, Counter() if skipped is None else skipped, other_columns)
     for source in find_sources(inputs):
         empty = True
-        for text, line in _read(source, text_column, document_per_file, problems):
+        for text, line, others in _read(source, text_column, document_per_file, problems):
             empty = False
             if "\r" in text:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
-            yield Document(text, source.name, line)
+            yield Document(text, source.name, line, others)
         if empty:
             problems.skipped["empty files"] += 1
 
@@ -100,7 +104,7 @@ def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:
 
 def _read(source: Source, text_column: str, document_per_file: bool, problems: Problems):
     if source.kind == PYTHON_DOCS:
-        return python_documents()
+        return ((text, number, {}) for text, number in python_documents())
     if source.kind in ("dataset", "hub"):
         return read_dataset(source.name, source.kind == "hub", text_column, problems)
     if source.name == STDIN:

@@ -1,6 +1,6 @@
-"""The Python call: `Embedder` gives vectors of texts, and of words in their context.
+"""Embedder: a checkpoint that turns texts into vectors of texts, or of words in context.
 
-Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` vectors asked for.
+Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` number of vectors.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,20 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from modeling_mybert import MyBertModel
+from mybert.common.checkpoint_loading import (
+    explain_unreadable,
+    refuse_missing,
+    refuse_other_shapes,
+    refuse_other_vocabulary,
+)
+from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.text_windows import cut_windows
-from mybert.embedding.checkpoint import load_checkpoint, window_length
 from mybert.embedding.settings import EncodingSettings
+from tokenization import MyBertTokenizer
 
-_NOWHERE = -1
+_NO_ROW = -1
 
 
 class Words(NamedTuple):
-    """The words of one text: runs of letters, digits and marks, single punctuation marks, single CJK ideographs.
+    """The words of one text: runs of letters, digits and marks; single punctuation marks; single CJK ideographs.
 
     Attributes:
-        words: as they stand in the text.
-        spans: (words, 2) characters from where to where: `text[start:end]` is the word.
+        words: as spelled in the text.
+        spans: (words, 2) character offsets: `text[start:end]` is the word.
         vectors: (words, H) float32.
     """
 
@@ -33,37 +41,38 @@ class Words(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """What the model reads at once: a text or a window of it.
+    """One sequence for the model: a text or a window of it.
 
     Attributes:
         ids: (length,) token ids, special tokens included.
-        rows: (length,) the vector that each token counts for, or -1.
-        begins: whether a text begins here; other windows of it do not.
+        rows: (length,) the vector that each token contributes to, or -1.
+        is_first: whether it is the first window of its text.
     """
 
     ids: np.ndarray
     rows: np.ndarray
-    begins: bool
+    is_first: bool
 
 
 class Embedder:
     """A checkpoint that turns texts into vectors.
 
-    Nothing in a text is a control token: `[MASK]` is a bracket, a word, a bracket.
+    Texts contain no control tokens: `[MASK]` is read as a bracket, a word and a bracket.
 
     Args:
-        settings: the checkpoint, and how it is used.
+        model: folder or Hub name of a MyBERT or BERT checkpoint, or `EncodingSettings`.
+        options: fields of `EncodingSettings`, where `model` is a name.
 
     Attributes:
         width: `H`, the length of every vector.
-        max_length: tokens of a text or window at most, special tokens included.
-        tokens: how many went through the model so far, special tokens included.
+        max_length: maximum tokens of a text or window, special tokens included.
+        tokens: number of tokens read by the model so far, special tokens included.
 
     Raises:
-        UserError: the checkpoint cannot be used, or a setting does not fit it.
+        UserError: the checkpoint or device cannot be used, or a setting does not fit the model.
 
     Example:
-        >>> embedder = Embedder(EncodingSettings("all-MiniLM-L6-v2", normalize=True))
+        >>> embedder = Embedder("all-MiniLM-L6-v2", normalize=True)
         >>> embedder.texts(["I ate an apple.", "Apple sued."]).shape
         (2, 384)
         >>> fruit, firm = embedder.words(["I ate an apple.", "Apple sued."])
@@ -71,31 +80,35 @@ class Embedder:
         ('apple', 'Apple', 0.784)
     """
 
-    def __init__(self, settings: EncodingSettings):
-        self.settings = settings
-        self.model, tokenizer = load_checkpoint(settings)
+    def __init__(self, model: str | EncodingSettings, **options):
+        self.settings = model if isinstance(model, EncodingSettings) else EncodingSettings(str(model), **options)
+        self.model, tokenizer = _load(self.settings)
+        config = self.model.config
         self.backend = tokenizer.plain_text_backend()
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
-        self.width = self.model.config.hidden_size
-        self.max_length = window_length(settings, self.model, tokenizer)
-        self.overlap = (self.max_length - 2) // 2 if settings.overlap is None else settings.overlap
-        self.batch_tokens = settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
+        self.width = config.hidden_size
+        self.max_length = self.settings.max_length or min(config.max_position_embeddings, tokenizer.model_max_length)
+        room = self.max_length - 2
+        self.stride = room // 2 if self.settings.stride is None else self.settings.stride
+        if self.settings.stride is not None and self.stride >= room:
+            raise UserError(f"--stride {self.stride}: expected less than the {room} tokens of a window's text")
+        self.batch_tokens = self.settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
         self.tokens = 0
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens included, before any is read in windows."""
+        """Number of tokens of each text, special tokens included."""
         return [len(encoding) + 2 for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
     def texts(
         self, texts: Sequence[str], pooling: str = "mean", progress: Callable[[int], object] | None = None
     ) -> np.ndarray:
-        """One vector for each text.
+        """Computes one vector for each text.
 
         Args:
-            pooling: `mean` over all tokens of a text, [CLS] and [SEP] among them, as sentence-transformers does it;
-                `cls`: the hidden state of [CLS]; `pooler`: the trained layer on it. Of a text read in windows, `mean`
-                takes each piece once, `cls` and `pooler` are averaged over its windows.
-            progress: called after each batch with how many texts began in it.
+            pooling: `mean` over all tokens of a text, [CLS] and [SEP] included, as in sentence-transformers; `cls`,
+                the vector of [CLS]; or `pooler`, the trained pooler output. `cls` and `pooler` of a text in several
+                windows are averaged.
+            progress: called after each batch with the number of texts that began in it.
 
         Returns:
             (texts, H) float32, in the order of `texts`.
@@ -106,25 +119,25 @@ class Embedder:
         if pooling not in ("mean", "cls", "pooler"):
             raise UserError(f"pooling: expected mean, cls or pooler, found {pooling!r}")
         if pooling == "pooler" and self.model.pooler is None:
-            raise UserError(f"{self.settings.checkpoint} has no trained pooler; take mean or cls")
+            raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
         if pooling == "pooler" and self.settings.layers != [-1]:
-            raise UserError("layers have no effect on the pooler, which is of the last layer; leave them out")
+            raise UserError("layers have no effect on the pooler; remove them")
         sequences = []
         for text, encoding in enumerate(self.backend.encode_batch_fast(_listed(texts), add_special_tokens=False)):
-            windows = self._cut(text, np.array(encoding.ids, dtype=np.int64), np.full(len(encoding), text))
+            windows = self._windows(text, np.array(encoding.ids, dtype=np.int64), np.full(len(encoding), text))
             if pooling == "mean":
                 windows[0].rows[0] = windows[-1].rows[-1] = text
             else:
                 for window in windows:
-                    window.rows[0], window.rows[1:] = text, _NOWHERE
+                    window.rows[0], window.rows[1:] = text, _NO_ROW
             sequences += windows
         return self._pool(sequences, len(texts), pooling == "pooler", progress)
 
     def words(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> list[Words]:
-        """A vector for each word of each text: the mean over its pieces, in the context of the text.
+        """Computes one vector for each word of each text: the mean over its tokens, in the context of the text.
 
         Args:
-            progress: called after each batch with how many texts began in it.
+            progress: called after each batch with the number of texts that began in it.
 
         Returns:
             The words of each text, in the order of `texts`.
@@ -138,7 +151,7 @@ class Embedder:
             ends = np.append(first[1:], len(word)) - 1
             offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
             spans.append(np.stack([offsets[first, 0], offsets[ends[: len(first)], 1]], axis=1))
-            sequences += self._cut(text, np.array(encoding.ids, dtype=np.int64), word + bounds[-1])
+            sequences += self._windows(text, np.array(encoding.ids, dtype=np.int64), word + bounds[-1])
             bounds.append(bounds[-1] + len(first))
         vectors = self._pool(sequences, bounds[-1], False, progress)
         return [
@@ -146,18 +159,18 @@ class Embedder:
             for text, span, begin, end in zip(texts, spans, bounds, bounds[1:], strict=False)
         ]
 
-    def _cut(self, text: int, ids: np.ndarray, rows: np.ndarray) -> list[_Sequence]:
-        """The pieces `ids` of a text, counting for `rows`, between special tokens that count for nothing yet."""
+    def _windows(self, text: int, ids: np.ndarray, rows: np.ndarray) -> list[_Sequence]:
+        """Windows over the tokens `ids` of a text; special tokens contribute to no row yet."""
         size = self.max_length - 2
         if len(ids) > size and self.settings.long_texts == "refuse":
             raise UserError(
-                f"text {text}: {len(ids) + 2} tokens, more than {self.max_length}; read long texts in windows by "
-                "long_texts='window', or split them"
+                f"text {text}: {len(ids) + 2} tokens, more than {self.max_length}; set long_texts='window' "
+                "(--long-texts window) or split the text"
             )
         sequences = []
-        for start, end, kept_start, kept_end in cut_windows(len(ids), size, self.overlap):
+        for start, end, kept_start, kept_end in cut_windows(len(ids), size, self.stride):
             cls, sep = self.special_ids
-            of = np.full(end - start + 2, _NOWHERE)
+            of = np.full(end - start + 2, _NO_ROW)
             of[1 + kept_start - start : 1 + kept_end - start] = rows[kept_start:kept_end]
             sequences.append(_Sequence(np.concatenate([[cls], ids[start:end], [sep]]), of, start == 0))
         return sequences
@@ -166,7 +179,7 @@ class Embedder:
     def _pool(
         self, sequences: list[_Sequence], count: int, pooler: bool, progress: Callable[[int], object] | None
     ) -> np.ndarray:
-        """(count, H) the mean of what counts for each row."""
+        """(count, H) float32: the mean over the tokens that contribute to each row."""
         device = self.model.device
         sums, counts = torch.zeros(count, self.width, device=device), torch.zeros(count, 1, device=device)
         for batch in self._batches(sequences):
@@ -174,14 +187,16 @@ class Embedder:
             sums.index_add_(0, rows, vectors)
             counts.index_add_(0, rows, torch.ones_like(vectors[:, :1]))
             if progress:
-                progress(sum(sequence.begins for sequence in batch))
+                progress(sum(sequence.is_first for sequence in batch))
         means = sums / counts
         if not means.isfinite().all():
-            raise UserError(f"{self.settings.checkpoint} gives vectors that are no numbers; its weights are damaged")
+            raise UserError(
+                f"{self.settings.model} gives vectors with NaN or infinite values; its weights are damaged"
+            )
         return (torch.nn.functional.normalize(means) if self.settings.normalize else means).cpu().numpy()
 
     def _batches(self, sequences: list[_Sequence]) -> Iterator[list[_Sequence]]:
-        """Sequences of like length, the longest first, so that too large a batch fails at once."""
+        """Batches of similar lengths, the longest first: a batch too large for memory fails at once."""
         batch, total = [], 0
         for sequence in sorted(sequences, key=lambda sequence: -len(sequence.ids)):
             if batch and total + len(sequence.ids) > self.batch_tokens:
@@ -195,7 +210,7 @@ class Embedder:
     def _encode(self, batch: list[_Sequence], pooler: bool) -> tuple[Tensor, Tensor]:
         """
         Returns:
-            (K, H) float32 hidden states that count, or of the pooler; (K,) the row that each counts for.
+            (K, H) float32 hidden states of the tokens that contribute to a row, or pooler outputs; (K,) their rows.
         """
         lengths = np.array([len(sequence.ids) for sequence in batch])
         ends = lengths.cumsum()
@@ -213,7 +228,7 @@ class Embedder:
             output_hidden_states=False if last else self.settings.layers,
         )
         rows = np.concatenate([sequence.rows for sequence in batch])
-        kept = np.flatnonzero(rows != _NOWHERE)
+        kept = np.flatnonzero(rows != _NO_ROW)
         rows = torch.from_numpy(rows[kept]).to(device)
         if pooler:
             return output.pooler_output.float(), rows
@@ -222,7 +237,32 @@ class Embedder:
         return torch.stack([state[0, indices].float() for state in states]).mean(0), rows
 
 
+def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
+    """Loads the encoder in evaluation mode; its `pooler` is None if the checkpoint has no weights for it."""
+    name = settings.model
+    with explain_unreadable(name):
+        tokenizer = MyBertTokenizer.from_pretrained(name)
+        model, report = MyBertModel.from_pretrained(
+            name,
+            dtype=getattr(torch, settings.dtype),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+        refuse_other_shapes(name, report["mismatched_keys"])
+    refuse_missing(name, report["missing_keys"], new=("pooler.",))
+    if report["missing_keys"]:
+        model.pooler = None
+    refuse_other_vocabulary(name, tokenizer, model.config)
+    positions, layers = model.config.max_position_embeddings, model.config.num_hidden_layers
+    if settings.max_length is not None and settings.max_length > positions:
+        raise UserError(f"--max-length {settings.max_length}: the model has {positions} positions")
+    for layer in settings.layers:
+        if not -layers - 1 <= layer <= layers:
+            raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")
+    return model.eval().to(choose_device(settings.device)), tokenizer
+
+
 def _listed(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise UserError("texts: expected a list of texts, found one; put it in brackets")
+        raise UserError("texts: expected a list of texts, found one string; put it in brackets")
     return list(texts)

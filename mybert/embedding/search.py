@@ -1,0 +1,146 @@
+"""`mybert search`: the texts nearest to a query, by cosine similarity of their vectors."""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+from torch.nn.functional import normalize
+
+from mybert.common.errors import UserError
+from mybert.common.json_io import parse_json
+from mybert.common.manifest import identity, json_line, write_manifest
+from mybert.common.output_folders import manifest_beside, staged_file
+from mybert.common.tables import print_table
+from mybert.embedding.embedder import Embedder
+from mybert.embedding.settings import EncodingSettings, SearchSettings
+from mybert.embedding.vector_files import read_vectors, rename_taken
+from mybert.io.files import STDIN, is_unicode, open_text
+
+_RESULT = ("query_number", "query", "rank", "score")
+_SHOWN_CHARACTERS = 200
+
+
+def main(settings: SearchSettings) -> None:
+    search(settings)
+    if settings.output:
+        print(f"results: {settings.output}")
+
+
+def search(settings: SearchSettings) -> list[dict]:
+    """Finds the texts with the highest cosine similarity to each query; prints them and writes `settings.output`.
+
+    Queries are encoded with the model and settings in the manifest of the vectors.
+
+    Returns:
+        Results in the order of the queries, the best first: `query_number` (from 0), `query`, `rank` (from 1), `score`
+        (-1 to 1) and the columns of the vector file (`text_number` alone for .npy).
+
+    Raises:
+        UserError: the vectors or a query cannot be read, the vectors are of words, or they were made by another model.
+    """
+    path = Path(settings.vectors)
+    queries = _queries(settings.query)
+    embedder, pooling = _load(settings, path)
+    encoded = normalize(torch.from_numpy(embedder.texts(queries, pooling)))
+    results = [
+        {"query_number": number, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
+        for number, (query, found) in enumerate(zip(queries, _nearest(path, encoded, settings.top_k), strict=True))
+        for rank, (score, record) in enumerate(found, 1)
+    ]
+    if settings.output:
+        _write(settings, results)
+    for number, query in enumerate(queries):
+        rows = [_shown(result) for result in results if result["query_number"] == number]
+        print_table(query, rows, ["score", "row", "text"])
+    return results
+
+
+def _queries(queries: list[str]) -> list[str]:
+    if STDIN in queries:
+        with open_text(STDIN) as file:
+            queries = file.read().splitlines()
+    for number, query in enumerate(queries, 1):
+        if not query.strip() or not is_unicode(query):
+            raise UserError(f"query {number}: {'not UTF-8' if query.strip() else 'empty'}; correct or remove it")
+    if not queries:
+        raise UserError("standard input holds no query")
+    return queries
+
+
+def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
+    """Loads the model that made the vectors.
+
+    Returns:
+        The embedder, and the pooling of the vectors.
+
+    Raises:
+        UserError: the model is not known, not there, or not the one that made the vectors.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; make it by `mybert embed`")
+    beside = manifest_beside(path)
+    try:
+        manifest = parse_json(beside.read_bytes()) if beside.is_file() else {}
+        made = manifest.get("settings", {})
+        recorded = manifest.get("inputs", {}).get("model", {})
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{beside} is damaged; run `mybert embed` again") from error
+    name = settings.model or recorded.get("path")
+    if not name:
+        raise UserError(f"{path} has no manifest ({beside.name}); name the model that made the vectors by --model")
+    if made.get("vectors") == "words":
+        raise UserError(f"{path} holds vectors of words; make vectors of texts by `mybert embed --vectors mean`")
+    if recorded.get("sha256") and not Path(name).exists():
+        raise UserError(f"the model {name} does not exist; name the folder that it was moved to by --model")
+    if recorded and (identity(name).get("sha256") or name) != (recorded.get("sha256") or recorded.get("path")):
+        raise UserError(
+            f"{path} was made by {recorded['path']}, and {name} has other files; name the same model by --model, or "
+            "run `mybert embed` again"
+        )
+    fields = {field.name for field in dataclasses.fields(EncodingSettings)}
+    encoding = {key: value for key, value in made.items() if key in fields}
+    embedder = Embedder(EncodingSettings(**encoding | {"model": name, "device": settings.device}))
+    return embedder, made.get("vectors", "mean")
+
+
+def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:
+    """The `top_k` best (score, columns) of each query, the best first; of equal scores the first in the file.
+
+    Args:
+        queries: (queries, H) of length 1.
+    """
+    best: list[list[tuple[float, dict]]] = [[] for _ in queries]
+    for block, columns_of in read_vectors(path):
+        if block.shape[1] != queries.shape[1]:
+            raise UserError(
+                f"{path} has vectors of {block.shape[1]} dimensions, the model's have {queries.shape[1]}; name the "
+                "model that made them by --model"
+            )
+        scores = queries @ normalize(torch.tensor(block)).T
+        top = scores.topk(min(top_k, len(block)))
+        for found, values, rows in zip(best, top.values.tolist(), top.indices.tolist(), strict=True):
+            kept = [(score, row) for score, row in zip(values, rows, strict=True) if not _beaten(found, score, top_k)]
+            found += [(score, columns_of(row)) for score, row in kept]
+            found.sort(key=lambda result: -result[0])
+            del found[top_k:]
+    return best
+
+
+def _beaten(found: list[tuple[float, dict]], score: float, top_k: int) -> bool:
+    return len(found) == top_k and score <= found[-1][0]
+
+
+def _shown(result: dict) -> tuple[float, str, str]:
+    place = result.get("text_number", "-")
+    if result.get("id") is not None:
+        place = result["id"]
+    elif "line" in result:
+        place = f"{result.get('source')}:{result['line']}"
+    return result["score"], str(place), " ".join(str(result.get("text", "-")).split())[:_SHOWN_CHARACTERS]
+
+
+def _write(settings: SearchSettings, results: list[dict]) -> None:
+    with staged_file(settings.output, [settings.vectors], overwrite=settings.overwrite) as path:
+        path.write_text("".join(map(json_line, results)), encoding="utf-8")
+        inputs = {"vectors": identity(settings.vectors)}
+        write_manifest(path.parent, "search", settings=settings, inputs=inputs, counts={"results": len(results)})

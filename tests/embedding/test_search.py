@@ -1,0 +1,127 @@
+"""`mybert search` against a brute-force search with numpy."""
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mybert import cli
+from mybert.embedding.embedder import Embedder
+
+TEXTS = [
+    f"{animal} {verb} in the {place}"
+    for animal in ("cats", "dogs", "birds")
+    for verb in ("sleep", "run")
+    for place in ("house", "park", "rain")
+]
+QUERIES = ["a sleeping cat", "birds in bad weather"]
+
+
+@pytest.fixture(scope="module")
+def vectors(minilm_folder, tmp_path_factory):
+    """A folder with TEXTS as v.npy, v.parquet and v.jsonl, and cls vectors as cls.parquet."""
+    folder = tmp_path_factory.mktemp("vectors")
+    rows = "".join(json.dumps({"id": f"t{number}", "text": text}) + "\n" for number, text in enumerate(TEXTS))
+    (folder / "texts.jsonl").write_text(rows)
+    for name, pooling in (("v.npy", "mean"), ("v.parquet", "mean"), ("v.jsonl", "mean"), ("cls.parquet", "cls")):
+        words = [minilm_folder, folder / "texts.jsonl", "--output", folder / name, "--vectors", pooling]
+        assert cli.main(["embed", *map(str, words), "--device", "cpu"]) == 0
+    return folder
+
+
+def run(*words) -> int:
+    return cli.main(["search", *map(str, words), "--device", "cpu"])
+
+
+def results_of(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def brute_force(folder, pooling, top_k) -> list[list[tuple[int, float]]]:
+    embedder = Embedder(str(folder), device="cpu", normalize=True)
+    scores = embedder.texts(QUERIES, pooling) @ embedder.texts(TEXTS, pooling).T
+    return [[(int(row), float(line[row])) for row in np.argsort(-line)[:top_k]] for line in scores]
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("v.npy", "mean"), ("v.parquet", "mean"), ("v.jsonl", "mean"), ("cls.parquet", "cls")]
+)
+@pytest.mark.parametrize("rows_per_block", [4, 8192])
+def test_the_nearest_texts_are_those_of_brute_force(
+    minilm_folder, vectors, tmp_path, monkeypatch, capsys, name, pooling, rows_per_block
+):
+    monkeypatch.setattr("mybert.embedding.vector_files.ROWS_PER_BLOCK", rows_per_block)
+    output = tmp_path / "results.jsonl"
+    assert run(vectors / name, *QUERIES, "--top-k", 7, "--output", output) == 0
+    results = results_of(output)
+    assert [(r["query_number"], r["rank"]) for r in results] == [(q, rank) for q in (0, 1) for rank in range(1, 8)]
+    expected = [pair for found in brute_force(minilm_folder, pooling, 7) for pair in found]
+    assert [r["text_number"] for r in results] == [row for row, _ in expected]
+    assert [r["score"] for r in results] == pytest.approx([score for _, score in expected], abs=1e-5)
+    assert [r["query"] for r in results] == [query for query in QUERIES for _ in range(7)]
+    printed = capsys.readouterr().out
+    assert all(query in printed for query in QUERIES)
+    if name != "v.npy":
+        assert all(r["text"] == TEXTS[r["text_number"]] and r["id"] == f"t{r['text_number']}" for r in results)
+        assert all(r["id"] in printed and r["text"] in printed for r in results)
+
+
+def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(QUERIES).encode())))
+    assert run(vectors / "v.npy", "-", "--top-k", 1, "--output", tmp_path / "r.jsonl") == 0
+    assert [result["query"] for result in results_of(tmp_path / "r.jsonl")] == QUERIES
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\nthree")))
+    assert run(vectors / "v.npy", "-") == 2
+    assert "query 2: empty" in capsys.readouterr().err
+
+
+def test_more_results_than_texts_are_all_texts_and_an_output_is_replaced_only_on_request(vectors, tmp_path, capsys):
+    output = tmp_path / "r.jsonl"
+    assert run(vectors / "v.npy", "cat", "--top-k", 100, "--output", output) == 0
+    assert sorted(result["text_number"] for result in results_of(output)) == list(range(len(TEXTS)))
+    assert run(vectors / "v.npy", "cat", "--output", output) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run(vectors / "v.npy", "cat", "--output", output, "--overwrite") == 0
+    assert len(results_of(output)) == 5
+
+
+def test_vectors_of_another_model_or_dimension_are_refused(minilm_folder, vectors, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(minilm_folder, other)
+    copy = tmp_path / "copy"
+    shutil.copytree(minilm_folder, copy)
+    assert run(vectors / "v.npy", "cat", "--model", copy) == 0
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.1}))
+    assert run(vectors / "v.npy", "cat", "--model", other) == 2
+    assert f"was made by {minilm_folder}, and {other} has other files" in capsys.readouterr().err
+    assert run(vectors / "v.npy", "cat", "--model", tmp_path / "gone") == 2
+    assert "gone does not exist" in capsys.readouterr().err
+    np.save(tmp_path / "mine.npy", np.ones((3, 5), np.float32))
+    assert run(tmp_path / "mine.npy", "cat") == 2
+    assert "mine.npy has no manifest" in capsys.readouterr().err
+    assert run(tmp_path / "mine.npy", "cat", "--model", minilm_folder) == 2
+    assert "has vectors of 5 dimensions, the model's have 384" in capsys.readouterr().err
+
+
+def test_vectors_of_words_and_damaged_files_are_refused(minilm_folder, vectors, tmp_path, capsys):
+    words = tmp_path / "words.parquet"
+    command = [minilm_folder, vectors / "texts.jsonl", "--vectors", "words", "--output", words]
+    assert cli.main(["embed", *map(str, command), "--device", "cpu"]) == 0
+    assert run(words, "cat") == 2
+    assert "vectors of words" in capsys.readouterr().err
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text('{"vector": [1, 2], "text": "a"}\n{"vector": [1]}\n')
+    (tmp_path / "c.npy").write_bytes(b"no vectors")
+    (tmp_path / "d.jsonl").write_text("{broken\n")
+    for name in ("a.parquet", "b.jsonl", "c.npy", "d.jsonl"):
+        assert run(tmp_path / name, "cat", "--model", minilm_folder) == 2
+        assert f"{name} cannot be read as vectors" in capsys.readouterr().err
+    assert run(tmp_path / "missing.npy", "cat") == 2
+    assert "missing.npy: no such file" in capsys.readouterr().err
+    assert run(tmp_path / "a.txt", "cat") == 2
+    assert ".npy or .parquet or .jsonl" in capsys.readouterr().err
