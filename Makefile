@@ -28,7 +28,7 @@ types: .venv/installed ## check type annotations with mypy
 	$(BIN)/mypy
 
 docs: .venv/installed ## build the documentation into build/docs; warnings are errors
-	$(OFFLINE) $(BIN)/sphinx-build --fail-on-warning --keep-going -q docs build/docs
+	$(OFFLINE) $(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going -q docs build/docs
 	@echo "open build/docs/index.html"
 
 dist: .venv/installed ## build wheel and sdist into dist/, install the wheel in a new environment and run it

@@ -31,9 +31,12 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def markdown(parser: argparse.ArgumentParser) -> list[str]:
-    """A definition list of all options that the help shows, group by group."""
+    """Usage, examples, and a definition list of all options that the help shows, group by group."""
     formatter = parser._get_formatter()
     lines = ["```text", *parser.format_usage().strip().splitlines(), "```", ""]
+    examples, _, note = (parser.epilog or "").partition("\n\n")
+    if examples.startswith("examples:"):
+        lines += ["```bash", *(line.strip() for line in examples.splitlines()[1:]), "```", "", _escaped(note), ""]
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if action.help not in (None, argparse.SUPPRESS)]
         actions = [action for action in actions if action.dest not in ("help", "help_all")]
