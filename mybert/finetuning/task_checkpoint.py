@@ -21,6 +21,7 @@ from mybert.common.devices import choose_device
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.data.labels import label_name
+from mybert.finetuning.onnx_model import OnnxModel, onnx_file
 from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.registry import task_class
@@ -30,7 +31,7 @@ from tokenization import MyBertTokenizer
 class Finetuned(NamedTuple):
     """A model with the head of a task, in evaluation mode on its device."""
 
-    model: PreTrainedModel
+    model: PreTrainedModel | OnnxModel
     tokenizer: MyBertTokenizer
     task: Task
 
@@ -97,6 +98,10 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         config.problem_type = asked or ("regression" if config.num_labels == 1 else "single_label_classification")
     elif asked not in (None, config.problem_type):
         raise UserError(f"--problem {settings.problem}: {settings.model} was made for {config.problem_type}")
+    if (path := onnx_file(settings.model)) is not None:
+        if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
+            raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
+        return Finetuned(OnnxModel(path, config), tokenizer, task)
     model = _load_model(task, settings.model, head_is_new=False)
     task.config = model.config
     model = model.eval().to(choose_device(settings.device), getattr(torch, settings.dtype))

@@ -20,7 +20,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import softmax
 
-from modeling_mybert import MyBertForSequenceClassification
+from modeling_mybert import (
+    MyBertForMultipleChoice,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+)
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.tables import print_table
@@ -163,6 +168,63 @@ def test_a_predictor_reads_pairs(finetune, write_rows, tmp_path):
     assert predictor(pairs[0]) == predictor(named[0])
     with pytest.raises(UserError, match="text_pair"):
         predictor("good")
+
+
+@pytest.fixture(scope="module")
+def onnx_folder(classifier, tmp_path_factory):
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("onnx") / "model"
+    assert cli.main(["export", str(classifier), "--to", "onnx", "--output", str(folder)]) == 0
+    return folder
+
+
+def test_an_onnx_folder_is_predicted_and_evaluated_as_the_checkpoint(onnx_folder, expected, write_rows, tmp_path):
+    rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
+    assert predict(onnx_folder, rows, "--output", tmp_path / "said.jsonl") == 0
+    check((tmp_path / "said.jsonl").read_text(), expected)
+    assert [one["scores"] for one in Predictor(onnx_folder)(TEXTS)] == [pytest.approx(e, abs=1e-5) for e in expected]
+    words = ["--model", onnx_folder, "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
+    assert cli.main(["evaluate", *map(str, words)]) == 0
+    check((tmp_path / "scores/predictions.jsonl").read_text(), expected)
+
+
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [
+        (MyBertForTokenClassification, ["the good film", {"tokens": ["a", "very", "dull", "book"]}]),
+        (MyBertForQuestionAnswering, [("the film", "a very good film"), ("no", "a dull book " * 20)]),
+        (MyBertForMultipleChoice, [("the film", ["good", "bad book"]), ("a", ["no", "a very dull song"])]),
+    ],
+)
+def test_an_onnx_folder_of_every_head_predicts_as_the_checkpoint(tiny_checkpoint, tmp_path, head, rows):
+    pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    head.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
+    MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
+    assert cli.main(["export", str(tmp_path / "model"), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
+    found, expected = (flat(Predictor(tmp_path / name, device="cpu")(rows)) for name in ("onnx", "model"))
+    assert len(found) > 4 and found == [
+        pytest.approx(value, abs=1e-4) if isinstance(value, float) else value for value in expected
+    ]
+
+
+def flat(value) -> list:
+    """The values in nested lists and dictionaries, in order."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if items is None else [one for item in items for one in flat(item)]
+
+
+def test_an_onnx_folder_that_cannot_be_used_is_refused(onnx_folder, write_rows, tmp_path, monkeypatch, capsys):
+    rows = write_rows("rows.jsonl", [{"text": "a"}])
+    assert predict(onnx_folder, rows, "--dtype", "bfloat16") == 2
+    assert "float32" in capsys.readouterr().err
+    shutil.copytree(onnx_folder, tmp_path / "damaged")
+    (tmp_path / "damaged/model.onnx").write_bytes(b"cut off")
+    assert predict(tmp_path / "damaged", rows) == 2
+    assert "damaged/model.onnx cannot be read" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert predict(onnx_folder, rows) == 2
+    assert "pip install 'mybert[onnx]'" in capsys.readouterr().err
 
 
 def test_a_predictor_answers_several_threads_at_once(classifier):

@@ -14,9 +14,10 @@ import modeling_mybert
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
+from mybert.common.onnx_session import onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
 from mybert.release.convert.export import ExportSettings, export
-from mybert.release.convert.export_onnx import onnx_outputs, write_int8, write_onnx
+from mybert.release.convert.export_onnx import write_int8, write_onnx
 
 OUTPUTS = {
     "Model": ["last_hidden_state", "pooler_output"],

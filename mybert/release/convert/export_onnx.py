@@ -4,16 +4,15 @@ import contextlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
+from mybert.common.onnx_session import onnx_outputs
 from mybert.release.convert.compare_models import (
-    Inputs,
     largest_differences,
     outputs_of,
     ragged_batches,
@@ -86,22 +85,6 @@ def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
     with _quietly():
         quantize_dynamic(graph, folder / INT8_FILE, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
     return relative_errors(lambda x: outputs_of(model, x), onnx_outputs(folder / INT8_FILE), ragged_batches(model))
-
-
-def onnx_outputs(path: Path) -> Callable[[Inputs], dict[str, Tensor]]:
-    """A graph as a function from inputs to outputs by name, on the CPU, in as many threads as torch has."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-
-    def run(inputs: Inputs) -> dict[str, Tensor]:
-        found = session.run(names, {name: tensor.numpy() for name, tensor in inputs.items()})
-        return {name: torch.from_numpy(array) for name, array in zip(names, found, strict=True)}
-
-    return run
 
 
 @contextlib.contextmanager

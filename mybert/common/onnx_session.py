@@ -1,0 +1,34 @@
+"""ONNX Runtime sessions."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mybert.common.errors import UserError
+
+
+def onnx_outputs(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
+    """A graph as a function from inputs to outputs by name, on the CPU, with as many threads as torch has.
+
+    Raises:
+        UserError: ONNX Runtime is not installed, or cannot read the file.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UserError(f"{path} needs ONNX Runtime; pip install 'mybert[onnx]'") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}); export it again") from error
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        arrays = session.run(names, {name: tensor.numpy() for name, tensor in inputs.items()})
+        return {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
+
+    return run
