@@ -19,7 +19,7 @@ STAGES = (  # title, files, command that makes the next one
     ("task model", "classifier/", "push"),
     ("Hub", "me/my-bert", None),
 )
-WIDTH, HEIGHT, BOX, GAP = 880, 290, 100, 50
+WIDTH, HEIGHT, BOX, GAP = 880, 290, 96, 55
 LEFT, RIGHT, TOP, BOTTOM = 60, 850, 120, 250  # of the plot
 INK, FAINT, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#d97706"
 
@@ -43,7 +43,7 @@ def text(
 def flow() -> list[str]:
     parts = []
     for i, (title, files, command) in enumerate(STAGES):
-        x = 15 + i * (BOX + GAP)
+        x = 14 + i * (BOX + GAP)
         parts += [
             f'<rect x="{x}" y="20" width="{BOX}" height="50" rx="8" fill="#eff6ff" stroke="{BLUE}"/>',
             text(x + BOX / 2, 41, title, 14, more='font-weight="600"'),
@@ -53,7 +53,7 @@ def flow() -> list[str]:
             end = x + BOX + GAP
             parts += [
                 f'<path d="M{x + BOX + 4} 45H{end - 9}m-7 -5 7 5 -7 5" fill="none" stroke="{INK}"/>',
-                text(end - GAP / 2, 36, command, 11),
+                text(end - GAP / 2, 35, command, 10),
             ]
     return parts
 
