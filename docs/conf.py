@@ -23,7 +23,6 @@ default_role = "code"  # docstrings write code between single backticks
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True}
 
 html_theme = "furo"
 html_title = "MyBERT"
