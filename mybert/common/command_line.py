@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import inspect
 import json
+import os
 import sys
 import types
 import typing
@@ -115,6 +116,41 @@ def parse_settings(
     if target:
         _write_file(target, values, options)
     return read
+
+
+def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple:
+    """Makes dataclasses from the arguments of a Python call.
+
+    Args:
+        positional: values of the positional options, in order.
+        keywords: values by name; paths become texts.
+
+    Raises:
+        UserError: a name is unknown (with its nearest match) or missing, or a value is not allowed.
+    """
+    options = options_of(settings)
+    names = [name for name, option in options.items() if option.positional]
+    values = dict(zip(names, positional, strict=False))
+    for name, value in keywords.items():
+        current = _current_name(name, options, shown=name)
+        if current not in options:
+            raise UserError(_unknown("argument", name, list(options)))
+        values[current] = value
+    if missing := [name for name, option in options.items() if option.required and name not in values]:
+        raise UserError(f"missing arguments: {', '.join(missing)}")
+    values = {name: _without_paths(value) for name, value in values.items()}
+    try:
+        return tuple(_instance(kind, values) for kind in settings)
+    except UserError:
+        raise
+    except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
+        raise UserError(str(error)) from error
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_without_paths(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _instance(kind: type, values: Mapping[str, Any]) -> Any:

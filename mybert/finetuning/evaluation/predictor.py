@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset
 
+from mybert.common.command_line import make_settings
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
@@ -80,7 +81,7 @@ class Predictor:
 
     def __init__(self, model: str | PathLike | PredictSettings, **settings):
         if not isinstance(model, PredictSettings):
-            model = PredictSettings(model=str(model), inputs=["-"], **settings)
+            (model,) = make_settings([PredictSettings], (str(model), ["-"]), settings)
         self._batch_tokens = model.batch_tokens
         self._model, self._tokenizer, self.task = load_finetuned(model)
         self._columns = RowColumns(self.task)

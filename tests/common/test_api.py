@@ -1,0 +1,154 @@
+"""The public functions of `mybert` give what the commands give."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import mybert
+from mybert import UserError, cli
+
+TEXTS = [f"The {noun} {verb} in the {place}. It is {word}.\n" for noun in ("film", "book", "song", "sea")
+         for verb in ("ends", "begins") for place in ("house", "wood") for word in ("good", "dull")]  # fmt: skip
+ROWS = [{"text": f"a {word} {noun}", "label": "good" if word in ("great", "fine") else "bad"}
+        for word in ("great", "fine", "dull", "sad") for noun in ("film", "book", "song")]  # fmt: skip
+NOT_OUTPUT = ("created", "settings", "seconds", "commit")
+
+
+def command(name: str, *words) -> None:
+    assert cli.main([name, *map(str, words)]) == 0
+
+
+def same_files(one: Path, other: Path, *names: str) -> bool:
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Text and rows, and from these by commands a tokenizer, a corpus, a model and a classifier."""
+    folder = tmp_path_factory.mktemp("api")
+    (folder / "books").mkdir()
+    for number, text in enumerate(TEXTS):
+        (folder / "books" / f"{number}.txt").write_text(text)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (folder / "texts.txt").write_text("a good film\na dull sea\n")
+    command("tokenizer", folder / "books", "--vocab-size", 200, "--num-proc", 1, "--output", folder / "tokenizer")
+    corpus = ("--tokenizer", folder / "tokenizer", "--max-length", 32, "--num-proc", 1, "--validation-share", 0.2)
+    command("corpus", folder / "books", *corpus, "--output", folder / "corpus")
+    options = ("--size", "tiny", "--max-steps", 2, "--learning-rate", "1e-3", "--use-cpu", "true")
+    command("pretrain", "--corpus", folder / "corpus", *options, "--output", folder / "model")
+    data = ("--train", folder / "rows.jsonl", "--validation", folder / "rows.jsonl", "--max-length", 16)
+    options = ("--task", "text-classification", "--max-steps", 2, "--bootstrap", 10, "--use-cpu", "true")
+    command("finetune", "--model", folder / "model", *data, *options, "--output", folder / "classifier")
+    return folder
+
+
+def test_importing_the_package_does_not_import_torch():
+    script = "import sys, mybert; dir(mybert); print('torch' in sys.modules, 'transformers' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "False False\n"
+
+
+def test_every_public_name_can_be_imported_and_is_typed():
+    assert set(mybert.__all__) <= set(dir(mybert))
+    for name in mybert.__all__:
+        assert getattr(mybert, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'pretrian'"):
+        mybert.pretrian  # noqa: B018
+    assert all(resources.files(name).joinpath("py.typed").is_file() for name in ("mybert", "modeling_mybert"))
+
+
+def test_tokenizer_and_corpus_are_those_of_the_commands(folder, tmp_path):
+    found = mybert.train_tokenizer(
+        inputs=[folder / "books"], vocab_size=200, num_proc=1, output=tmp_path / "tokenizer"
+    )
+    assert found.path == tmp_path / "tokenizer" and found.manifest["stage"] == "tokenizer"
+    assert same_files(found.path, folder / "tokenizer", "vocab.txt", "tokenizer.json")
+    found = mybert.build_corpus(
+        inputs=folder / "books", tokenizer=found, max_length=32, num_proc=1, validation_share=0.2,
+        output=tmp_path / "corpus",
+    )  # fmt: skip
+    expected = json.loads((folder / "corpus/manifest.json").read_text())
+    assert found.manifest["counts"] == expected["counts"]
+
+
+def test_pretraining_gives_the_weights_and_metrics_of_the_command(folder, tmp_path):
+    output = tmp_path / "model"
+    settings = {"size": "tiny", "max_steps": 2, "learning_rate": 1e-3, "use_cpu": True}
+    found = mybert.pretrain(corpus=folder / "corpus", output=output, **settings)
+    expected = json.loads((folder / "model/results.json").read_text())["metrics"]
+    assert found.metrics == expected and "mlm_accuracy" in expected
+    for name, weights in load_file(folder / "model/model.safetensors").items():
+        assert (load_file(output / "model.safetensors")[name] == weights).all()
+
+
+def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folder, tmp_path):
+    rows = folder / "rows.jsonl"
+    settings = {"max_steps": 2, "bootstrap": 10, "use_cpu": True, "max_length": 16}
+    found = mybert.finetune(
+        task="text-classification", model=folder / "model", train=rows, validation=rows, output=tmp_path / "out",
+        **settings,
+    )  # fmt: skip
+    expected = json.loads((folder / "classifier/results.json").read_text())["validation"]["metrics"]
+    assert found.metrics["validation"] == expected
+    scores = mybert.evaluate(model=found, data=rows, output=tmp_path / "scores", bootstrap=0, device="cpu")
+    assert scores.metrics == expected
+    counts = mybert.predict(folder / "classifier", rows, output=tmp_path / "p.jsonl", device="cpu")
+    assert (counts.predictions, counts.errors, counts.cut) == (len(ROWS), 0, 0)
+    command("predict", folder / "classifier", rows, "--output", tmp_path / "q.jsonl", "--device", "cpu")
+    assert (
+        same_files(tmp_path, tmp_path, "p.jsonl")
+        and (tmp_path / "p.jsonl").read_bytes() == (tmp_path / "q.jsonl").read_bytes()
+    )
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    predictions = mybert.Predictor(folder / "classifier", device="cpu")([row["text"] for row in ROWS])
+    assert [one["scores"] for one in predictions] == [one["scores"] for one in lines]
+
+
+def test_vectors_searches_and_exports_are_those_of_the_commands(folder, tmp_path):
+    found = mybert.embed(folder / "model", folder / "texts.txt", output=tmp_path / "a.npy", device="cpu")
+    command("embed", folder / "model", folder / "texts.txt", "--output", tmp_path / "b.npy", "--device", "cpu")
+    assert found.manifest["counts"]["texts"] == 2
+    assert np.array_equal(np.load(found), np.load(tmp_path / "b.npy"))
+    vectors = mybert.Embedder(folder / "model", device="cpu").texts(["a good film", "a dull sea"])
+    assert np.allclose(vectors, np.load(found), atol=1e-6)
+    found = mybert.export(folder / "model", to="bert", output=tmp_path / "bert")
+    command("export", folder / "model", "--to", "bert", "--output", tmp_path / "bert2")
+    assert same_files(found.path, tmp_path / "bert2", "model.safetensors", "config.json")
+    back = mybert.import_bert(found, output=tmp_path / "back")
+    assert back.manifest["stage"] == "import"
+
+
+def test_push_takes_its_settings_by_name(folder, capsys):
+    assert mybert.push(folder / "classifier", repo_id="me/my-bert", dry_run=True, verify=False) is None
+    assert "me/my-bert" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mybert.pretrain(corpus="c", output="o", lerning_rate=1), "did you mean 'learning_rate'"),
+        (lambda: mybert.evaluate(modell="m", data="d", output="o"), "'modell'; did you mean 'model'"),
+        (lambda: mybert.evaluate(model="m", data="d"), "missing arguments: output"),
+        (lambda: mybert.finetune(task="text-classification"), "missing arguments: model, train, output"),
+        (lambda: mybert.Predictor("m", max_lenght=5), "'max_lenght'; did you mean 'max_length'"),
+        (lambda: mybert.pretrain(corpus="c", output="o", num_train_epochs=-1), "num_train_epochs: expected above 0"),
+        (lambda: mybert.export("nowhere/at/all", to="bert", output="o"), "nowhere/at/all"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_a_user_error_with_the_remedy(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_are_paths(tmp_path):
+    shutil.copy(__file__, tmp_path / "file.py")
+    assert Path(mybert.Result(tmp_path / "file.py")).name == "file.py"
