@@ -48,7 +48,8 @@ def main() -> None:
         with quiet_loading():
             finetuned = load_finetuned(settings)
             classify = pipeline(TASK, model=folder, device="cpu", truncation=True, max_length=options.max_length)
-        rows = read_split(options.file, finetuned.task, labelled=False, limit=options.limit).rows
+        rows = read_split(options.file, finetuned.task, labelled=False).rows
+        rows = rows.select(range(min(options.limit or len(rows), len(rows))))
         sides = all_sides(classify, finetuned, rows)
         check(sides)
         print_table(measure(sides, options.rounds), len(rows))

@@ -42,7 +42,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         doc_stride: tokens of context that a window shares with the next; default a third of a window. At least
             `max_answer_len - 1` are shared, so that no answer falls between two windows, and less than a window.
             These three are first looked for in what `config.finetuned` remembers, as `max_answer_length`,
-            `max_length` and `overlap`: the threshold was tuned with them.
+            `max_length` and `stride`: the threshold was tuned with them.
         batch_size: windows that go through the model at once.
 
     Example:
@@ -123,7 +123,8 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         question, context = _checked(example)
         length = self._window_length(max_seq_len)
         longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
-        stride = self._remembered("overlap", None, least=0) if doc_stride is None else doc_stride
+        old = self._remembered("overlap", None, least=0)  # name of `stride` in older checkpoints
+        stride = self._remembered("stride", old, least=0) if doc_stride is None else doc_stride
         encoding, step, _ = encode_windows(self.tokenizer, question, context, length, stride, longest)
         count = len(encoding["input_ids"])
         for number in range(count):

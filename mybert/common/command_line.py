@@ -26,6 +26,7 @@ _OTHER_NAMES = {  # flags of other programs
     "--batch-size": "--per-device-train-batch-size",
     "--epochs": "--num-train-epochs",
     "--lr": "--learning-rate",
+    "--label-pieces": "--label-all-tokens",
 }
 _MUCH_USED = {"num_train_epochs", "max_steps", "save_steps", "seed", "bf16"}  # fields of TrainingArguments
 

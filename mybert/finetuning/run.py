@@ -67,7 +67,9 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     output = Path(settings.output)
     _refuse_existing(settings)
     task, tokenizer = new_task(settings)
-    data = load_data(settings, task, tokenizer, verbose=arguments.process_index == 0)
+    data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
+    if data.validation_features is None:
+        arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     advise_half(arguments, task.config.hidden_size)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, and is fine-tuned so; --dropout 0.1 is BERT's")
@@ -116,8 +118,6 @@ def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -
     prepare_launch(arguments, settings.output, STAGE)
     if settings.sweep is not None:
         _leave_to_sweep(arguments)
-    if settings.validation is None:
-        arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     if settings.patience is not None and arguments.eval_strategy == IntervalStrategy.NO:
         raise UserError("--patience counts evaluations; leave it or --eval-strategy no out")
 

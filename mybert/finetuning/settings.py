@@ -1,4 +1,4 @@
-"""What `mybert finetune`, `evaluate` and `predict` can be told, with the defaults of the BERT paper."""
+"""Settings of `mybert finetune`, `evaluate` and `predict`, with the defaults of the BERT paper."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,17 +12,26 @@ from transformers.trainer_utils import SaveStrategy
 from modeling_mybert.question_answering_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert.common.arguments import check_arguments, settle_arguments
 from mybert.common.errors import UserError
-from mybert.common.settings import DTYPES, ERRORS, check, check_choice, check_least, check_resume, setting
+from mybert.common.settings import (
+    DTYPES,
+    ERRORS,
+    check,
+    check_choice,
+    check_choices,
+    check_least,
+    check_resume,
+    setting,
+)
+from mybert.finetuning.data.labels import PROBLEMS
 
 TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
-PROBLEMS = {  # and what `config.problem_type` calls them
-    "single-label": "single_label_classification",
-    "multi-label": "multi_label_classification",
-    "regression": "regression",
+TASK_ALIASES = {
+    **dict.fromkeys(("classification", "sequence-classification", "sentiment", "sts", "nli"), "text-classification"),
+    **dict.fromkeys(("ner", "pos", "tagging"), "token-classification"),
+    **dict.fromkeys(("qa", "squad"), "question-answering"),
 }
 LONG_TEXTS = ("truncate", "window")
-LABEL_PIECES = ("first", "all")
-SWEEPS = {  # what each tries all combinations of, batches being of one device
+SWEEPS = {  # all combinations are tried; batch sizes are per device
     # Devlin et al. 2019, appendix A.3
     "paper": {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (16, 32), "epochs": (2, 3, 4)},
     # Turc et al. 2019, as released with their 24 small models
@@ -30,13 +39,15 @@ SWEEPS = {  # what each tries all combinations of, batches being of one device
 }
 FREEZES = ("encoder",)
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
+_VALIDATION_SHARE = 0.1
+_ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub name"
 
 
 @dataclass(kw_only=True)
 class TaskSettings:
-    """How rows become what the model reads, and what it says becomes an answer. A checkpoint remembers them.
+    """How rows become features, and logits become predictions. A fine-tuned checkpoint stores them.
 
-    None means: as the checkpoint was fine-tuned, else the task's default.
+    None means the checkpoint's value, else the task's default.
 
     Raises:
         UserError: a value is out of range.
@@ -44,55 +55,71 @@ class TaskSettings:
 
     columns: list[str] = setting(
         default_factory=list,
-        help="columns that do not have a usual name, as ROLE=COLUMN, such as text=body label=gold",
+        help="Columns without a usual name, as ROLE=COLUMN, such as text=body label=gold; label=a,b,c reads one-hot "
+        "columns.",
     )
     max_length: int | None = setting(
         None,
-        "tokens that the model reads at once, special tokens included (default: as the checkpoint was fine-tuned, "
-        f"else 128; {MAX_LENGTH} for questions)",
+        "Tokens per sequence, special tokens included (default: the checkpoint's value, else 128; "
+        f"{MAX_LENGTH} for question-answering).",
     )
     problem: str | None = setting(
         None,
-        f"text-classification: {', '.join(PROBLEMS)} (default: by the labels: a list of them is multi-label, numbers "
-        "with a fraction are regression)",
+        "text-classification: kind of labels (default: lists are multi-label, numbers of which at least half have a "
+        "fraction are regression, others are single-label).",
+        choices=PROBLEMS,
+    )
+    label_separator: str | None = setting(
+        None, "text-classification: separator of several labels in one cell, such as ';' (default: none)."
+    )
+    label_names: list[str] = setting(
+        default_factory=list,
+        help="text-classification: names for classes, as CLASS=NAME, such as 0=negative 1=positive.",
     )
     long_texts: str | None = setting(
         None,
-        "text-classification: a text of more than max_length tokens is cut (truncate, the default) or read in windows "
-        "whose logits are averaged (window)",
+        "text-classification: truncate texts of more than --max-length tokens, or read them in windows and average "
+        "the logits (default: truncate).",
+        choices=LONG_TEXTS,
     )
-    overlap: int | None = setting(
-        None, "tokens that a window shares with the next, where long inputs are read in windows (default: a third)"
+    stride: int | None = setting(
+        None,
+        "Tokens that consecutive windows of a long input share (default: a third of --max-length).",
+        old_name="overlap",
     )
-    label_pieces: str | None = setting(
-        None, "token-classification: the pieces of a word that are labelled: the first (default) or all"
+    label_all_tokens: bool | None = setting(
+        None, "token-classification: label all tokens of a word instead of the first one (default: false)."
     )
-    n_best: int | None = setting(None, "question-answering: spans that are compared (default: 20)")
+    n_best: int | None = setting(None, "question-answering: number of candidate spans (default: 20).")
     max_answer_length: int | None = setting(
-        None, f"question-answering: tokens of an answer at most (default: {MAX_ANSWER_LENGTH})"
+        None, f"question-answering: maximum number of tokens in an answer (default: {MAX_ANSWER_LENGTH})."
     )
 
     def __post_init__(self):
-        check_choice(self, "problem", PROBLEMS)
-        check_choice(self, "long_texts", LONG_TEXTS)
-        check_choice(self, "label_pieces", LABEL_PIECES)
+        check_choices(self)
         check_least(self, "max_length", 8)
-        check_least(self, "overlap", 0)
+        check_least(self, "stride", 0)
         check_least(self, "n_best", 1)
         check_least(self, "max_answer_length", 1)
-        if isinstance(self.columns, str):
-            self.columns = self.columns.split()
+        for name in ("columns", "label_names"):
+            if isinstance(value := getattr(self, name), str):
+                setattr(self, name, value.split())
         self.given_columns()
+        self.given_names()
 
     def given_columns(self) -> dict[str, str]:
-        """Canonical name → the column that was named for it."""
-        for pair in self.columns:
-            if "=" not in pair.strip("="):
-                raise UserError(f"--columns: expected ROLE=COLUMN, such as text=body, found {pair!r}")
-        return dict(pair.split("=", 1) for pair in self.columns)
+        """Column by canonical name, from `--columns`."""
+        return _pairs("columns", self.columns, "ROLE=COLUMN, such as text=body")
+
+    def given_names(self) -> dict[str, str]:
+        """Name by class, from `--label-names`."""
+        names = _pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
+        if len(set(names.values())) < len(names):
+            raise UserError(f"--label-names {' '.join(self.label_names)}: two classes have one name")
+        return names
 
     def with_defaults(self, *defaults: Mapping[str, Any]) -> "TaskSettings":
-        """These settings alone, what is None taken from the first of `defaults` that has it."""
+        """These settings alone; None is replaced by the first value that `defaults` have."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(TaskSettings)}
         for name in values:
             for source in defaults:
@@ -101,124 +128,162 @@ class TaskSettings:
         return TaskSettings(**values)
 
 
+def _pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:
+    for word in words:
+        if "=" not in word.strip("="):
+            raise UserError(f"--{flag}: expected {expected}, found {word!r}")
+    return dict(word.split("=", 1) for word in words)
+
+
+def _check_task(settings: Any) -> None:
+    """Replaces an alias such as `ner` by the name of the task.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    if isinstance(settings.task, str):
+        settings.task = TASK_ALIASES.get(settings.task.lower(), settings.task)
+    check_choice(settings, "task", TASKS)
+
+
 @dataclass(kw_only=True)
 class FinetuneSettings(TaskSettings):
-    """What is fine-tuned, on what and how often; how it is trained is in `FinetuningArguments`.
+    """Model, rows and number of runs of a fine-tuning; `FinetuningArguments` has the optimisation.
 
     Raises:
         UserError: a value is out of range, or two settings contradict each other.
     """
 
-    task: str = setting(help=f"one of {', '.join(TASKS)}")
-    model: str = setting(help="folder or Hub name of the MyBERT or BERT checkpoint to start from")
-    train: str = setting(help="rows to train on: .jsonl, .json, .csv, .tsv, .parquet, a saved data set or a Hub name")
-    validation: str | None = setting(None, "rows that choose the best checkpoint (and the best of a sweep)")
-    test: str | None = setting(None, "rows that the finished model is evaluated on, once")
-    output: str = setting(help="folder of the finished model")
-    metric: str | None = setting(None, "validation metric that chooses the best checkpoint (default: the task's)")
-    seeds: int = setting(1, "how many seeds to train with, from --seed on; mean and deviation are reported")
+    task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
+    model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.")
+    train: str = setting(help=f"Training rows: {_ROWS}.")
+    validation: str | None = setting(None, "Rows that choose the best checkpoint, and the best recipe of a sweep.")
+    validation_share: float | None = setting(
+        None,
+        "Share of the training rows used for validation, stratified by label; 0 for none (default: 0.1 without "
+        "--validation).",
+    )
+    test: str | None = setting(None, "Rows on which the finished model is evaluated.")
+    output: str = setting(help="Folder of the finished model.")
+    metric: str | None = setting(
+        None, "Validation metric that chooses the best checkpoint (default: the task's main metric)."
+    )
+    seeds: int = setting(1, "Number of seeds to train with, from --seed on; mean and deviation are reported.")
     sweep: str | None = setting(
         None,
-        "paper: the 24 combinations of learning rate (5e-5 … 2e-5), batch size (16, 32) and epochs (2 to 4) of BERT's "
-        "paper; miniatures: the 20 published for its small sizes (3e-4 … 3e-5; 8 to 128; 4)",
+        "paper: 24 combinations of learning rate (5e-5 … 2e-5), batch size (16, 32) and epochs (2 to 4) of the BERT "
+        "paper; miniatures: 20 combinations published for its small sizes (3e-4 … 3e-5; 8 to 128; 4).",
+        choices=SWEEPS,
     )
-    patience: int | None = setting(None, "stop when this many evaluations in a row have not improved the metric")
+    patience: int | None = setting(None, "Stop after this many evaluations without an improvement of the metric.")
     dropout: float | None = setting(
         None,
-        "dropout of layers and attention, in [0, 1); the checkpoint's when nothing is said. Where that was pretrained "
-        "without, BERT's is 0.1",
+        "Dropout probability for hidden layers and attention, in [0, 1) (default: the checkpoint's; BERT has 0.1).",
     )
     attn_implementation: str | None = setting(
-        None, "attention backend: eager, sdpa (the default), flex_attention, varlen_attn, flash_attention_2 …"
+        None, "Attention backend: eager, sdpa, flex_attention, varlen_attn, flash_attention_2 … (default: sdpa)."
     )
-    class_weights: bool = setting(False, "weigh each class by how rare it is")
-    freeze: str | None = setting(None, "encoder: train the head alone on the vectors of the model as it is")
-    train_limit: int | None = setting(None, "train on the first rows only, as many as this")
-    errors: str = setting("strict", "stop when a row cannot be used (strict), or leave it out and count it (skip)")
-    bootstrap: int = setting(1000, "samples drawn for confidence intervals; 0 for none")
-    resume: bool = setting(False, "go on with the run in the output folder; begin where there is none yet")
-    overwrite: bool = setting(False, "replace the run in the output folder")
+    class_weights: bool = setting(False, "Weight each class by its inverse frequency.")
+    freeze: str | None = setting(
+        None, "Weights that stay fixed; encoder trains the head only (default: none).", choices=FREEZES
+    )
+    max_train_samples: int | None = setting(
+        None, "Number of training rows, drawn at random by --seed (default: all).", old_name="train_limit"
+    )
+    errors: str = setting(
+        "strict", "Rows that cannot be used: stop, or leave them out and report them.", choices=ERRORS
+    )
+    bootstrap: int = setting(1000, "Bootstrap samples for confidence intervals; 0 for none.")
+    resume: bool = setting(
+        False, "Resume the run in the output folder from its last checkpoint; start a new run if there is none."
+    )
+    overwrite: bool = setting(False, "Replace the run in the output folder.")
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "task", TASKS)
-        check_choice(self, "sweep", SWEEPS)
+        _check_task(self)
         check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
-        check_choice(self, "freeze", FREEZES)
-        check_choice(self, "errors", ERRORS)
-        for name in ("seeds", "patience", "train_limit"):
+        for name in ("seeds", "patience", "max_train_samples"):
             check_least(self, name, 1)
         check_least(self, "bootstrap", 0)
         check_resume(self)
-        if self.validation is None:
-            for name in ("sweep", "patience", "metric"):
-                if getattr(self, name) is not None:
-                    raise UserError(f"--{name} needs --validation: without it there is nothing to choose by")
+        share = self.validation_share
+        check(self, "validation_share", share is None or 0 <= share < 1, "0 or more and below 1")
+        if self.validation is not None and share:
+            raise UserError("--validation-share splits --train where there is no --validation; leave one of them out")
+        for name in () if self.validation is not None or self.share_held_out else ("sweep", "patience", "metric"):
+            if getattr(self, name) is not None:
+                raise UserError(f"--{name} needs validation rows: give --validation or a --validation-share above 0")
+
+    @property
+    def share_held_out(self) -> float:
+        """Share of the training rows that is used for validation."""
+        if self.validation is not None:
+            return 0.0
+        return _VALIDATION_SHARE if self.validation_share is None else self.validation_share
 
 
 @dataclass(kw_only=True)
 class EvaluateSettings(TaskSettings):
-    """What is evaluated on what.
+    """Model and rows of an evaluation.
 
     Raises:
         UserError: a value is out of range.
     """
 
-    model: str = setting(help="folder or Hub name of a checkpoint with the head of a task")
-    data: str = setting(help="labelled rows: .jsonl, .json, .csv, .tsv, .parquet, a saved data set or a Hub name")
-    output: str = setting(help="folder of results.json, the predictions, and the errors as picture and text")
-    task: str | None = setting(None, f"one of {', '.join(TASKS)} (default: that of the checkpoint)")
-    bootstrap: int = setting(1000, "samples drawn for confidence intervals; 0 for none")
-    seed: int = setting(42, "of the samples")
-    errors: str = setting("strict", "stop when a row cannot be used (strict), or leave it out and count it (skip)")
-    batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
-    device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
-    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, faster where the device has it")
-    overwrite: bool = setting(False, "replace the output folder")
+    model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint.")
+    data: str = setting(help=f"Labelled rows: {_ROWS}.")
+    output: str = setting(help="Folder of results.json, the predictions, and the errors as picture and text.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)} (default: the checkpoint's).")
+    bootstrap: int = setting(1000, "Bootstrap samples for confidence intervals; 0 for none.")
+    seed: int = setting(42, "Seed of the bootstrap samples.")
+    errors: str = setting(
+        "strict", "Rows that cannot be used: stop, or leave them out and report them.", choices=ERRORS
+    )
+    batch_tokens: int | None = setting(None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).")
+    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
+    dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
+    overwrite: bool = setting(False, "Replace the output folder.")
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "task", TASKS)
-        check_choice(self, "errors", ERRORS)
-        check_choice(self, "dtype", DTYPES)
+        _check_task(self)
         check_least(self, "bootstrap", 0)
         check_least(self, "batch_tokens", 1)
 
 
 @dataclass(kw_only=True)
 class PredictSettings(TaskSettings):
-    """What is predicted of what.
+    """Model and rows of a prediction.
 
     Raises:
         UserError: a value is out of range.
     """
 
-    model: str = setting("", "folder or Hub name of a checkpoint with the head of a task", positional=True)
+    model: str = setting("", "Folder or Hub name of a fine-tuned checkpoint.", positional=True)
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="rows without labels: files as `mybert finetune` reads them, .txt with one text a line, or `-` for JSON "
-        "lines (or plain texts, one a line; words to tag stand between spaces) from standard input",
+        help="Rows without labels: files as `mybert finetune` reads them, .txt with one text per line, or `-` for "
+        "JSON lines or plain texts, one per line, from standard input.",
     )
     output: str = setting(
         "-",
-        f"file to write: {', '.join(PREDICTION_FORMATS)}, a prediction for each row in order, with the row itself "
-        "under `input`; `-` for JSON lines on standard output",
+        f"File to write ({', '.join(PREDICTION_FORMATS)}): one prediction per row in order, with the row under "
+        "`input`; `-` for JSON lines on standard output.",
     )
-    task: str | None = setting(None, f"one of {', '.join(TASKS)} (default: that of the checkpoint)")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)} (default: the checkpoint's).")
     errors: str = setting(
-        "strict", "stop when a row cannot be used (strict), or write its `error` in place of a prediction (skip)"
+        "strict", "Rows that cannot be used: stop, or write an `error` in place of the prediction.", choices=ERRORS
     )
-    batch_tokens: int | None = setting(None, "tokens of a batch at most (default: 4096 on the CPU, 32768 elsewhere)")
-    device: str = setting("auto", "where to compute, such as cpu or cuda:1; auto: the GPU if there is one")
-    dtype: str = setting("float32", f"numbers of the model: {' or '.join(DTYPES)}, faster where the device has it")
-    overwrite: bool = setting(False, "replace OUTPUT")
+    batch_tokens: int | None = setting(None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).")
+    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
+    dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
+    overwrite: bool = setting(False, "Replace OUTPUT.")
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "task", TASKS)
-        check_choice(self, "errors", ERRORS)
-        check_choice(self, "dtype", DTYPES)
+        _check_task(self)
         check_least(self, "batch_tokens", 1)
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
         if not self.model or not self.inputs:
@@ -233,7 +298,7 @@ class PredictSettings(TaskSettings):
 class FinetuningArguments(TrainingArguments):
     """transformers' TrainingArguments with the defaults of Devlin et al. 2019, appendix A.3.
 
-    Adam has its bias correction, which the paper's code left out and small data need (Mosbach et al. 2021).
+    Adam has bias correction, which small training sets need and the paper's code omits (Mosbach et al. 2021).
     """
 
     learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate (paper: 5e-5 to 2e-5)."})
@@ -260,6 +325,8 @@ class FinetuningArguments(TrainingArguments):
         default="non_padding", metadata={"help": "Which tokens to count: all, non_padding or no."}
     )
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
+
+    label_names: list[str] | None = field(default=None, init=False)  # --label-names renames classes instead
 
     def __post_init__(self):
         settle_arguments(self)

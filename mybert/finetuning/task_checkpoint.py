@@ -1,4 +1,4 @@
-"""A checkpoint as fine-tuning needs it: encoder to start from, or model with the head of a task and what it remembers.
+"""Load checkpoints for fine-tuning (an encoder) and for evaluation (a model with the head of a task).
 
 `config.finetuned` of a fine-tuned checkpoint holds the task's name, its `TaskSettings` and the names of its `inputs`.
 """
@@ -20,12 +20,14 @@ from mybert.common.checkpoint_loading import (
 from mybert.common.devices import choose_device
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
-from mybert.finetuning.data.labels import label_name
+from mybert.finetuning.data.labels import PROBLEMS
 from mybert.finetuning.onnx_model import OnnxModel, onnx_file
-from mybert.finetuning.settings import PROBLEMS, EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
+from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.registry import task_class
 from tokenization import MyBertTokenizer
+
+_OLD_NAMES = {"overlap": "stride"}  # settings in older checkpoints
 
 
 class Finetuned(NamedTuple):
@@ -122,7 +124,7 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
     Raises:
         UserError: two labels have one name.
     """
-    labels = [label_name(label) for label in config.id2label.values()]
+    labels = [str(label) for label in config.id2label.values()]
     config.id2label = dict(zip(config.id2label, labels, strict=True))
     config.label2id = {label: number for number, label in config.id2label.items()}
     if len(config.label2id) < len(labels):
@@ -138,6 +140,9 @@ def _remembered(config: MyBertConfig, name: str) -> dict:
     found = getattr(config, "finetuned", None)
     if not isinstance(found, dict):
         return {}
+    found = {_OLD_NAMES.get(key, key): value for key, value in found.items()}
+    if "label_pieces" in found:
+        found["label_all_tokens"] = found.pop("label_pieces") == "all"
     types = {field.name: list if get_origin(field.type) is list else field.type for field in fields(TaskSettings)}
     for key, kind in {**types, "task": str}.items():
         if key in found and not isinstance(found[key], kind):
@@ -167,10 +172,10 @@ def _refuse_unused(settings: TaskSettings, task: Task) -> None:
     """Of what the user gave, which the task's own settings complete."""
     for field in fields(TaskSettings):
         of_all = field.name in ("columns", "max_length")
-        if not of_all and field.name not in task.uses and getattr(settings, field.name) is not None:
-            raise UserError(f"--{field.name.replace('_', '-')} means nothing to {task.name}; leave it out")
-    if settings.overlap is not None and task.settings.long_texts == "truncate":
-        raise UserError("--overlap has no effect without --long-texts window; add that, or leave it out")
+        if not of_all and field.name not in task.uses and getattr(settings, field.name) not in (None, []):
+            raise UserError(f"--{field.name.replace('_', '-')} has no effect on {task.name}; leave it out")
+    if settings.stride is not None and task.settings.long_texts == "truncate":
+        raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
 
 
 def _check_length(task: Task, name: str) -> None:

@@ -53,7 +53,10 @@ def run_finetune(task: str, model: Path, output: Path, *words) -> int:
         "--bootstrap": 20,
         "--disable-tqdm": "true",
         "--use-cpu": "true",
+        "--validation-share": 0,
     }
+    if "--validation" in words or "--validation-share" in words:
+        del quick["--validation-share"]
     if "--sweep" in words:
         del quick["--learning-rate"], quick["--per-device-train-batch-size"]
     fixed = ("--task", task, "--model", model, "--output", output, *(word for pair in quick.items() for word in pair))

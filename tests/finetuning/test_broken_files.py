@@ -1,4 +1,4 @@
-"""A broken file for every task and its message; `pytest tests/finetuning/test_broken_files.py -s` prints the table."""
+"""Broken files of every task; `pytest tests/finetuning/test_broken_files.py -s` prints the messages."""
 
 import json
 
@@ -24,28 +24,28 @@ def nested(*questions: dict) -> str:
     return json.dumps({"version": "v2.0", "data": [{"title": "film", "paragraphs": [paragraph]}]})
 
 
-# task, what is wrong, name of the file, what is in it, what is said after the file's name
+# task, what is wrong, name of the file, content, message after the file's name
 BROKEN = [
     (
         "text-classification",
         "a text is missing, a label is empty",
         "train.jsonl",
         lines(TEXT, {**TEXT, "text": None}, TEXT, {**TEXT, "label": ""}),
-        ": 2 of 4 rows cannot be used: row 2: the text is missing; row 4: the label is missing" + REMEDY,
+        ": 2 of 4 lines cannot be used: line 2: the text is missing; line 4: the label is missing" + REMEDY,
     ),
     (
         "text-classification",
         "no row has a text",
         "train.jsonl",
         lines({**TEXT, "text": ""}),
-        ": 1 of 1 rows cannot be used: row 1: the text is empty; are file and columns right?",
+        ": 1 of 1 lines cannot be used: line 1: the text is empty; are file and columns right?",
     ),
     (
         "text-classification",
         "a line is cut off",
         "train.jsonl",
         lines(TEXT) + '{"text": "a bad film", "la',
-        ", line 2: not JSON (Unterminated string starting at character 24)",
+        ", line 2: not JSON (Unterminated string starting at character 24); correct it",
     ),
     (
         "text-classification",
@@ -53,35 +53,35 @@ BROKEN = [
         "train.csv",
         "sentence,opinion\na good film,good\n",
         " has no column for 'label' (looked for label, labels, score, category, class, target; there are sentence, "
-        "opinion); name it by --columns label=COLUMN",
+        "opinion); name it by --columns label=COLUMN, or add a line of names if the file has none",
     ),
     (
         "text-classification",
         "a field too many",
         "train.csv",
         "text,label\na good film,good\na bad, dull film,bad\n",
-        ": line 3 has 3 fields, the first line 2 names; correct one",
+        ", line 3: wrong number of columns (3, the header has 2); correct it",
     ),
     (
         "text-classification",
         "half of a pair",
         "train.jsonl",
         lines(PAIR, {**PAIR, "hypothesis": " "}),
-        ": 1 of 2 rows cannot be used: row 2: the text_pair is empty" + REMEDY,
+        ": 1 of 2 lines cannot be used: line 2: the text_pair is empty" + REMEDY,
     ),
     (
         "text-classification",
         "several labels, and one",
         "train.jsonl",
         lines({**TEXT, "label": ["good", "new"]}, TEXT),
-        ": 1 of 2 rows cannot be used: row 2: the labels 'good' are not a list" + REMEDY,
+        ": 1 of 2 lines cannot be used: line 2: the labels 'good' are not a list" + REMEDY,
     ),
     (
         "text-classification",
         "a score that is no number",
         "train.jsonl",
-        lines({**TEXT, "label": 2.5}, {**TEXT, "label": "high"}),
-        ": 1 of 2 rows cannot be used: row 2: the label 'high' is not a number" + REMEDY,
+        lines(*({**TEXT, "label": i / 2} for i in range(1, 10)), {**TEXT, "label": "high"}),
+        ": 1 of 10 lines cannot be used: line 10: the label 'high' is not a number" + REMEDY,
     ),
     (
         "token-classification",
@@ -96,21 +96,21 @@ BROKEN = [
         "a tag too few",
         "train.jsonl",
         lines(TAGGED, {**TAGGED, "tags": ["O", "B-ART"]}),
-        ": 1 of 2 rows cannot be used: row 2: 3 tokens, but 2 tags" + REMEDY,
+        ": 1 of 2 lines cannot be used: line 2: 3 tokens, but 2 tags" + REMEDY,
     ),
     (
         "token-classification",
         "an empty word",
         "train.jsonl",
         lines(TAGGED, {**TAGGED, "tokens": ["the", "", "film"]}),
-        ": 1 of 2 rows cannot be used: row 2: token 2 is missing or empty" + REMEDY,
+        ": 1 of 2 lines cannot be used: line 2: token 2 is missing or empty" + REMEDY,
     ),
     (
         "question-answering",
         "an answer that stands elsewhere",
         "train.jsonl",
         lines(QUESTION, {**QUESTION, "answers": {"text": ["good"], "answer_start": [3]}}),
-        ": 1 of 2 rows cannot be used: row 2: the answer 'good' does not stand at character 3 (' goo' does); the "
+        ": 1 of 2 lines cannot be used: line 2: the answer 'good' does not stand at character 3 (' goo' does); the "
         "context has it at 4" + REMEDY,
     ),
     (
@@ -134,7 +134,7 @@ BROKEN = [
         "a label beyond the choices",
         "train.jsonl",
         lines(CHOICE, {**CHOICE, "label": 2}),
-        ": 1 of 2 rows cannot be used: row 2: the label 2 is none of the choices (0 to 1, or a letter from A)"
+        ": 1 of 2 lines cannot be used: line 2: the label 2 is none of the choices (0 to 1, or a letter from A)"
         + REMEDY,
     ),
     (
@@ -142,7 +142,7 @@ BROKEN = [
         "a choice too many",
         "train.jsonl",
         lines(CHOICE, {**CHOICE, "choices": ["good", "bad", "dull"]}),
-        ": 1 of 2 rows cannot be used: row 2: 3 choices, the first row has 2" + REMEDY,
+        ": 1 of 2 lines cannot be used: line 2: 3 choices, the first row has 2" + REMEDY,
     ),
 ]
 

@@ -518,8 +518,8 @@ def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch,
     rows = Dataset.from_dict({"text": texts, "number": range(8)})
     rows.to_json(path) if suffix == "jsonl" else rows.to_csv(path, index=False)
     assert predict(classifier, path) == 2
-    unit = "line" if suffix == "jsonl" else "row"
-    said = f"3 of 8 {unit}s cannot be used: {unit}s 3, 4, 8: the text is empty; correct them, or have errors written"
+    places = "3, 4, 8" if suffix == "jsonl" else "4, 5, 9"
+    said = f"3 of 8 lines cannot be used: lines {places}: the text is empty; correct them, or have errors written"
     assert said in capsys.readouterr().err
     assert predict(classifier, path, "--errors", "skip") == 0
     captured = capsys.readouterr()
@@ -535,7 +535,7 @@ def test_blank_lines_count_in_the_numbers_of_rows(classifier, tmp_path, capsys, 
     path.write_text("\n\n \n".join(map(json.dumps, rows)))
     words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words), "--errors", "skip"]) == 0
-    assert f"{path}: 1 of 4 rows cannot be used: row 4: the text is empty; left out" in capsys.readouterr().out
+    assert f"{path}: 1 of 4 lines cannot be used: line 4: the text is empty; left out" in capsys.readouterr().out
     said = (tmp_path / "scores/predictions.jsonl").read_text().splitlines()
     assert [json.loads(line)["input"] for line in said] == [rows[0], *rows[2:]]
     assert predict(classifier, path) == 2
@@ -587,7 +587,7 @@ def test_a_brace_in_front_of_a_text_makes_it_no_json(classifier, tmp_path, capsy
     assert [one["input"] for one in said] == [{"text": "{smile} hello"}, {"text": "a good film"}]
 
 
-@pytest.mark.parametrize(("names", "labels"), [([0, 1], ["0", "1"]), ([True, False], ["true", "false"])])
+@pytest.mark.parametrize(("names", "labels"), [([0, 1], ["0", "1"]), ([True, False], ["True", "False"])])
 def test_labels_of_a_checkpoint_may_be_numbers_and_truth_values(classifier, write_rows, tmp_path, names, labels):
     shutil.copytree(classifier, tmp_path / "others")
     config = json.loads((classifier / "config.json").read_text())
@@ -619,7 +619,7 @@ def test_labels_of_a_checkpoint_are_those_that_it_names(classifier, expected, wr
     unknown = write_rows("unknown.jsonl", [{"text": "a", "label": "fine"}, {"text": "a", "label": "good"}])
     words = ["--model", tmp_path / "others", "--data", unknown, "--output", tmp_path / "none", "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words)]) == 2
-    assert "row 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
+    assert "line 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
 
 
 def test_evaluation_keeps_the_columns_and_numbers_of_its_file(classifier, write_rows, tmp_path, capsys):

@@ -33,9 +33,9 @@ def in_file(rows: list[dict]) -> Split:
 
 def test_windows_that_overlap_by_all_that_they_hold_are_refused(tiny_checkpoint):
     rows, tokenizer = Dataset.from_list([ROW]), MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    with pytest.raises(UserError, match="--overlap 12: expected less than the 12 tokens that a window has"):
-        task(max_length=16, overlap=12).features(rows, tokenizer, training=False)
-    assert len(task(max_length=16, overlap=11).features(rows, tokenizer, training=False))
+    with pytest.raises(UserError, match="--stride 12: expected less than the 12 tokens that a window has"):
+        task(max_length=16, stride=12).features(rows, tokenizer, training=False)
+    assert len(task(max_length=16, stride=11).features(rows, tokenizer, training=False))
 
 
 @pytest.mark.parametrize(

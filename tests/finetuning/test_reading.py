@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.finetuning.data.dataset_loading import read_split, read_table
+from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
@@ -29,7 +29,7 @@ def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
     task = TextClassification(TaskSettings(), MyBertConfig())
     for name, content in (("a.jsonl", "\ufeff" + lines), ("a.json", json.dumps(days))):
         (tmp_path / name).write_text(content, encoding="utf-8")
-        rows = read_table(str(tmp_path / name), task, split="train").rows
+        rows = load_table(str(tmp_path / name), task, split="train").rows
         assert rows.column_names[0] == "when"
         assert rows["when"] == [day["when"] for day in days]
         assert [seen for seen in rows["seen"] if seen] == [["2021-02-03"]]
@@ -42,22 +42,17 @@ def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
         ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8"),
         ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", line 2001: .* is half a surrogate pair"),
         ("blank.jsonl", b"\n\n", " holds no rows"),
-        (
-            "large.json",
-            b'[{"text": "a", "label": "b", "id": 9223372036854775808}]',
-            ", row 1: 'id' .*more than 64 bits",
-        ),
-        ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: expected a JSON object, found int"),
+        ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: not an object .found int"),
         ("cut.json", b'[{"text": "a", "lab', ": not JSON .Unterminated string starting at character 16"),
         ("comma.json", b'[\n{"text": "a"},\n{"text": "b",}\n]', ": not JSON .* at line 3, character 1[34]"),
         ("twice.jsonl", b'{"text": "a"}\n{"text": "b", "text": "c"}\n', ", line 2: not JSON .'text' is given twice."),
-        ("twice.json", b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ", row 1: not JSON .'id' is given twice."),
+        ("twice.json", b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ": not JSON .'id' is given twice."),
         ("comma.jsonl", b'{"text": "a"}\n{"text": "b"\n', ", line 2: not JSON .* at character 13"),
-        ("ragged.csv", b"text,label\na,b\nc,d,e\n", ": line 3 has 3 fields, the first line 2 names"),
-        ("names.csv", b"text,label\n\n", ": no row follows the names of the columns"),
-        ("rows.parquet", b"PAR1", ": .*[Pp]arquet"),
-        ("rows.parquet.gz", b"", ": expected .*all but .parquet also .gz .*found .parquet.gz"),
-        ("rows.xlsx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet .*found .xlsx"),
+        ("ragged.csv", b"text,label\na,b\nc,d,e\n", ", line 3: wrong number of columns .3, the header has 2"),
+        ("names.csv", b"text,label\n\n", " holds no rows"),
+        ("rows.parquet", b"PAR1", " cannot be read: .*Parquet"),
+        ("rows.parquet.gz", b"", ": expected .*all but .parquet .*also .gz .*found .parquet.gz"),
+        ("rows.docx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet, .xlsx .*found .docx"),
         ("plain.jsonl.gz", LINES, " is damaged"),
         ("cut.jsonl.gz", gzip.compress(LINES)[:-30], " is damaged"),
         ("cut.jsonl.zst", zstandard.compress(LINES)[:-30], " is damaged"),
@@ -150,5 +145,5 @@ def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
 def test_what_a_column_holds_may_show_only_after_megabytes(tmp_path, first, last):
     rows = [{"text": "x" * 2000, **first}] * 6000 + [{"text": "y", **last}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = read_table(str(tmp_path / "rows.jsonl"), TextClassification(TaskSettings(), MyBertConfig()), "train").rows
+    found = load_table(str(tmp_path / "rows.jsonl"), TextClassification(TaskSettings(), MyBertConfig()), "train").rows
     assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])

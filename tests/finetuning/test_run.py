@@ -266,8 +266,8 @@ def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip)
 def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, capsys):
     assert finetune("text-classification", *data, "--num-train-epochs", 1) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"8 rows of validation ({data[3]}) stand in train ({data[1]}) too" in printed
-    assert "(validation row 1 is train row 33, validation row 2 is train row 34," in printed
+    assert f"8 rows of validation ({data[3]}) are also in train ({data[1]})" in printed
+    assert "(validation line 1 is train line 33, validation line 2 is train line 34," in printed
 
 
 def test_the_overview_counts_what_is_cut_and_unknown(finetune, write_rows, tmp_path):
@@ -285,7 +285,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
     train = write_rows("train.jsonl", [*opinions[:8], {"text": "", "label": "good"}])
     words = ("--train", train, "--num-train-epochs", 1)
     assert finetune("text-classification", *words, "--errors", "skip") == 0
-    assert "row 9: the text is empty; left out" in capsys.readouterr().out
+    assert "line 9: the text is empty; left out" in capsys.readouterr().out
     assert results(tmp_path / "out")["data"]["train"]["rows"] == 8
 
 
@@ -308,7 +308,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
             ("--patience", 2, "--eval-strategy", "no", "--save-strategy", "no"),
             "--patience counts evaluations; leave it or --eval-strategy no out",
         ),
-        (("--n-best", 3), "--n-best means nothing to text-classification; leave it out"),
+        (("--n-best", 3), "--n-best has no effect on text-classification; leave it out"),
         (("--label-smoothing-factor", 0.1, "--class-weights"), "has no effect with --class-weights; leave it out"),
         (("--learning-rate", "nan"), "learning_rate: expected 0 or more, found nan"),
         (("--seed", -1), "seed: expected 0 or more and below 2**32, found -1"),
@@ -324,7 +324,6 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--bf16-full-eval", "true"), "bf16_full_eval is not supported: it would round the weights that are kept"),
         (("--push-to-hub", "true"), "push_to_hub is not supported: `mybert push` uploads"),
         (("--use-liger-kernel", "true"), "use_liger_kernel"),
-        (("--label-names", "foo"), "label_names is not supported"),
         (("--report-to", "wandb"), "wandb"),
         (
             ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4),

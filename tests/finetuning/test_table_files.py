@@ -1,7 +1,7 @@
 """Tables: what stands in .csv and .tsv is text as it is spelt, and labels mean the same in every file."""
 
-import csv
 import gzip
+import importlib.util
 import json
 
 import pandas
@@ -12,11 +12,11 @@ from datasets import Dataset
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.corpus.text.sources import read_documents
-from mybert.finetuning.data.dataset_loading import read_split, read_table
-from mybert.finetuning.data.labels import are_fractions, number, sort_labels
+from mybert.finetuning.data.dataset_loading import load_table, read_split
+from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
 from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
-from mybert.finetuning.tasks.text_classification import MULTI, REGRESSION, SINGLE, TextClassification
+from mybert.finetuning.tasks.text_classification import TextClassification
 
 
 @pytest.fixture
@@ -53,49 +53,73 @@ def test_every_field_of_a_large_table_is_text_wherever_it_stands(write):
     assert [row["label"] for row in read(path)] == labels
 
 
-def test_quotes_in_tsv_are_characters_and_swallow_no_row(write):
-    rows = [('"bad start', "1"), ("fine", "0"), ('end" here', "1"), ('"all of it"', "0"), ('a "b" c', "1")]
-    path = write("rows.tsv", "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
-    assert [(row["text"], row["label"]) for row in read(path)] == rows
-    oracle = pandas.read_csv(path, sep="\t", dtype=str, quoting=csv.QUOTE_NONE)
-    assert list(oracle.itertuples(index=False, name=None)) == rows
+@pytest.mark.parametrize(("name", "delimiter"), [("rows.csv", ","), ("rows.tsv", "\t")])
+def test_quotes_are_read_as_pandas_writes_them(tmp_path, name, delimiter):
+    rows = [('"bad start', "1"), ("fine", "0"), ('end" here', "1"), ('"all of it"', "0"), ('a "b"\tc,\nd', "1")]
+    frame = pandas.DataFrame(rows, columns=["text", "label"])
+    frame.to_csv(tmp_path / name, sep=delimiter, index=False)
+    assert [(row["text"], row["label"]) for row in read(tmp_path / name)] == rows
+
+
+def test_a_quote_that_is_not_closed_is_refused_in_tsv_too(write):
+    path = write("rows.tsv", 'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n')
+    with pytest.raises(UserError, match=r"rows.tsv.* line 3: .*quote is not closed"):
+        read(path)
+    path = write("rows.tsv", 'text\tlabel\nfine\t1\n"good" film\t1\nfine\t0\n')
+    with pytest.raises(UserError, match=r'rows.tsv.* line 3: .*expected after .*"a ""b"" c"'):
+        read(path)
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "place", "found"),
     [
-        ("a,b,1\n" * 3, "line 2 has 3 fields"),  # pandas takes the first of them for a row's name
-        ("a,1,\n" * 3, "line 2 has 3 fields"),
-        ('"a\nb",1\n\nc\nd,0\n', "line 5 has 1 fields"),  # and fills this one up
-        ("a,1\nc,0,d\n", "line 3 has 3 fields"),
+        ("a,b,1\n" * 3, "line 2", 3),  # pandas reads the first of them as the name of a row
+        ("a,1,\n" * 3, "line 2", 3),
+        ('"a\nb",1\n\nc\nd,0\n', "line 5", 1),  # pandas fills this one up
+        ("a,1\nc,0,d\n", "line 3", 3),
     ],
 )
-def test_a_row_with_other_fields_than_the_first_line_has_names_is_refused(write, rows, message):
+def test_a_row_with_other_fields_than_the_header_is_refused(write, rows, place, found):
     path = write("rows.csv", f"text,label\n{rows}")
-    with pytest.raises(UserError, match=f"rows.csv: {message}, the first line 2 names; correct one"):
+    with pytest.raises(UserError, match=f"rows.csv, {place}: wrong number of columns .{found}, the header has 2"):
         read(path)
 
 
 def test_two_columns_of_one_name_are_refused(write):
     path = write("rows.csv", "text,,text\na,0,b\n")
-    with pytest.raises(UserError, match=r"rows.csv: two columns are called 'text'; rename one"):
+    with pytest.raises(UserError, match=r"rows.csv: two columns are called 'text'"):
         read(path)
 
 
-def test_a_line_of_spaces_is_not_passed_over(write):
-    path = write("rows.csv", "text\na\n  \nb\n\n")  # as pandas does, and then no prediction stands in its line
-    with pytest.raises(UserError, match=r"rows.csv: 1 rows are spaces alone; put these between quotes"):
-        read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
-    path = write("quoted.csv", 'text\na\n"  "\nb\n\n')
-    table = read_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train").rows
-    assert table["text"][:] == ["a", "  ", "b"]
+def test_a_line_of_spaces_is_a_row_and_a_blank_line_is_not(write):
+    path = write("rows.csv", 'text\na\n  \n"  "\nb\n\n')
+    table = load_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    assert table.rows["text"][:] == ["a", "  ", "  ", "b"] and table.numbers == [1, 2, 3, 4] and table.unit == "line"
+
+
+@pytest.mark.parametrize("header", ["a fine film,1", "0,1", "This is a review.,good"])
+def test_a_file_without_a_header_is_warned_about_and_refused_with_a_remedy(write, caplog, header):
+    path = write("rows.csv", f"{header}\na dull film,0\n")
+    with pytest.raises(UserError, match=r"no column for 'text'.*--columns text=COLUMN, or add a line of names"):
+        read(path)
+    assert "rows.csv: the first line is read as the names" in caplog.text
+
+
+def test_excel_files_are_read_or_the_message_says_how(tmp_path):
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": [1, 0], "day": pandas.to_datetime(["2020-01-01"] * 2)})
+    if importlib.util.find_spec("openpyxl"):
+        frame.to_excel(tmp_path / "rows.xlsx", index=False)
+        assert read(tmp_path / "rows.xlsx") == [{"text": "a", "label": "1"}, {"text": "b", "label": "0"}]
+    (tmp_path / "broken.xlsx").write_bytes(b"PK")
+    with pytest.raises(UserError, match=r"broken.xlsx.*\.csv"):
+        read(tmp_path / "broken.xlsx")
 
 
 def test_a_blank_score_is_named_and_leaves_the_others_a_regression(finetune, write, tmp_path, capsys):
     train = write("train.csv", "text,score\ngood,3.5\nbad,\nfine,1.25\ndull,2\n")
     words = ("--train", train, "--validation", write("dev.csv", "text,score\ngood,3\nbad,1\nfine,2\n"))
     assert finetune("text-classification", *words) == 2
-    assert "1 of 4 rows cannot be used: row 2: the label '' is not a number" in capsys.readouterr().err
+    assert "1 of 4 lines cannot be used: line 3: the label is missing" in capsys.readouterr().err
     assert finetune("text-classification", *words, "--errors", "skip", "--num-train-epochs", 1) == 0
     assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == "regression"
     found = results(tmp_path / "out")
@@ -106,7 +130,7 @@ def test_a_blank_score_is_named_and_leaves_the_others_a_regression(finetune, wri
 def test_a_word_among_scores_is_named_if_they_are_said_to_be_scores(finetune, write, capsys):
     train = write("train.csv", "text,score\ngood,3.5\nbad,N/A\nfine,1.25\n")
     assert finetune("text-classification", "--train", train, "--problem", "regression") == 2
-    assert "1 of 3 rows cannot be used: row 2: the label 'N/A' is not a number" in capsys.readouterr().err
+    assert "1 of 3 lines cannot be used: line 3: the label 'N/A' is not a number" in capsys.readouterr().err
 
 
 def test_labels_of_one_file_are_those_of_another_whatever_else_it_holds(finetune, write, tmp_path):
@@ -123,30 +147,29 @@ def test_labels_of_one_file_are_those_of_another_whatever_else_it_holds(finetune
     [
         (["3.5", "2"], REGRESSION),
         (["3.5", "", "2"], REGRESSION),
-        ([3.5, 2.0], REGRESSION),
+        ([3.5, 2.0, None, float("nan")], REGRESSION),
         (["1", "2"], SINGLE),
         (["007", "12"], SINGLE),
         (["3.5", "high"], SINGLE),
         (["1.2.3", "1.2.4"], SINGLE),
         (["inf", "0.5"], SINGLE),
         ([1, 2], SINGLE),
-        (["1.0", "0.0", "1.0"], SINGLE),  # whole numbers of a table that had a gap
+        (["1.0", "0.0", "1.0"], SINGLE),
+        ([1.0, 0.0, None], SINGLE),
         ([["0.5"], []], MULTI),
+        ([f"{i / 10}" for i in range(40)] + ["NaN"], REGRESSION),  # whose row is named then
     ],
 )
-def test_labels_say_which_problem_they_are(labels, problem):
-    rows = Dataset.from_dict({"text": ["x"] * len(labels), "label": labels})
-    task = TextClassification(TaskSettings(), MyBertConfig())
-    task.configure(rows.filter(lambda row: row["label"] != ""))
-    assert task.config.problem_type == problem
+def test_labels_define_the_problem(labels, problem):
+    assert find_problem(labels).name == problem
 
 
-def test_a_few_words_among_numbers_with_fractions_are_asked_about():
-    rows = Dataset.from_dict({"text": ["x"] * 41, "label": [f"{i / 10}" for i in range(40)] + ["NaN"]})
-    with pytest.raises(
-        UserError, match=r"1 of 41 labels are no numbers, such as 'NaN'.*--problem regression or single"
-    ):
-        TextClassification(TaskSettings(), MyBertConfig()).configure(rows)
+@pytest.mark.parametrize("labels", [[1.5] + [1, 2] * 20, ["1.5"] + ["1", "2"] * 20])
+def test_a_few_fractions_among_whole_numbers_are_refused_with_the_choices(labels):
+    with pytest.raises(UserError, match=r"1 of 41 labels .*1\.5.*--problem regression or --problem single-label"):
+        find_problem(labels)
+    assert find_problem(labels, "regression").name == REGRESSION
+    assert find_problem(labels, "single-label").name == SINGLE
 
 
 def test_what_is_a_number():
@@ -155,7 +178,6 @@ def test_what_is_a_number():
     assert not [
         label for label in ("", "x", "nan", "inf", "1,5", None, True, [1], 10**400) if number(label) is not None
     ]
-    assert not are_fractions([]) and not are_fractions(["1", "2"])
 
 
 @pytest.mark.parametrize(
@@ -165,7 +187,8 @@ def test_what_is_a_number():
         ([10, 9, "1", 1], ["1", "9", "10"]),
         (["12", "-3", "007"], ["-3", "007", "12"]),
         (["10", "9", "x"], ["10", "9", "x"]),
-        ([True, False], ["false", "true"]),
+        ([True, False], ["False", "True"]),
+        ([1.0, "0.0", 2], ["0", "1", "2"]),
         (["9" * 5000, "1"], ["1", "9" * 5000]),
     ],
 )
@@ -188,7 +211,7 @@ def test_choices_of_a_table_may_be_numbers(write):
 def test_parts_of_a_range_of_numbers_have_names_of_their_own(first, last):
     labels = [first + (last - first) * i / 4 for i in range(5)]
     rows = Dataset.from_dict({"text": ["x"] * 5, "label": labels})
-    task = TextClassification(TaskSettings(), MyBertConfig())
+    task = TextClassification(TaskSettings(problem="regression"), MyBertConfig())
     task.configure(rows)
     balance = task.label_distribution(rows)
     assert len(balance) == 5 and sum(balance.values()) == 5

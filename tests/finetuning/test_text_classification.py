@@ -179,7 +179,7 @@ def test_labels_of_any_characters_and_kinds_come_back_as_they_were(finetune, wri
     train = write_rows("train.jsonl", rows)
     assert finetune("text-classification", "--train", train, "--validation", train, "--num-train-epochs", 15) == 0
     config = MyBertConfig.from_pretrained(tmp_path / "out")
-    assert set(config.label2id) == {"a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", "true"}
+    assert set(config.label2id) == {"a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", "True"}
     assert config.num_labels == 6
     assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] == 1
     assert predictions(tmp_path / "out", ["c x"])[0]["label"] == " [red] "
@@ -223,7 +223,7 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).eval()
     model.config.problem_type = "single_label_classification"
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    settings = TaskSettings(max_length=10, overlap=2, long_texts="window")
+    settings = TaskSettings(max_length=10, stride=2, long_texts="window")
     task = TextClassification(settings, model.config)
     texts = ["the very good", " ".join("abcdefghijklmnopqrstu")]
     rows = Dataset.from_dict({"text": texts})
@@ -238,30 +238,30 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     assert np.allclose(list(found[1]["scores"].values()), softmax(logits), atol=1e-6)
 
 
-def test_an_overlap_that_has_no_effect_is_refused_and_one_that_is_remembered_is_not(
+def test_a_stride_that_has_no_effect_is_refused_and_one_that_is_remembered_is_not(
     finetune, write_rows, opinions, classifier, tmp_path, capsys
 ):
-    message = "--overlap has no effect without --long-texts window; add that, or leave it out"
-    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions), "--overlap", 4) == 2
+    message = "--stride has no effect without --long-texts window; add that, or leave it out"
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions), "--stride", 4) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"mybert finetune: error: {message}"
     with pytest.raises(UserError, match=message):
-        load_finetuned(PredictSettings(model=str(classifier), inputs=["-"], overlap=4))
+        load_finetuned(PredictSettings(model=str(classifier), inputs=["-"], stride=4))
     windowed = shutil.copytree(classifier, tmp_path / "windowed")
     config = json.loads((windowed / "config.json").read_text())
     config["finetuned"] |= {"long_texts": "window", "overlap": 3}
     (windowed / "config.json").write_text(json.dumps(config))
-    for given, expected in (({"overlap": 4}, ("window", 4)), ({"long_texts": "truncate"}, ("truncate", 3))):
+    for given, expected in (({"stride": 4}, ("window", 4)), ({"long_texts": "truncate"}, ("truncate", 3))):
         found = load_finetuned(PredictSettings(model=str(windowed), inputs=["-"], **given)).task.settings
-        assert (found.long_texts, found.overlap) == expected
+        assert (found.long_texts, found.stride) == expected
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "x", "label": "a"}, {"text": " ", "label": "b"}], "row 2: the text is empty"),
-        ([{"text": "x", "label": "a"}, {"text": "y", "label": None}], "row 2: the label is missing"),
-        ([{"text": "x", "label": "a"}, {"text": "y", "label": "a"}], "no other label than ['a']"),
-        ([{"text": "x", "label": 1.5}, {"text": "y", "label": None}], "row 2: the label None is not a number"),
+        ([{"text": "x", "label": "a"}, {"text": " ", "label": "b"}], "line 2: the text is empty"),
+        ([{"text": "x", "label": "a"}, {"text": "y", "label": None}], "line 2: the label is missing"),
+        ([{"text": "x", "label": "a"}, {"text": "y", "label": "a"}], "only the label ['a']"),
+        ([{"text": "x", "label": 1.5}, {"text": "y", "label": None}], "line 2: the label is missing"),
         ([{"words": "x", "label": "a"}], "has no column for 'text'"),
         ([], "is empty"),
     ],
@@ -279,7 +279,7 @@ def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions
     train = write_rows("train.jsonl", opinions)
     validation = write_rows("dev.jsonl", [opinions[0], {"text": "so so", "label": "middling"}])
     assert finetune("text-classification", "--train", train, "--validation", validation) == 2
-    assert f"{validation}: 1 of 2 rows cannot be used: row 2: the label 'middling'" in capsys.readouterr().err
+    assert f"{validation}: 1 of 2 lines cannot be used: line 2: the label 'middling'" in capsys.readouterr().err
 
 
 def test_broken_json_is_found_by_its_line(finetune, tmp_path, capsys):
@@ -289,10 +289,10 @@ def test_broken_json_is_found_by_its_line(finetune, tmp_path, capsys):
     assert f"{train}, line 2: not JSON" in capsys.readouterr().err
     train.write_text('{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}\n')
     assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}: 1 of 2 rows cannot be used: row 2: the text is ['b'], not a string" in capsys.readouterr().err
+    assert f"{train}: 1 of 2 lines cannot be used: line 2: the text is ['b'], not a string" in capsys.readouterr().err
     train.write_text('{"text": "a", "label": "x"}\n7\n')
     assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}, line 2: expected a JSON object, found int" in capsys.readouterr().err
+    assert f"{train}, line 2: not an object (found int)" in capsys.readouterr().err
 
 
 def test_texts_that_csv_readers_take_for_missing_are_kept(finetune, tmp_path):
@@ -312,4 +312,4 @@ def test_numbers_of_any_range_are_counted(finetune, write_rows, labels):
 def test_numbers_that_float32_does_not_have_are_refused(finetune, write_rows, capsys):
     rows = [{"text": "good film", "label": 2.5}, {"text": "bad film", "label": 1e39}]
     assert finetune("text-classification", "--train", write_rows("train.jsonl", rows)) == 2
-    assert "row 2: the label 1e+39 is too large for float32" in capsys.readouterr().err
+    assert "line 2: the label 1e+39 is too large for float32" in capsys.readouterr().err

@@ -174,7 +174,7 @@ def test_labels_lie_on_the_first_piece_or_on_all(tiny_checkpoint):
     pieces = ["[CLS]", "the", "c", "##a", "##t", "[UNK]", "[SEP]"]  # a word that the tokenizer drops gets a tag too
     assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == pieces
     assert feature["labels"] == [-100, 0, 1, -100, -100, 2, -100]
-    made, dataset = fitted(rows, label_pieces="all")
+    made, dataset = fitted(rows, label_all_tokens=True)
     assert made.features(dataset, tokenizer, training=True)[0]["labels"] == [-100, 0, 1, 1, 1, 2, -100]
 
 
@@ -234,7 +234,7 @@ def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(fine
     drawn = [draw.choices([*words], k=draw.randint(1, 40)) for _ in range(12)]  # some are longer than the limit
     rows = [{"tokens": tokens, "upos": [words[word] for word in tokens]} for tokens in drawn]
     train = write_rows("train.jsonl", rows)
-    more = ("--label-pieces", "all", "--num-train-epochs", 4, "--per-device-train-batch-size", 2)
+    more = ("--label-all-tokens", "--num-train-epochs", 4, "--per-device-train-batch-size", 2)
     assert finetune("token-classification", "--train", train, "--validation", train, *more) == 0
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert results["metric"] == "accuracy"

@@ -256,7 +256,7 @@ def test_a_checkpoint_without_the_head_promises_no_answers(answer, tmp_path):
 
 @pytest.mark.parametrize("overlap", [0, 16])
 def test_windows_are_those_that_the_checkpoint_remembers(answer, monkeypatch, overlap):
-    said = {"max_length": 48, "overlap": overlap, "max_answer_length": 4}
+    said = {"max_length": 48, "stride": overlap, "max_answer_length": 4}
     named = answer(question=QUESTION, context=CONTEXT, max_seq_len=48, doc_stride=overlap, max_answer_len=4)
     assert answer(question=QUESTION, context=CONTEXT) != named
     monkeypatch.setattr(answer.model.config, "finetuned", said, raising=False)

@@ -1,233 +1,152 @@
-"""Rows of a file, folder or Hub data set, under the names that a task knows."""
+"""Load labelled rows from a file, a saved data set or the Hub, with columns under the names that a task uses."""
 
-import atexit
-import csv
-import functools
 import json
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import datasets
-import pandas as pd
-from datasets import ClassLabel, Dataset, Features, Value
-from datasets.exceptions import DatasetGenerationError
+import pyarrow as pa
+import pyarrow.parquet
+from datasets import ClassLabel, Dataset, Features, Json, concatenate_datasets
 
-from mybert.common.error_messages import short
+from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
-from mybert.common.json_io import is_json, parse_json
 from mybert.common.paths import did_you_mean
 from mybert.finetuning.tasks.base import Task
-from mybert.io.dataset_sources import open_hub, open_saved, root_cause
-from mybert.io.document_formats import TABLES, table_rows
-from mybert.io.files import file_format, open_file, open_text
-
-_READERS = {
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    # a text may be "None", "NA" or "null"
-    **{kind: ("csv", {**table, "keep_default_na": False}) for kind, table in TABLES.items()},
-    ".parquet": ("parquet", {}),
-}
-_RECORDS = [kind for kind, (builder, _) in _READERS.items() if builder == "json"]
+from mybert.io.dataset_sources import open_hub, open_saved
+from mybert.io.files import file_format
+from mybert.io.record_formats import NOT_COMPRESSED, READERS, Record
 
 
 class Split(NamedTuple):
-    """Rows of a file.
+    """Labelled rows and their places in the file.
 
     Attributes:
-        source: the file.
-        rows: with all columns as they are called there; or those that a task reads, under its names.
-        records: gives all rows of the file, one by one as they are written: a column of Arrow has one type, which
-            makes 2 of JSON 2.0 where another row has 1.5.
-        numbers: which of those `rows` are, from 0, ascending. In JSON lines a blank one counts, as editors count.
-        left_out: how many others could not be used.
+        source: name of the file or data set.
+        rows: all columns under their own names, or the columns of a task under its names.
+        records: returns an iterator over the file's records as written. A column of `rows` has one type, in which 2
+            becomes 2.0 if another row has 1.5.
+        numbers: place of each of `rows` in the file, ascending, from 0: its line where the file has lines (blank lines
+            and a header count), else its row.
+        unit: `line` or `row`; what `numbers` count.
+        left_out: number of rows that could not be used.
     """
 
     source: str
     rows: Dataset
-    records: Callable[[], Iterable[dict | None]]
+    records: Callable[[], Iterable[Record]]
     numbers: Sequence[int]
+    unit: str = "row"
     left_out: int = 0
 
     def given(self) -> Iterator[dict]:
         """The rows as they are in the file, with all columns."""
         chosen = set(self.numbers)
-        return (record for number, record in enumerate(self.records()) if number in chosen)
+        return (record.fields for record in self.records() if record.number - 1 in chosen)
 
     def select(self, places: Sequence[int]) -> "Split":
-        """Some of the rows, by their places among these, ascending."""
+        """Some of the rows, by their ascending positions in `rows`."""
         return self._replace(rows=self.rows.select(places), numbers=[self.numbers[place] for place in places])
 
 
-def read_split(name: str, task: Task, labelled: bool = True, split: str = "train", limit: int | None = None) -> Split:
+def read_split(name: str, task: Task, labelled: bool = True, split: str = "train") -> Split:
     """
     Args:
-        name, split: see `read_table`.
-        task: names the columns, and reads formats that it alone knows.
+        name, split: see `load_table`.
+        task: names the columns, and reads formats of its own.
         labelled: whether the task's targets are required.
-        limit: rows at most, from the first on.
 
     Raises:
-        UserError: it cannot be read, has no rows, or lacks a column.
+        UserError: the input cannot be read, has no rows, or lacks a column.
     """
-    found = read_table(name, task, split)
-    found = found._replace(rows=task.prepare(task.canonical(found.rows, name, labelled)))
-    return found if limit is None else found.select(range(min(limit, len(found.rows))))
+    found = load_table(name, task, split)
+    return found._replace(rows=task.prepare(task.canonical(found.rows, name, labelled)))
 
 
-def read_table(name: str, task: Task, split: str) -> Split:
-    """Rows with all their columns, as they are called there; classes by name.
+def load_table(name: str, task: Task, split: str) -> Split:
+    """Rows with all their columns under their own names; class numbers of `datasets` become class names.
 
-    Whatever stands in .csv and .tsv is text, as it is spelt: 007, True and 3.50 stay so. Quotes mean what they do to
-    `mybert.io.document_formats.read_csv`.
+    Every value of .csv, .tsv and .xlsx is text as written: 007, True and 3.50.
 
     Args:
-        name: a file, a folder of `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
-        split: of a data set that has several, where the name does not say.
+        name: a file, a folder written by `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
+        split: of a data set with several, unless `name` has one.
 
     Raises:
-        UserError: it cannot be read, or has no rows.
+        UserError: the input cannot be read, or has no rows.
     """
-    path, is_records = Path(name), False
+    path = Path(name)
+    kind = file_format(path).kind
     if path.is_file():
         rows = task.read(path)
-        is_records = rows is None and file_format(path).kind in _RECORDS
-        rows = _read_file(path) if rows is None else rows
+        found = _read_file(path) if rows is None else _of_dataset(name, rows)
     elif path.is_dir():
-        rows = open_saved(name, split)
+        found = _of_dataset(name, open_saved(name, split))
     elif path.is_fifo():
-        raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads some: .jsonl, .txt, no suffix)")
-    elif file_format(path).kind in _READERS:
+        raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads pipes: .jsonl, .txt, no suffix)")
+    elif kind in READERS:
         raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
     else:
-        rows = open_hub(name, split)
-    if not len(rows):
+        found = _of_dataset(name, open_hub(name, split))
+    if not len(found.rows):
         raise UserError(f"{name} holds no rows")
+    return found
+
+
+def _of_dataset(name: str, rows: Dataset) -> Split:
     rows = _named_labels(rows)
-    if is_records:
-        numbers = [number for number, record in enumerate(_unparsed(path)) if record != b""]
-        return Split(name, rows, functools.partial(_records, path), numbers)
-    return Split(name, rows, lambda: rows, range(len(rows)))
+    records = lambda: (Record(number, row, unit="row") for number, row in enumerate(rows, 1))  # noqa: E731
+    return Split(name, rows, records, range(len(rows)))
 
 
-def _read_file(path: Path) -> Dataset:
-    kind, compression = file_format(path)
-    if kind not in _READERS or (compression and kind == ".parquet"):
+def _read_file(path: Path) -> Split:
+    name, (kind, compression) = str(path), file_format(path)
+    if kind not in READERS or (compression and kind in NOT_COMPRESSED):
         found = f"{kind}{compression}" or "no suffix"
-        raise UserError(f"{path}: expected {', '.join(_READERS)} (all but .parquet also .gz and .zst), found {found}")
-    size = path.stat().st_size
-    if not size:
+        without = " and ".join(NOT_COMPRESSED)
+        raise UserError(f"{path}: expected {', '.join(READERS)} (all but {without} also .gz and .zst), found {found}")
+    if not path.stat().st_size:
         raise UserError(f"{path} is empty")
-    if compression:
-        with open_file(path) as file:  # `datasets` does not notice that the end is missing
-            size = sum(map(len, iter(lambda: file.read(1 << 20), b"")))
-    builder, options = _READERS[kind]
-    if builder == "json" and (reason := _undecodable_line(path) or _broken_line(path, kind)):
-        raise UserError(f"{path}{reason}")  # Arrow's reader ends the process on a row that is `null`, or nested deeply
     try:
-        if builder == "json":
-            options = {"chunksize": size}  # a column's type is what all of its values say, not the first megabytes
-        elif builder == "csv":
-            features, count = _texts(path, TABLES[kind], options)
-            options = {**options, "features": features}
-        rows = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=_scratch(), **options)
-        if builder == "csv" and len(rows) != count:  # pandas passes over a line of spaces, where there is one column
-            raise ValueError(f"{count - len(rows)} rows are spaces alone; put these between quotes, or leave them out")
-        rows.data.validate(full=True)  # texts that are not UTF-8 are loaded, and fail when they are used
-        return _dates_as_text(rows, path) if builder == "json" else rows
-    except csv.Error as error:
-        raise UserError(f"{path}{_undecodable_line(path) or f', {error}; correct it'}") from error
-    except (DatasetGenerationError, ValueError, TypeError, OSError) as error:
-        reason = _undecodable_line(path) if builder == "csv" else None
-        raise UserError(f"{path}{reason or f': {root_cause(error)}'}") from error
+        if kind == ".parquet":
+            table = pyarrow.parquet.read_table(name)
+            table.validate(full=True)  # else invalid UTF-8 raises an error when a text is used
+            return _of_dataset(name, Dataset(table))
+        columns, numbers, unit = _columns_of(name, READERS[kind](name))
+        if not numbers:
+            raise UserError(f"{name} holds no rows")
+        rows = concatenate_datasets([_column(column, values) for column, values in columns.items()], axis=1)
+    except UserError:
+        raise
+    except (pa.ArrowException, ValueError, TypeError, OSError, KeyError, NotImplementedError) as error:
+        raise UserError(f"{path} cannot be read: {cause(error)}") from error
+    return Split(name, rows, lambda: READERS[kind](name), numbers, unit)
 
 
-def _scratch() -> str:
-    """A new folder that is gone at the end of this process.
-
-    The cache of `datasets` knows a file by name and time: it would give the rows of an older one of the same time.
-    """
-    home = Path(datasets.config.HF_DATASETS_CACHE)
-    home.mkdir(parents=True, exist_ok=True)
-    folder = tempfile.TemporaryDirectory(prefix="mybert-", dir=home, ignore_cleanup_errors=True)
-    atexit.register(folder.cleanup)
-    return folder.name
-
-
-def _texts(path: Path, table: dict, options: dict) -> tuple[Features, int]:
-    """Every column of a table as text, and its number of rows.
-
-    Else pandas reads 007 as 7, and True as a word or not by what else is there.
+def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], list[int], str]:
+    """Values by column name (None where a record lacks a column), places of the records, and their unit.
 
     Raises:
-        ValueError: a row has more fields than there are names, or fewer, which pandas would fill up; there is none; or
-            two columns have one name.
+        UserError: a record cannot be read, or cannot be written again.
     """
-    with open_text(str(path), newline="") as file:
-        rows = table_rows(file, table)
-        _, names = next(rows, (0, []))
-        twice = next((name for name, times in Counter(filter(None, names)).items() if times > 1), None)
-        if twice is not None:
-            raise ValueError(f"two columns are called {short(twice)}; rename one")
-        count = 0
-        for count, (line, row) in enumerate(rows, 1):  # noqa: B007 - it is used after the loop
-            if len(row) != len(names):
-                raise ValueError(f"line {line} has {len(row)} fields, the first line {len(names)} names; correct one")
-    if not count:
-        raise ValueError("no row follows the names of the columns")
-    with open_file(path) as file:
-        head = pd.read_csv(file, nrows=0, **options)
-    return Features({name: Value("string") for name in head.columns}), count
-
-
-def _dates_as_text(rows: Dataset, path: Path) -> Dataset:
-    """JSON has no dates: what Arrow takes for one is text again, as it is spelt."""
-    names = rows.column_names
-    dated = [name for name in names if "timestamp" in repr(rows.features[name])]
-    if not dated:
-        return rows
-    records = [record for record in _records(path) if record is not None]
-    rows = rows.remove_columns(dated)
-    for name in dated:
-        rows = rows.add_column(name, [record.get(name) for record in records])
-    return rows.select_columns(names)
-
-
-def _undecodable_line(path: Path) -> str | None:
-    with open_file(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                return f", line {number}: not UTF-8 ({error.reason}); save the file as UTF-8"
-    return None
-
-
-def _broken_line(path: Path, kind: str) -> str | None:
-    """Where a file of JSON goes wrong, which `datasets` does not say."""
-    unit, number, records = "line" if kind == ".jsonl" else "row", 0, 0
-    try:
-        for number, record in enumerate(_unparsed(path), 1):
-            if record == b"":
-                continue
-            record = parse_json(record.decode("utf-8-sig"), unique=True) if isinstance(record, bytes) else record
-            if not isinstance(record, dict):
-                return f", {unit} {number}: expected a JSON object, found {type(record).__name__}"
-            if problem := unwritable(record) or _too_large(record):
-                return f", {unit} {number}: {problem}"
-            records += 1
-    except ValueError as error:
-        return f"{f', {unit} {number}' if number else ''}: not JSON ({error})"
-    return None if records else " holds no rows"
+    columns, numbers, unit = {}, [], "row"
+    for number, fields, problem, detail, unit in records:
+        problem = problem or unwritable(fields)
+        if problem:
+            detail = f" ({detail})" if detail else ""
+            raise UserError(f"{name}, {unit} {number}: {problem}{detail}; correct it")
+        for column in fields:
+            columns.setdefault(column, [None] * len(numbers))
+        for column, values in columns.items():
+            values.append(fields.get(column))
+        numbers.append(number - 1)
+    return columns, numbers, unit
 
 
 def unwritable(record: dict) -> str | None:
-    """Why a record of JSON cannot be written again: a surrogate without its other half, no end of nesting."""
+    """Why a record of JSON cannot be written again: half of a surrogate pair, or too deep nesting."""
     try:
-        json.dumps(record, ensure_ascii=False).encode()
+        json.dumps(record, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         return f"{error.object[error.start : error.end]!r} is half a surrogate pair, no character"
     except RecursionError:
@@ -235,57 +154,25 @@ def unwritable(record: dict) -> str | None:
     return None
 
 
-def _too_large(record: dict) -> str | None:
-    """Of whole numbers, which Arrow would round; at the top of a record, where numbers that name rows stand."""
-    for name, value in record.items():
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            return f"{name!r} is a whole number of more than 64 bits ({short(value)}); put it between quotes"
-    return None
-
-
-def _records(path: Path) -> Iterator[dict | None]:
-    """Those of a file that has been found to hold such, and None for blank lines."""
-    for record in _unparsed(path):
-        if isinstance(record, bytes):
-            record = parse_json(record.decode("utf-8-sig")) if record else None
-        yield record
-
-
-def _unparsed(path: Path) -> Iterator[bytes | Any]:
-    """The lines of a file of JSON, empty if they are blank; where it is one value, the items of that."""
-    with open_file(path) as file:
-        for record in file if file_format(path).kind == ".jsonl" else _items(file.read()):
-            yield b"" if isinstance(record, bytes) and not record.strip() else record
-
-
-def _items(content: bytes) -> list:
+def _column(name: str, values: list) -> Dataset:
+    """One column; values of several types, and whole numbers of more than 64 bits, are kept as JSON."""
     try:
-        parsed: Any = parse_json(content, unique=True)
-    except ValueError:
-        lines = content.splitlines()
-        if not is_json(next((line for line in lines if line.strip()), b"")):
-            raise
-        return lines  # JSON lines under another suffix
-    return parsed if isinstance(parsed, list) else [parsed]
+        return Dataset.from_dict({name: values}, on_mixed_types="use_json")
+    except OverflowError:
+        return Dataset.from_dict({name: values}, features=Features({name: Json()}))
 
 
 def _named_labels(rows: Dataset) -> Dataset:
-    """Class numbers become the names that the data set has for them; -1, a hidden label, becomes None."""
-    names = {}
+    """Replaces the class numbers of `ClassLabel` columns by names, and -1, a hidden label, by None."""
     for column, feature in rows.features.items():
         inner = getattr(feature, "feature", feature)
         if isinstance(inner, ClassLabel):
-            names[column] = inner.names
-
-    def named(values, labels):
-        if isinstance(values, list):
-            return [named(value, labels) for value in values]
-        return None if values is None or values < 0 else labels[values]
-
-    if not names:
-        return rows
-    plain = {column: [named(value, labels) for value in rows[column]] for column, labels in names.items()}
-    rows = rows.remove_columns(list(names))
-    for column, values in plain.items():
-        rows = rows.add_column(column, values)
+            values = [_named(value, inner.names) for value in rows[column]]
+            rows = rows.remove_columns(column).add_column(column, values)
     return rows
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return None if value is None or value < 0 else names[value]

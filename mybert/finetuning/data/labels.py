@@ -1,34 +1,50 @@
-"""Labels by name: what data sets write as words, numbers or truth values."""
+"""Names of labels and the kind of problem that a column of labels poses."""
 
 import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 
-_FEW = 0.1
-_FEW_ROWS, _OFTEN, _COMPARED = 5, 20, 200  # rows of a slip; times as many of what was meant; most labels compared
+PROBLEMS = {  # and their names in `config.problem_type`
+    "single-label": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
+SINGLE, MULTI, REGRESSION = PROBLEMS.values()
+_FEW_WORDS = 0.1  # share of labels that may be words (N/A, -) in a column of numbers
+_TYPO_ROWS, _TYPO_RATIO, _MOST_COMPARED = 5, 20, 200  # rows of a typo at most; times as many rows of the right label
 _FEW_LABELS = 5
 _DIGITS = re.compile(r"[0-9]+")
-_AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # which token of an entity a tag is of
+_AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # position prefix or suffix of an entity tag
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+_WHOLE_FLOAT = re.compile(r"-?[0-9]{1,15}\.0+")
 
 
 def is_missing(label: Any) -> bool:
-    return label is None or label == ""
+    """Whether a label is None, an empty text or NaN."""
+    return label is None or label == "" or label != label
 
 
 def label_name(label: Any) -> str:
-    """`1`, `true` or the word itself."""
-    return str(label).lower() if isinstance(label, bool) else str(label)
+    """The text of a label. Whole numbers lose their fraction: 1, 1.0 and "1.0" are one class in every format."""
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    name = str(label)
+    return name.split(".")[0] if _WHOLE_FLOAT.fullmatch(name) else name
+
+
+def known_name(label: Any, known: Mapping[str, int]) -> str:
+    """`label_name`, or the spelling of the label itself where the checkpoint has that: `1.0`, or `true` for True."""
+    return next((name for name in (label_name(label), str(label), str(label).lower()) if name in known), str(label))
 
 
 def number(label: Any) -> float | None:
-    """The finite number that a label is, or that its text says; None if it is none. Truth values are no numbers."""
+    """The finite number that a number or text represents, else None. Truth values are not numbers."""
     if isinstance(label, bool) or not isinstance(label, (int, float, str)):
         return None
     try:
@@ -38,60 +54,83 @@ def number(label: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def are_fractions(labels: Sequence[Any]) -> bool:
-    """Whether labels are measured, not counted: the first is a float, or all are texts that say numbers, as in tables,
-    and some of these have a fraction. 1.0 has none: tables of whole numbers with gaps are written so.
+class ProblemType(NamedTuple):
+    """`config.problem_type` of a model and the reason for it."""
+
+    name: str
+    reason: str
+
+
+def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType:
+    """The problem that labels pose, by one rule for all formats.
+
+    Lists are multi-label. Numbers are regression if at least half of them have a fraction, and classes if none has.
+    Other labels are classes; where at most a tenth of the labels are words, the others decide.
+
+    Args:
+        labels: of the training rows; missing ones are left out.
+        asked: a key of `PROBLEMS` that overrides the rule.
 
     Raises:
-        UserError: all but a few of the texts are such numbers.
+        UserError: less than half of the numbers have a fraction.
     """
-    if labels and isinstance(labels[0], float):
-        return True
-    numbers = [number(label) if isinstance(label, str) else None for label in labels]
-    if all(found is None or found.is_integer() for found in numbers):
-        return False
-    others = [label for label, found in zip(labels, numbers, strict=True) if found is None]
-    if 0 < len(others) <= _FEW * len(labels):
+    if asked is not None:
+        return ProblemType(PROBLEMS[asked], f"--problem {asked}")
+    labels = [label for label in labels if not is_missing(label)]
+    if any(isinstance(label, (list, dict)) for label in labels):
+        return ProblemType(MULTI, "from lists of labels")
+    numbers = [found for found in map(number, labels) if found is not None]
+    fractions = [found for found in numbers if not found.is_integer()]
+    words = len(labels) - len(numbers)
+    if words > _FEW_WORDS * len(labels) or not numbers:
+        return ProblemType(SINGLE, "from truth values" if labels and all(map(_is_truth, labels)) else "from words")
+    if not fractions:
+        return ProblemType(SINGLE, "from words and whole numbers" if words else "from whole numbers")
+    if 2 * len(fractions) < len(numbers):
         raise UserError(
-            f"{len(others):,} of {len(labels):,} labels are no numbers, such as {short(others[0])}, the others are, "
-            "some with fractions: correct them, or say what labels are by --problem regression or single-label"
+            f"{len(fractions):,} of {len(numbers):,} labels have a fraction, such as {fractions[0]:g}, the others are "
+            "whole numbers: correct them, or choose --problem regression or --problem single-label"
         )
-    return not others
+    return ProblemType(REGRESSION, f"{len(fractions):,} of {len(numbers):,} labels are numbers with a fraction")
+
+
+def _is_truth(label: Any) -> bool:
+    return isinstance(label, bool) or label in ("True", "False", "true", "false")
 
 
 def sort_labels(labels: Iterable[Any]) -> list[str]:
-    """The names, each once: whole numbers by size, words by alphabet."""
-    names = set(map(label_name, labels))  # 1 and "1" are one label, 1 and true are two
+    """The distinct names: whole numbers in numeric order, words in alphabetical order."""
+    names = set(map(label_name, labels))  # 1 and "1" are one label, 1 and True are two
     numbers = all(map(_WHOLE.fullmatch, names))
     return sorted(names, key=lambda name: (int(name) if numbers else 0, name))
 
 
 def find_label_typos(counts: Mapping[str, int]) -> list[str]:
-    """A line for each label that is likely another, misspelt: a model would learn both.
+    """A warning for each label that is probably a misspelling of another label.
 
-    Such are spelt alike but for case, spaces, `-` and `_`; or but for a letter or two, if they occur a few times and
-    the other often. What differs in digits, in B- and I-, or by something in front (in-, un-) is meant.
+    Labels are compared without case, spaces, `-` and `_`. A rare label is also compared with frequent ones from which
+    it differs in one or two letters. Differences in digits, in B- and I-, or in a prefix (in-, un-) are intended.
 
     Args:
-        counts: how often each label occurs.
+        counts: number of rows of each label.
     """
     found, plain = [], {}
     names = sorted(counts, key=counts.get, reverse=True)
     for name in names:
         twin = plain.setdefault(re.sub(r"[\s_-]+", " ", name.strip()).casefold(), name)
-        rare = counts[name] <= _FEW_ROWS and len(names) <= _COMPARED
-        often = [other for other in names if counts[other] >= _OFTEN * counts[name]] if rare else ()
+        rare = counts[name] <= _TYPO_ROWS and len(names) <= _MOST_COMPARED
+        often = [other for other in names if counts[other] >= _TYPO_RATIO * counts[name]] if rare else ()
         near = twin if twin != name else next((other for other in often if _is_misspelt(name, other)), None)
         if near and len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name):
             found.append(
-                f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}), and is learned as one "
-                "of its own; correct it if it is a slip"
+                f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}) and is trained as a "
+                "separate label; correct it if it is a typo"
             )
     return found
 
 
 def _is_misspelt(name: str, other: str) -> bool:
-    """Whether a letter or two of long names differ."""
+    """Whether two long names differ in one or two letters."""
     name, other = (_AFFIX.sub("", tag) for tag in (name, other))
     in_front = name.endswith(other) or other.endswith(name)
     if in_front or min(len(name), len(other)) < 5 or abs(len(name) - len(other)) > 2:
@@ -100,20 +139,36 @@ def _is_misspelt(name: str, other: str) -> bool:
     return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in codes if tag != "equal") <= 2
 
 
+def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
+    """A warning if labels such as `grain;wheat` look like several labels joined by a separator."""
+    for separator in ";|,":
+        parts = {name: [part.strip() for part in name.split(separator)] for name in counts}
+        joined = [name for name, several in parts.items() if len(several) > 1]
+        others = [part for several in parts.values() for part in several]
+        again = [name for name in joined if all(part and others.count(part) > 1 for part in parts[name])]
+        if again and len(counts) <= _MOST_COMPARED:
+            return [f"the label {again[0]!r} looks like several labels; --label-separator '{separator}' splits them"]
+    return []
+
+
 def name_labels(config: MyBertConfig, names: list[str]) -> None:
-    """Gives the configuration these labels, in this order."""
+    """Writes label names into a configuration, in this order."""
     config.num_labels = len(names)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: i for i, name in enumerate(names)}
 
 
 def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
-    """What is wrong with a class's label; `known` are those of the configuration, None while they are collected."""
+    """The reason why a label cannot be used, or None.
+
+    Args:
+        known: the labels of the configuration; None for training rows, which define them.
+    """
     if is_missing(label):
         return "the label is missing"
-    if not isinstance(label, (str, int)):
-        return f"the label {short(label)} is neither a word nor a whole number"
-    if known is not None and label_name(label) not in known:
+    if not isinstance(label, (str, int, float)):
+        return f"the label {short(label)} is neither a word nor a number"
+    if known is not None and known_name(label, known) not in known:
         few = f" ({short_list(known)})" if len(known) <= _FEW_LABELS else ""
         return f"the label {short(label_name(label))} is not among the {len(known)} trained on{few}"
     return None

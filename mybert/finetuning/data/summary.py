@@ -1,4 +1,4 @@
-"""What the data look like before training: balance, lengths, what is cut, what the vocabulary does not know."""
+"""Statistics of the data before training: labels, lengths, truncated rows, unknown tokens."""
 
 from collections.abc import Mapping
 
@@ -13,9 +13,9 @@ _LABELS_SHOWN = 20
 
 
 def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedTokenizerBase) -> dict[str, dict]:
-    """For each split: rows, how often each label occurs, token lengths, and the shares of long rows and of [UNK].
+    """For each split: rows, count of each label, token lengths, and the shares of long rows and of [UNK] tokens.
 
-    Lengths count special tokens, shares of [UNK] do not.
+    Lengths include special tokens; shares of [UNK] do not.
     """
     found = {}
     for name, split in splits.items():
@@ -39,11 +39,11 @@ def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedToken
 
 
 def print_overview(found: Mapping[str, dict], task: Task) -> None:
-    """Two tables: lengths of the splits, and their labels."""
+    """Prints two tables: lengths of the splits, and counts of labels with their share of rows or of labels."""
     measures = (
         ("rows", "rows"),
         ("tokens, median", "median_length"),
-        ("tokens, 95 % have at most", "length_95"),
+        ("tokens, 95th percentile", "length_95"),
         ("tokens, longest", "longest"),
         (f"rows of more than {task.settings.max_length} tokens", "longer_than_max_length"),
         ("unknown tokens", "unknown_tokens"),
@@ -56,13 +56,17 @@ def print_overview(found: Mapping[str, dict], task: Task) -> None:
     print_table("Data", rows, ("", *found))
     labels = list(dict.fromkeys(label for split in found.values() for label in split["balance"]))
     rows = [
-        (label, *(_share(split["balance"].get(label, 0), split["balance"]) for split in found.values()))
+        (label, *(_share(split["balance"].get(label, 0), _total(split, task)) for split in found.values()))
         for label in labels[:_LABELS_SHOWN]
     ]
     if len(labels) > _LABELS_SHOWN:
         rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
-    print_table("Labels", rows, ("", *found))
+    print_table(f"Labels: count (share of {task.counted})", rows, ("", *found))
 
 
-def _share(count: int, balance: dict) -> str:
-    return f"{count:,} ({count / max(sum(balance.values()), 1):.1%})"  # 0 where all rows have []
+def _total(split: dict, task: Task) -> int:
+    return split["rows"] if task.counted == "rows" else sum(split["balance"].values())
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count:,} ({count / max(total, 1):.1%})"

@@ -1,4 +1,4 @@
-"""Is the data fit to learn from? Problems are said with file and row number, before anything is spent."""
+"""Validate labelled rows before training; report problems by file and row."""
 
 import hashlib
 import itertools
@@ -19,11 +19,11 @@ def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, tr
     """The split without rows that cannot be used.
 
     Args:
-        training: whether labels are taken from these rows; else they must be among the configuration's.
-        errors: strict: a problem stops the run; skip: its row is left out, and this is printed.
+        training: whether these rows define the labels; otherwise labels must be in the configuration.
+        errors: `strict` raises; `skip` leaves such rows out and prints them.
 
     Raises:
-        UserError: there are problems and `errors` is strict, or nothing is left; the first of them are named.
+        UserError: there are problems and `errors` is strict, or no row is left; the message names the first ones.
     """
     problems = find_problems(split.rows, task, tokenizer, training)
     if not problems:
@@ -31,13 +31,13 @@ def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, tr
     bad = {problem.row for problem in problems}
     in_file = [problem._replace(row=split.numbers[problem.row]) for problem in problems]
     if errors == "strict" or len(bad) == len(split.rows):
-        refuse_rows(split.source, in_file, len(split.rows))
-    print(f"{_report(split.source, in_file, len(split.rows))}; left out")
+        refuse_rows(split.source, in_file, len(split.rows), split.unit)
+    print(f"{_report(split.source, in_file, len(split.rows), split.unit)}; left out")
     return split.select([row for row in range(len(split.rows)) if row not in bad])._replace(left_out=len(bad))
 
 
 def find_problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
-    """Why some rows cannot be used.
+    """The rows that cannot be used, with the reasons.
 
     Args:
         training: see `usable_rows`.
@@ -58,12 +58,12 @@ def refuse_rows(
 ) -> NoReturn:
     """
     Args:
-        rows: how many there are; None where that is not known yet.
-        unit: what is numbered: rows, or lines.
-        remedy: what there is beside correcting them.
+        rows: number of rows; None if it is not known yet.
+        unit: `row` or `line`; what the problems count.
+        remedy: the alternative to correcting the rows.
 
     Raises:
-        UserError: always; it names the first of the problems.
+        UserError: always; the message names the first problems.
     """
     all_bad = len({problem.row for problem in problems}) == rows
     remedy = "are file and columns right?" if all_bad else f"correct them, or {remedy}"
@@ -92,18 +92,20 @@ def _numbered(rows: Sequence[int], unit: str) -> str:
 
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
-    """A line for each two splits that share inputs, with row numbers: no model is to be judged by what it has seen."""
+    """A warning for each two splits that share inputs, with the places of the rows."""
     keys = {name: [*zip(_keys(split.rows, task), split.numbers, strict=True)] for name, split in splits.items()}
     lines = []
     for one, other in itertools.combinations(splits, 2):
-        first = dict(reversed(keys[one]))
-        shared = [(first[key], row) for key, row in keys[other] if key in first]
+        rows_of = dict(reversed(keys[one]))
+        shared = [(rows_of[key], row) for key, row in keys[other] if key in rows_of]
         if shared:
-            shown = ", ".join(f"{other} row {row + 1} is {one} row {twin + 1}" for twin, row in shared[:_SHOWN])
+            units = splits[one].unit, splits[other].unit
+            places = [(f"{units[1]} {row + 1}", f"{units[0]} {twin + 1}") for twin, row in shared[:_SHOWN]]
+            shown = ", ".join(f"{other} {copy} is {one} {first}" for copy, first in places)
             more = ", …" if len(shared) > _SHOWN else ""
             number = f"all {len(shared)}" if len(shared) == len(keys[other]) else len(shared)
             lines.append(
-                f"{number} rows of {other} ({splits[other].source}) stand in {one} ({splits[one].source}) too "
+                f"{number} rows of {other} ({splits[other].source}) are also in {one} ({splits[one].source}) "
                 f"({shown}{more})"
             )
     return lines

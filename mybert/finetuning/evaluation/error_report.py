@@ -45,7 +45,7 @@ def write_errors(path: Path, split: Split, found: "Evaluation") -> None:
         soft_wrap=True,
     )
     for row, lines in found.worst.items():
-        console.print(f"\nrow {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
+        console.print(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
         for line in lines or _fields(split.rows[row], found.predictions[row]):
             console.print(f"  {line}", markup=False, soft_wrap=True)
     path.write_text(console.file.getvalue(), encoding="utf-8")

@@ -19,7 +19,8 @@ from mybert.finetuning.evaluation.prediction_files import write_table
 from mybert.finetuning.evaluation.predictor import Part, Predictor, part_of
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.tasks.base import Problem
-from mybert.io.files import STDIN
+from mybert.io.files import STDIN, file_format
+from mybert.io.record_formats import WITH_LINES
 
 _ROWS_AT_ONCE = 8192  # sorted by length together: many batches, and little memory
 
@@ -113,7 +114,8 @@ def _check(name: str, parts: Iterable[Part], errors: str) -> None:
 
 
 def _refuse(name: str, problems: Sequence[Problem], rows: int | None) -> NoReturn:
-    source, unit = "standard input" if name == STDIN else name, "line" if has_lines(name) else "row"
+    source = "standard input" if name == STDIN else name
+    unit = "line" if has_lines(name) or file_format(name).kind in WITH_LINES else "row"
     refuse_rows(source, problems, rows, unit, "have errors written in place of predictions by --errors skip")
 
 

@@ -16,6 +16,7 @@ from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
 from mybert.finetuning.settings import TaskSettings
+from mybert.io.files import file_format
 
 ROW = "row"  # the column of features that says which row, from 0, each of them is of
 CUT = "cut"  # the column that says whether `max_length` cut something off, of tasks that cut
@@ -65,6 +66,7 @@ class Task(ABC):
         alternatives: columns of another form of row, which `prepare` converts.
         uses: names of `TaskSettings` that mean something to this task, beside `columns` and `max_length`.
         defaults: what the task takes for settings that were not given.
+        counted: `rows` or `labels`; what the shares in tables of labels are of.
     """
 
     name: ClassVar[str]
@@ -75,6 +77,7 @@ class Task(ABC):
     alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     uses: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
+    counted: ClassVar[str] = "rows"
 
     def __init__(self, settings: TaskSettings, config: MyBertConfig):
         self.settings, self.config = settings, config
@@ -138,9 +141,11 @@ class Task(ABC):
             if role not in found and free:
                 found[role] = free[0]
             elif role not in found and role not in optional:
+                is_table = file_format(source).kind in (".csv", ".tsv", ".xlsx")
                 raise UserError(
                     f"{source} has no column for {role!r} (looked for {', '.join(candidates)}; there are "
                     f"{short_list(names)}); name it by --columns {role}=COLUMN"
+                    + (", or add a line of names if the file has none" if is_table else "")
                 )
         return found
 
@@ -169,9 +174,18 @@ class Task(ABC):
     def label_distribution(self, rows: Dataset) -> Counter:
         """How often each label occurs; for targets that are no labels, how often each kind of them."""
 
+    def strata(self, rows: Dataset) -> list[Hashable]:
+        """A value for each row by which validation rows are drawn in proportion; the same for all if there is none."""
+        return [0] * len(rows)
+
     @abstractmethod
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         """For each row all its token ids, special tokens included, nothing cut."""
+
+    def summary(self, rows: Dataset) -> str:
+        """The task, its labels and the reason for them, once `configure` has read the training rows."""
+        labels = self.config.label2id if self.classes else ()
+        return f"{self.name}: {len(labels)} labels ({short_list(labels)})" if labels else self.name
 
     # Model
 

@@ -82,6 +82,9 @@ class MultipleChoice(Task):
             for sequences in self._encode(batch, tokenizer)["input_ids"]:
                 yield max(sequences, key=len)
 
+    def strata(self, rows: Dataset) -> list[int]:
+        return self.references(rows)
+
     # Model
 
     def configure(self, rows: Dataset) -> None:

@@ -40,7 +40,7 @@ class QuestionAnswering(Task):
     head = MyBertForQuestionAnswering
     inputs = {"question": ("question", "query"), "context": ("context", "passage")}  # noqa: RUF012 - a constant
     targets = {"answers": ("answers",)}  # noqa: RUF012
-    uses = frozenset({"overlap", "n_best", "max_answer_length"})
+    uses = frozenset({"stride", "n_best", "max_answer_length"})
     defaults = {"max_length": MAX_LENGTH, "n_best": 20, "max_answer_length": MAX_ANSWER_LENGTH}  # noqa: RUF012
     best_metric = "f1"
 
@@ -75,6 +75,9 @@ class QuestionAnswering(Task):
     def label_distribution(self, rows: Dataset) -> Counter:
         return Counter("answer" if answers else "no answer" for answers in self.references(rows))
 
+    def strata(self, rows: Dataset) -> list[bool]:
+        return [bool(answers) for answers in self.references(rows)]
+
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         for batch in rows.iter(1000):
             yield from tokenizer(batch["question"], batch["context"], split_special_tokens=True)["input_ids"]
@@ -90,10 +93,10 @@ class QuestionAnswering(Task):
         tokens in it.
 
         Raises:
-            UserError: windows would overlap by all that they hold.
+            UserError: `stride` is not less than a window's tokens of context.
         """
-        if (overlap := self.settings.overlap) is not None and overlap >= (room := self.settings.max_length - 4):
-            raise UserError(f"--overlap {overlap}: expected less than the {room} tokens that a window has for context")
+        if (stride := self.settings.stride) is not None and stride >= (room := self.settings.max_length - 4):
+            raise UserError(f"--stride {stride}: expected less than the {room} tokens that a window has for context")
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             found: dict[str, list] = {}
@@ -111,7 +114,7 @@ class QuestionAnswering(Task):
     ) -> Iterator[dict]:
         given = self.settings
         encoded, step, question_tokens = encode_windows(
-            tokenizer, question, context, given.max_length, given.overlap, given.max_answer_length
+            tokenizer, question, context, given.max_length, given.stride, given.max_answer_length
         )
         first = question_tokens + 2  # after [CLS] question [SEP]
         for number, ids in enumerate(encoded["input_ids"]):

@@ -48,8 +48,9 @@ class TokenClassification(Task):
     inputs = {"tokens": ("tokens", "words")}  # noqa: RUF012 - a constant
     targets = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}  # noqa: RUF012
     alternatives = {**COLUMNS, **VERDICT}  # noqa: RUF012
-    uses = frozenset({"overlap", "label_pieces"})
-    defaults = {"max_length": 128, "label_pieces": "first"}  # noqa: RUF012
+    uses = frozenset({"stride", "label_all_tokens"})
+    counted = "labels"
+    defaults = {"max_length": 128, "label_all_tokens": False}  # noqa: RUF012
 
     # Rows
 
@@ -138,16 +139,16 @@ class TokenClassification(Task):
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word that it is read for, or -1."""
         size = self.settings.max_length - 2
-        overlap = self.settings.max_length // 3 if self.settings.overlap is None else self.settings.overlap
-        if overlap >= size:
-            raise UserError(f"--overlap {overlap}: expected less than the {size} tokens of a window's text")
-        every_piece = self.settings.label_pieces == "all"
+        stride = self.settings.max_length // 3 if self.settings.stride is None else self.settings.stride
+        if stride >= size:
+            raise UserError(f"--stride {stride}: expected less than the {size} tokens of a window's text")
+        every_piece = self.settings.label_all_tokens
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             columns = {"input_ids": [], "words": [], ROW: [], **({"labels": []} if "tags" in batch else {})}
             for i, row in enumerate(indices):
                 ids, owners = _pieces(batch["tokens"][i], tokenizer)
-                for start, end, words in window_words(owners, size, overlap, every_piece):
+                for start, end, words in window_words(owners, size, stride, every_piece):
                     words = [-1, *words, -1]
                     columns["input_ids"].append([tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id])
                     columns["words"].append(words)
@@ -267,20 +268,20 @@ class TokenClassification(Task):
 
 
 def window_words(
-    owners: Sequence[int], size: int, overlap: int, every_piece: bool
+    owners: Sequence[int], size: int, stride: int, every_piece: bool
 ) -> Iterator[tuple[int, int, list[int]]]:
     """Windows over the pieces of a sentence, and the words that are read in each.
 
     Args:
         owners: the word of each piece, not decreasing.
-        size, overlap: see `cut_windows`; a word is read in the window that keeps its first piece.
+        size, stride: see `cut_windows`; a word is read in the window that keeps its first piece.
         every_piece: whether a word is read from all of its pieces that the window shows, or from the first.
 
     Yields:
         First piece, the piece after the last, and for each piece between them the word that it is read for, or -1.
     """
     is_first = [owner != before for owner, before in zip(owners, [None, *owners], strict=False)]
-    for start, end, kept_start, kept_end in cut_windows(len(owners), size, overlap):
+    for start, end, kept_start, kept_end in cut_windows(len(owners), size, stride):
         kept = slice(kept_start, kept_end)
         read = set(itertools.compress(owners[kept], is_first[kept]))
         pieces = zip(owners[start:end], is_first[start:end], strict=True)

@@ -1,0 +1,239 @@
+"""Readers of files of records, one function per format, registered by file suffix in READERS."""
+
+import csv
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow.parquet
+
+from mybert.common.error_messages import cause, short, short_list
+from mybert.common.errors import UserError
+from mybert.common.json_io import is_json, parse_json
+from mybert.io.files import is_unicode, open_file, open_text
+
+logger = logging.getLogger(__name__)
+
+NOT_UTF8 = "not UTF-8"
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_LONG_NAME = 80  # characters; a longer name of a column is probably a text
+
+
+class Record(NamedTuple):
+    """One record of a file.
+
+    Attributes:
+        number: line in the file in which the record begins, or row in formats without lines; from 1.
+        fields: value by name; None if the record cannot be read.
+        problem, detail: the reason why it cannot be read.
+        unit: `line` or `row`.
+    """
+
+    number: int
+    fields: dict[str, Any] | None
+    problem: str = ""
+    detail: str = ""
+    unit: str = "line"
+
+
+def read_json_lines(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+    """One JSON object per line; blank lines are skipped. Objects with a name twice are not read."""
+    with open_text(name) as file:
+        yield from parse_lines(file)
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[Record]:
+    """Records of JSON lines; see `read_json_lines`."""
+    for number, line in enumerate(lines, 1):
+        if not is_unicode(line):
+            yield Record(number, None, NOT_UTF8)
+        elif line.strip():
+            try:
+                yield _record(number, parse_json(line, unique=True), "line")
+            except ValueError as error:
+                yield Record(number, None, "not JSON", str(error))
+
+
+def _record(number: int, value: Any, unit: str) -> Record:
+    if isinstance(value, dict):
+        return Record(number, value, unit=unit)
+    return Record(number, None, "not an object", f"found {type(value).__name__}", unit)
+
+
+def read_json(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+    """A JSON array of objects, one object, or one object per line.
+
+    Raises:
+        UserError: the file is not JSON.
+    """
+    with open_text(name) as file:
+        first = next((line for line in file if line.strip()), "")
+    if first.lstrip().startswith("{") and is_json(first):
+        yield from read_json_lines(name)
+        return
+    with open_text(name) as file:
+        content = file.read()
+    if not content.strip():
+        return
+    if not is_unicode(content):
+        line = next(n for n, line in enumerate(content.split("\n"), 1) if not is_unicode(line))
+        raise UserError(f"{name}, line {line}: {NOT_UTF8}; save the file as UTF-8 or leave it out")
+    try:
+        records = parse_json(content, unique=True)
+    except ValueError as error:
+        raise UserError(f"{name}: not JSON ({error}); correct it or leave the file out") from error
+    for number, value in enumerate(records if isinstance(records, list) else [records], 1):
+        yield _record(number, value, "row")
+
+
+def read_table(
+    name: str, required: Sequence[str] = (), only_required: bool = False, *, delimiter: str
+) -> Iterator[Record]:
+    """Fields separated by a delimiter under a header row, quoted as in RFC 4180; every value is text.
+
+    Raises:
+        UserError: a quote is not closed, the header cannot be used, or a column is missing.
+    """
+    with open_text(name, newline="") as file:
+        try:
+            rows = _table_rows(file, delimiter)
+            _, header = next(rows, (0, None))
+            if header is None:
+                return
+            _check_header(name, header, required)
+            for line, row in rows:
+                if len(row) != len(header):
+                    yield Record(line, None, "wrong number of columns", f"{len(row)}, the header has {len(header)}")
+                elif not all(map(is_unicode, row)):
+                    yield Record(line, None, NOT_UTF8)
+                else:
+                    yield Record(line, dict(zip(header, row, strict=True)))
+        except csv.Error as error:
+            raise UserError(f"{name}, {error}; correct it or leave the file out") from error
+
+
+def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The line in which each row begins, and its fields; blank lines are skipped.
+
+    Raises:
+        csv.Error: a quote is not closed, a closing quote is not followed by a delimiter, or the header has one column
+            and another delimiter.
+    """
+    csv.field_size_limit(2**31 - 1)  # Python's default of 131,072 characters is less than a long document
+    rows, before, is_header = csv.reader(file, strict=True, delimiter=delimiter), 0, True
+    try:
+        for row in rows:
+            if row:
+                if is_header and len(row) == 1 and any(other in row[0] for other in ";\t|,".replace(delimiter, "")):
+                    found = f"one column, {short(row[0])}; columns are separated by commas in .csv and by tabs in .tsv"
+                    raise csv.Error(found)
+                is_header = False
+                yield before + 1, row
+            before = rows.line_num
+    except csv.Error as error:
+        reason = "a quote is not closed" if str(error) == "unexpected end of data" else error
+        hint = '; quotes in a text are written twice: "a ""b"" c"' if "after" in str(error) else ""
+        raise csv.Error(f"row that begins in line {before + 1}: not CSV ({reason}{hint})") from None
+
+
+def _check_header(name: str, header: list[str], required: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: two columns have one name, or one of `required` is missing.
+    """
+    twice = next((column for column, times in Counter(filter(None, header)).items() if times > 1), None)
+    if twice is not None:
+        raise UserError(f"{name}: two columns are called {short(twice)}; rename one")
+    data = next((column for column in header if _looks_like_data(column)), None)
+    if data is not None:
+        _warn_of_data(name, data)
+    for column in required:
+        if column not in header:
+            raise missing_column(name, column, header)
+
+
+@functools.cache  # once for each file
+def _warn_of_data(name: str, column: str) -> None:
+    logger.warning(
+        "%s: the first line is read as the names of the columns, but %s looks like data; put a line of names such as "
+        "text,label first",
+        *(name, short(column)),
+    )
+
+
+def _looks_like_data(column: str) -> bool:
+    """Whether a column's name is a number, long, or a sentence."""
+    words = column.split()
+    is_number = column.strip().replace(".", "", 1).lstrip("-").isdecimal()
+    return is_number or len(column) > _LONG_NAME or len(words) > 6 or (len(words) > 2 and column.rstrip()[-1] in ".!?")
+
+
+def read_parquet(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+    """Rows of a Parquet file, read in batches.
+
+    Raises:
+        UserError: the file cannot be read, or a column is missing.
+    """
+    try:
+        with pyarrow.parquet.ParquetFile(name) as file:
+            names, number = file.schema_arrow.names, 0
+            for column in required:
+                if column not in names:
+                    raise missing_column(name, column, names)
+            for batch in file.iter_batches(1024, columns=list(required) if only_required else None):
+                arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+                for row in range(batch.num_rows):
+                    number += 1
+                    try:
+                        yield Record(number, {key: array[row].as_py() for key, array in arrays.items()}, unit="row")
+                    except UnicodeDecodeError:
+                        yield Record(number, None, NOT_UTF8, unit="row")
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
+
+
+def read_excel(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+    """Rows of the first sheet of an Excel workbook; every value is text, as in .csv.
+
+    Raises:
+        UserError: openpyxl is not installed, the file cannot be read, or a column is missing.
+    """
+    try:
+        with open_file(name) as file:
+            sheet = pd.read_excel(file, dtype=str, keep_default_na=False, engine="openpyxl")
+    except ImportError as error:
+        raise UserError(f"{name}: install openpyxl to read .xlsx, or save the sheet as .csv") from error
+    except Exception as error:  # zipfile and openpyxl have their own kinds
+        raise UserError(f"{name} cannot be read as .xlsx ({cause(error)}); save the sheet as .csv") from error
+    _check_header(name, list(map(str, sheet.columns)), required)
+    for number, row in enumerate(sheet.itertuples(index=False, name=None), 2):  # row 1 is the header
+        yield Record(number, dict(zip(map(str, sheet.columns), row, strict=True)), unit="row")
+
+
+def missing_column(name: str, column: str, columns: Iterable[str]) -> UserError:
+    """The error for a file without a column of texts."""
+    return UserError(f"{name} has no column {column!r} ({other_columns(columns)})")
+
+
+def other_columns(columns: Iterable[str]) -> str:
+    """The columns of a file and the flag that chooses one."""
+    names = short_list(map(short, columns))
+    return f"there are {names}; choose one by --text-column" if names else "there are none"
+
+
+READERS: dict[str, Callable[..., Iterator[Record]]] = {
+    ".jsonl": read_json_lines,
+    ".json": read_json,
+    **{suffix: functools.partial(read_table, delimiter=delimiter) for suffix, delimiter in _DELIMITERS.items()},
+    ".parquet": read_parquet,
+    ".xlsx": read_excel,
+}
+"""Reader by suffix: (name, required, only_required) → records.
+
+Columns of tables that are `required` raise UserError if they are missing; `only_required` may leave out the others.
+"""
+NOT_COMPRESSED = (".parquet", ".xlsx")
+WITH_LINES = (".jsonl", ".csv", ".tsv")
