@@ -632,7 +632,7 @@ def test_evaluation_keeps_the_columns_and_numbers_of_its_file(classifier, write_
     assert json.loads((output / "results.json").read_text())["rows_left_out"] == 2
     wrong = {one["input"]["id"] + 1 for one in said if one["label"] != one["input"]["label"]}
     text = (output / "errors.txt").read_text()
-    assert wrong and {int(line.split()[1][:-1]) for line in text.splitlines() if line.startswith("row ")} == wrong
+    assert wrong and {int(line.split()[1][:-1]) for line in text.splitlines() if line.startswith("line ")} == wrong
 
 
 def test_a_table_is_predicted_in_parts_as_in_one(classifier, expected, tmp_path, monkeypatch, capsys):
@@ -680,7 +680,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     text = (output / "errors.txt").read_text()
     assert "true \\ predicted" in text
     assert f"{(~right).sum()} of 10 rows are wrong" in text
-    assert "row 9, error" in text
+    assert "line 9, error" in text
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert "f1 of 'good'" in capsys.readouterr().out  # the second label, in the order of the configuration
     assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"

@@ -298,7 +298,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--validation", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
         (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
         (("--columns", "text=body"), "has no column 'body'; there are text, label"),
-        (("--sweep", "all"), "--sweep: expected paper or miniatures, found 'all'"),
+        (("--sweep", "all"), "--sweep: invalid choice: 'all' (choose from 'paper', 'miniatures')"),
         (
             ("--sweep", "paper", "--learning-rate", 1),
             "--learning-rate is chosen by the sweep; leave it or --sweep out",

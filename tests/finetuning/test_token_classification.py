@@ -345,7 +345,7 @@ def test_a_broken_span_is_named_by_its_row(write_rows, row, message, finetune, c
     train = write_rows("train.jsonl", [good, {**good, **row}])
     assert finetune("token-classification", "--train", train) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "row 2: " in error and message in error
+    assert "line 2: " in error and message in error
 
 
 def test_spans_that_end_within_a_word_are_widened_and_counted(write_rows, caplog):
@@ -411,5 +411,5 @@ def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, t
     data = ("--train", train, "--validation", train, "--learning-rate", "1e-9")
     assert finetune("token-classification", *data, "--max-steps", 1) == 0
     text = (tmp_path / "out/validation/errors.txt").read_text()
-    assert "row 1, error" in text and "tokens:" not in text
+    assert "line 1, error" in text and "tokens:" not in text
     assert any("[" in line and "ART" in line and "the the" in line for line in text.splitlines())

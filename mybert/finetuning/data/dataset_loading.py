@@ -155,10 +155,10 @@ def unwritable(record: dict) -> str | None:
 
 
 def _column(name: str, values: list) -> Dataset:
-    """One column; values of several types, and whole numbers of more than 64 bits, are kept as JSON."""
+    """One column; values of several types, and whole numbers that Arrow would round, are kept as JSON."""
     try:
         return Dataset.from_dict({name: values}, on_mixed_types="use_json")
-    except OverflowError:
+    except (OverflowError, pa.ArrowInvalid):
         return Dataset.from_dict({name: values}, features=Features({name: Json()}))
 
 
