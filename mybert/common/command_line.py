@@ -155,7 +155,8 @@ def _without_paths(value: Any) -> Any:
 
 
 def _instance(kind: type, values: Mapping[str, Any]) -> Any:
-    return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind) if field.name in values})
+    names = [field.name for field in dataclasses.fields(kind) if field.init and field.name in values]
+    return kind(**{name: values[name] for name in names})
 
 
 def options_of(settings: Iterable[type]) -> dict[str, Option]:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 _REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transformers.TrainingArguments"
 _NAMES = {
     "data": "columns corpus data deduplicate deduplicate_near document_per_file dupe_factor errors filter inputs "
-    "language long_texts max_length max_train_samples train_limit negatives nsp one_sentence_per_line phase2_corpus "
+    "language long_texts max_length max_train_samples negatives nsp one_sentence_per_line phase2_corpus "
     "phase2_share short_seq_prob split_documents overlap stride test text_column tokens train validation "
     "validation_share",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initializer_range layers "
     "length min_frequency normalize pad_to_multiple_of size uncased vectors vocab_size",
-    "task": "label_pieces label_all_tokens label_names max_answer_length n_best problem task",
+    "task": "label_all_tokens label_names label_separator max_answer_length n_best problem task",
     "training": "adam_epsilon class_weights epochs gradient_accumulation_steps learning_rate masking_seed "
     "max_predictions_per_seq max_steps max_tokens_per_batch mlm_probability num_train_epochs on_nonfinite patience "
     "per_device_train_batch_size seed seeds steps sweep warmup_steps weight_decay whole_word_masking",

@@ -1,0 +1,233 @@
+"""Label columns in every format, written by pandas and by datasets: the same problem and labels everywhere."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from datasets import Dataset, disable_progress_bars
+from sklearn.metrics import f1_score
+
+from modeling_mybert import MyBertConfig
+from mybert.common.errors import UserError
+from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.data.run_data import draw_rows, stratified_rows
+from mybert.finetuning.settings import TaskSettings
+from mybert.finetuning.tasks.text_classification import TextClassification, best_label_threshold
+
+SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+SEVERAL = [["grain", "wheat"], [], ["corn, sweet"], ["wheat", "it's"]]
+FLAGS = {"grain": [1, 0, 0, 0], "wheat": [1, 0, 0, 1]}
+ONE_HOT = {"columns": ["label=grain,wheat"]}
+
+# columns beside the text, options, problem, and the references of the rows
+LABELS = {
+    "words": ({"label": ["good", "bad", "good", "so so"]}, {}, SINGLE, ["good", "bad", "good", "so so"]),
+    "integers": ({"label": [1, 0, 10, 9]}, {}, SINGLE, ["1", "0", "10", "9"]),
+    "whole floats": ({"label": [1.0, 0.0, 1.0, 2.0]}, {}, SINGLE, ["1", "0", "1", "2"]),
+    "truth values": ({"label": [True, False, True, True]}, {}, SINGLE, ["True", "False", "True", "True"]),
+    "fractions": ({"label": [1.5, 0.25, 3.0, 2.5]}, {}, REGRESSION, [1.5, 0.25, 3.0, 2.5]),
+    "asked fractions": ({"label": [1.5, 1.0, 3.0, 2.0]}, {"problem": "regression"}, REGRESSION, [1.5, 1.0, 3.0, 2.0]),
+    "lists": ({"label": SEVERAL}, {}, MULTI, SEVERAL),
+    "lists of numbers": ({"label": [[1, 2], [], [3], [1]]}, {}, MULTI, [["1", "2"], [], ["3"], ["1"]]),
+    "lists as text": ({"label": list(map(str, SEVERAL))}, {}, MULTI, SEVERAL),
+    "lists as JSON": ({"label": list(map(json.dumps, SEVERAL))}, {}, MULTI, SEVERAL),
+    "separator": (
+        {"label": ["grain;wheat", "", "corn", "wheat; grain;wheat"]},
+        {"label_separator": ";"},
+        MULTI,
+        [["grain", "wheat"], [], ["corn"], ["wheat", "grain"]],
+    ),
+    "one-hot integers": (FLAGS, ONE_HOT, MULTI, [["grain", "wheat"], [], [], ["wheat"]]),
+    "one-hot floats": (
+        {name: list(map(float, flags)) for name, flags in FLAGS.items()},
+        ONE_HOT,
+        MULTI,
+        [["grain", "wheat"], [], [], ["wheat"]],
+    ),
+    "one-hot truth values": (
+        {name: list(map(bool, flags)) for name, flags in FLAGS.items()},
+        ONE_HOT,
+        MULTI,
+        [["grain", "wheat"], [], [], ["wheat"]],
+    ),
+    "twice in a row": ({"label": [["a", "a", "b"], ["b"], ["a"], []]}, {}, MULTI, [["a", "b"], ["b"], ["a"], []]),
+}
+PANDAS = {
+    "csv": lambda frame, path: frame.to_csv(path, index=False),
+    "tsv": lambda frame, path: frame.to_csv(path, sep="\t", index=False),
+    "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    "json": lambda frame, path: frame.to_json(path, orient="records"),
+    "parquet": lambda frame, path: frame.to_parquet(path),
+}
+DATASETS = {
+    "csv": lambda rows, path: rows.to_csv(path, index=False),
+    "tsv": lambda rows, path: rows.to_csv(path, sep="\t", index=False),
+    "jsonl": lambda rows, path: rows.to_json(path),
+    "json": lambda rows, path: rows.to_json(path, lines=False),
+    "parquet": lambda rows, path: rows.to_parquet(path),
+    "saved": lambda rows, path: rows.save_to_disk(path),
+}
+TEXTS = ["a good film", 'a "fine", long\tstory', '"bad" start', "two\nlines"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet():
+    disable_progress_bars()
+
+
+def task_of(**settings) -> TextClassification:
+    return TextClassification(TaskSettings(**settings).with_defaults(TextClassification.defaults), MyBertConfig())
+
+
+def new_task(path: Path, **settings) -> tuple[TextClassification, Dataset]:
+    task = task_of(**settings)
+    task.config.problem_type = None
+    rows = read_split(str(path), task).rows
+    assert task.check_rows(rows, training=True) == []
+    task.configure(rows)
+    return task, rows
+
+
+@pytest.mark.parametrize("writer", ["pandas", "datasets"])
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_are_the_same_in_every_format(tmp_path, kind, writer):
+    columns, settings, problem, references = LABELS[kind]
+    columns = {"text": TEXTS, **columns}
+    for suffix, write in (PANDAS if writer == "pandas" else DATASETS).items():
+        path = tmp_path / f"rows.{suffix}"
+        write(pd.DataFrame(columns) if writer == "pandas" else Dataset.from_dict(columns), path)
+        task, rows = new_task(path, **settings)
+        assert (task.config.problem_type, task.references(rows)) == (problem, references), suffix
+        assert rows["text"][:] == TEXTS, suffix
+        if problem != REGRESSION:
+            names = {name for row in references for name in (row if problem == MULTI else [row])}
+            assert set(task.config.label2id) == names
+            sets = references if problem == MULTI else [[row] for row in references]
+            assert task.label_distribution(rows) == {name: sum(name in row for row in sets) for name in names}
+        again = read_split(str(path), task).rows  # as evaluation reads it, with the labels known
+        assert task.check_rows(again, training=False) == [] and task.references(again) == references
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_missing_label_is_named_by_its_line_and_does_not_change_the_others(tmp_path, suffix):
+    frame = pd.DataFrame({"text": TEXTS, "label": [1.0, None, 0.0, 1.0]})
+    PANDAS[suffix](frame, tmp_path / f"rows.{suffix}")
+    task = task_of()
+    split = read_split(str(tmp_path / f"rows.{suffix}"), task)
+    assert [(problem.row, problem.message) for problem in task.check_rows(split.rows, True)] == [
+        (1, "the label is missing")
+    ]
+    assert (split.unit, split.numbers[1] + 1) == (("line", 3) if suffix == "csv" else ("row", 2))
+
+
+@pytest.mark.parametrize("label", ["['grain', wheat]", "['grain'", "[grain]", "['it's']", "{'a': 1}", "[nan]"])
+def test_a_list_that_cannot_be_read_is_refused_with_its_line(finetune, tmp_path, capsys, label):
+    frame = pd.DataFrame({"text": TEXTS, "label": ["['grain']", "[]", label, "['wheat']"]})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    assert finetune("text-classification", "--train", tmp_path / "rows.csv") == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "rows.csv: 1 of 4 lines cannot be used: line 4: the label" in error and label in error
+
+
+def test_a_name_in_brackets_is_kept_on_request():
+    rows = Dataset.from_dict({"text": TEXTS, "label": ["[red]", "[blue]", "[red]", "[blue]"]})
+    task = task_of()
+    assert "--problem single-label" in task.check_rows(rows, training=True)[0].message
+    task = task_of(problem="single-label")
+    assert task.check_rows(rows, training=True) == []
+    task.configure(rows)
+    assert set(task.config.label2id) == {"[red]", "[blue]"} and task.check_rows(rows, training=False) == []
+
+
+def test_a_value_of_a_one_hot_column_is_named(finetune, tmp_path, capsys):
+    pd.DataFrame({"text": TEXTS, "a": [0, 1, 2, 1], "b": [1, 0, 0, 1]}).to_csv(tmp_path / "rows.csv", index=False)
+    words = ("--train", tmp_path / "rows.csv", "--columns", "label=a,b")
+    assert finetune("text-classification", *words) == 2
+    assert "line 4: expected 0 or 1 in the label column 'a', found '2'" in capsys.readouterr().err
+    assert finetune("text-classification", *words[:3], "label=a,c") == 2
+    assert "has no column 'c'" in capsys.readouterr().err
+
+
+def test_vectors_of_0_and_1_are_no_labels():
+    rows = Dataset.from_dict({"text": TEXTS, "label": [[0, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]]})
+    with pytest.raises(UserError, match=r"vectors of 0 and 1.*--columns label=a,b,c"):
+        task_of().configure(rows)
+
+
+def test_classes_get_the_names_that_are_given(finetune, write_rows, opinions, tmp_path, capsys):
+    numbered = [{**row, "label": float(row["label"] == "good")} for row in opinions]
+    train = write_rows("train.jsonl", numbered)
+    words = ("--train", train, "--num-train-epochs", 1, "--label-names", "0=negative", "1=positive")
+    assert finetune("text-classification", *words) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("text-classification, single label: 2 labels (negative, positive)")
+    assert MyBertConfig.from_pretrained(tmp_path / "out").id2label == {0: "negative", 1: "positive"}
+    task = TextClassification(TaskSettings(label_names=["0=negative", "1=positive"]), MyBertConfig())
+    assert set(read_split(str(train), task).rows["label"]) == {"negative", "positive"}
+    assert finetune("text-classification", *words, "2=other", output="unknown") == 2
+    assert "--label-names 2=other" in capsys.readouterr().err
+
+
+def test_joined_labels_are_warned_about(finetune, write_rows, capsys):
+    labels = ["grain;wheat", "wheat", "corn;grain", "corn", "wheat;corn"] * 2
+    rows = [{"text": f"word {i}", "label": label} for i, label in enumerate(labels)]
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", rows), "--max-steps", 1) == 0
+    assert "--label-separator ';'" in capsys.readouterr().out
+
+
+def test_validation_rows_are_drawn_in_proportion_to_their_labels():
+    keys = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
+    chosen = stratified_rows(keys, 0.1, seed=1)
+    assert [sum(keys[row] == key for row in chosen) for key in "abc"] == [6, 3, 1]
+    assert chosen == sorted(set(chosen)) == stratified_rows(keys, 0.1, seed=1) != stratified_rows(keys, 0.1, seed=2)
+    numbers = np.random.default_rng(0).normal(size=1000).tolist()
+    drawn = [numbers[row] for row in stratified_rows(numbers, 0.1, seed=0)]
+    assert len(drawn) == 100 and abs(np.median(drawn) - np.median(numbers)) < 0.02
+
+
+def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_rows, opinions, tmp_path, capsys):
+    train = write_rows("train.jsonl", opinions)
+    assert finetune("text-classification", "--train", train, "--max-steps", 2, "--validation-share", 0.1) == 0
+    assert "validation: 5 of the 48 training rows" in capsys.readouterr().out
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    assert (found["data"]["train"]["rows"], found["data"]["validation"]["rows"]) == (43, 5)
+    lines = (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["input"] in opinions for line in lines)
+    few = write_rows("few.jsonl", opinions[3:5])
+    words = ("--train", few, "--max-steps", 1, "--validation-share", 0.5)
+    assert finetune("text-classification", *words, output="few") == 0
+    printed = capsys.readouterr().out
+    assert "no validation: 2 training rows" in printed and "warning: 2 training rows" in printed
+
+
+def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, tmp_path):
+    assert draw_rows(10, 20, seed=0) == list(range(10))
+    assert draw_rows(1000, 10, seed=0) == draw_rows(1000, 10, seed=0) != draw_rows(1000, 10, seed=1)
+    train = write_rows("train.jsonl", sorted(opinions, key=lambda row: row["label"]))
+    assert finetune("text-classification", "--train", train, "--max-train-samples", 12, "--max-steps", 1) == 0
+    found = json.loads((tmp_path / "out/results.json").read_text())["data"]["train"]
+    assert found["rows"] == 12 and set(found["balance"]) == {"good", "bad"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_threshold_of_several_labels_has_the_best_micro_f1(seed):
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(20, size=(15, 3)) / 20
+    chosen = generator.random((15, 3)) < scores
+    threshold = best_label_threshold(scores, chosen)
+    every = np.arange(-1, 42) / 40 + 0.001
+    best = max(f1_score(chosen, scores > one, average="micro", zero_division=0) for one in every)
+    assert f1_score(chosen, scores > threshold, average="micro", zero_division=0) == pytest.approx(best)
+    assert best_label_threshold(np.array([[0.9], [0.2]]), np.array([[True], [False]])) == pytest.approx(0.55)
+
+
+def test_a_tuned_threshold_is_kept_with_the_model(finetune, write_rows, tmp_path):
+    rows = [{"text": f"{a} {b}", "labels": ["rare"] if a == b else []} for a in "abcd" for b in "abcd"] * 2
+    train = write_rows("train.jsonl", rows)
+    assert finetune("text-classification", "--train", train, "--validation", train, "--max-steps", 3) == 0
+    threshold = MyBertConfig.from_pretrained(tmp_path / "out").label_threshold
+    for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines():
+        prediction = json.loads(line)
+        assert prediction["labels"] == [name for name, score in prediction["scores"].items() if score > threshold]
