@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import BatchEncoding
 from transformers.pipelines.base import ChunkPipeline
 
+NO_ANSWER = {"answer": "", "start": 0, "end": 0}
 MAX_LENGTH, MAX_ANSWER_LENGTH = 384, 30  # tokens, where nothing else is said
 
 # What the configuration of a checkpoint with a question-answering head says, so that `pipeline` finds the class below.
@@ -131,7 +132,6 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             places = [place for place, part in enumerate(encoding.sequence_ids(number)) if part == 1]
             if not places:
                 raise ValueError(f"the context has no token that the model knows of: {context[:60]!r}")
-            ids = encoding["input_ids"][number]
             names = {*self.tokenizer.model_input_names, "attention_mask"}
             inputs = {name: torch.tensor([encoding[name][number]]) for name in names}
             inputs["window"] = {
@@ -139,7 +139,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
                 "begin": number * step,
                 "places": places,
                 "offsets": torch.tensor([encoding["offset_mapping"][number][place] for place in places]),
-                "cls": ids.index(self.tokenizer.cls_token_id),
+                "cls": encoding["input_ids"][number].index(self.tokenizer.cls_token_id),
             }
             yield {**inputs, "is_last": number == count - 1}
 
@@ -177,21 +177,28 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         """The answers in the windows of one example; see `__call__`."""
         if no_answer_threshold is None:
             no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
-        scores, offsets, no_answer = score_spans(
-            windows, max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
-        )
-        no_answer_score = float(no_answer - scores.max())
-        total = scores.logsumexp((0, 1))
+        longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
+        context = windows[0]["window"]["context"]
+        found = decode_answers([_window_logits(item) for item in windows], context, longest, top_k)
+        total, no_answer = found.total, None
         if no_answer_threshold is not None:
-            no_answer = no_answer - no_answer_threshold
+            no_answer = torch.tensor(found.no_answer - no_answer_threshold, dtype=torch.float64)
             total = torch.logaddexp(total, no_answer)
-        spans = best_spans(scores, offsets, windows[0]["window"]["context"], top_k)
-        answers = [{**span, "score": float((span["score"] - total).exp())} for span in spans]
-        if no_answer_threshold is not None:
-            answers.append({"answer": "", "start": 0, "end": 0, "score": float((no_answer - total).exp())})
-        answers.sort(key=lambda answer: -answer["score"])
-        answers = [{**answer, "no_answer_score": no_answer_score} for answer in answers[:top_k]]
+        answers = [{**span, "score": float((span["score"] - total).exp())} for span in found.spans]
+        if no_answer is not None:
+            empty = {**NO_ANSWER, "score": float((no_answer - total).exp())}
+            answers.insert(0 if found.is_unanswered(no_answer_threshold) else len(answers), empty)
+            answers.sort(key=lambda answer: -answer["score"])
+        answers = [{**answer, "no_answer_score": found.no_answer_score} for answer in answers[:top_k]]
         return answers[0] if top_k == 1 else answers
+
+
+def _window_logits(item: dict) -> "WindowLogits":
+    """The output of `_forward` for one window, without padding and question."""
+    window, real = item["window"], item["attention_mask"][0].bool()
+    start, end = (item[name][0][real].double() for name in ("start_logits", "end_logits"))
+    cls, places = window["cls"], window["places"]
+    return WindowLogits(window["begin"], window["offsets"], start[places], end[places], start[cls] + end[cls])
 
 
 class Windows(NamedTuple):
@@ -243,48 +250,55 @@ def encode_windows(
     return Windows(encoding, room - shared, tokens)
 
 
-def score_spans(windows: list[dict], max_answer_len: int) -> tuple[Tensor, Tensor, Tensor]:
+class WindowLogits(NamedTuple):
+    """The logits of a window at its `n` tokens of the context.
+
+    Attributes:
+        begin: index of the window's first token among the tokens of the context.
+        offsets: (n, 2) start and end of each token in the context, in characters.
+        start, end: (n,) float64 logits of an answer that starts or ends at each token.
+        no_answer: () sum of both logits at [CLS].
     """
-    Returns:
-        scores: (tokens of the context, M) float64: of the span that begins at a token and has 0 … M-1 more of them,
-            in the window that shows most context on its poorer side; an end of the text lacks no context. -inf where
-            there is no such span.
-        offsets: (tokens of the context, 2) characters where each token stands.
-        no_answer: () the least score of [CLS].
-    """
-    total = windows[-1]["window"]["begin"] + len(windows[-1]["window"]["places"])
-    longest = min(max_answer_len, total)
-    scores = torch.full((total, longest), -torch.inf, dtype=torch.float64)
-    context = torch.full((total, longest), -1.0)
-    offsets = torch.zeros(total, 2, dtype=torch.long)
-    no_answer = torch.tensor(torch.inf, dtype=torch.float64)
-    for item in windows:
-        window, real = item["window"], item["attention_mask"][0].bool()
-        start, end = (item[name][0][real].double() for name in ("start_logits", "end_logits"))
-        no_answer = torch.minimum(no_answer, start[window["cls"]] + end[window["cls"]])
-        start, end = start[window["places"]], end[window["places"]]
-        count, begin = len(start), window["begin"]
-        here = slice(begin, begin + count)
-        offsets[here] = window["offsets"]
-        first = torch.arange(count)[:, None]
-        last = first + torch.arange(longest)
-        left = torch.full_like(last, total) if begin == 0 else first.expand_as(last)
-        right = torch.full_like(last, total) if begin + count == total else count - 1 - last
-        seen = torch.minimum(left, right).float().masked_fill(last >= count, -1)
-        better = seen > context[here]
-        context[here] = torch.where(better, seen, context[here])
-        scores[here] = torch.where(better, start[:, None] + end[last.clamp(max=count - 1)], scores[here])
-    return scores, offsets, no_answer
+
+    begin: int
+    offsets: Tensor
+    start: Tensor
+    end: Tensor
+    no_answer: Tensor
 
 
-def best_spans(scores: Tensor, offsets: Tensor, context: str, count: int) -> list[dict]:
+class Answers(NamedTuple):
+    """The answers to a question, in evaluation, prediction and the pipeline alike.
+
+    Attributes:
+        spans: the best spans, best first: `answer`, `start`, `end` and `score`, the sum of two logits.
+        no_answer: the score of "no answer", the minimum over the windows.
+        total: () float64 logsumexp of the scores of all spans.
     """
+
+    spans: list[dict]
+    no_answer: float
+    total: Tensor
+
+    @property
+    def no_answer_score(self) -> float:
+        """The score of "no answer" minus the score of the best span."""
+        return self.no_answer - (self.spans[0]["score"] if self.spans else self.no_answer)
+
+    def is_unanswered(self, threshold: float | None) -> bool:
+        """Whether "no answer" scores more than the best span by more than `threshold`."""
+        return not self.spans or (threshold is not None and self.no_answer_score > threshold)
+
+
+def decode_answers(windows: list[WindowLogits], context: str, max_answer_length: int, count: int) -> Answers:
+    """Finds the best answers in the windows of one context.
+
     Args:
-        scores, offsets: see `score_spans`.
-
-    Returns:
-        `answer`, `start`, `end` and `score` of at most `count` spans, the best first.
+        windows: in order; together they cover the context.
+        max_answer_length: maximum number of tokens of an answer.
+        count: maximum number of answers.
     """
+    scores, offsets = _score_spans(windows, max_answer_length)
     spans, seen = [], set()
     for index in scores.flatten().sort(descending=True, stable=True).indices.tolist():
         first, more = divmod(index, scores.shape[1])
@@ -293,10 +307,38 @@ def best_spans(scores: Tensor, offsets: Tensor, context: str, count: int) -> lis
         start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
         if (start, end) not in seen:  # one character may be several tokens
             seen.add((start, end))
-            spans.append(
-                {"answer": context[start:end], "start": start, "end": end, "score": float(scores[first, more])}
-            )
-    return spans
+            answer = {"answer": context[start:end], "start": start, "end": end}
+            spans.append({**answer, "score": float(scores[first, more])})
+    no_answer = float(torch.stack([window.no_answer for window in windows]).min())
+    return Answers(spans, no_answer, scores.logsumexp((0, 1)))
+
+
+def _score_spans(windows: list[WindowLogits], max_answer_length: int) -> tuple[Tensor, Tensor]:
+    """
+    Returns:
+        scores: (tokens of the context, M) float64. Column m is the span of m + 1 tokens from each token, scored in
+            the window that has most context on its shorter side; there, an end of the context counts as unlimited
+            context. -inf if there is no such span.
+        offsets: (tokens of the context, 2) characters of each token.
+    """
+    total = windows[-1].begin + len(windows[-1].start)
+    longest = min(max_answer_length, total)
+    scores = torch.full((total, longest), -torch.inf, dtype=torch.float64)
+    most = torch.full((total, longest), -1.0)
+    offsets = torch.zeros(total, 2, dtype=torch.long)
+    for begin, places, start, end, _ in windows:
+        count = len(start)
+        here = slice(begin, begin + count)
+        offsets[here] = places
+        first = torch.arange(count)[:, None]
+        last = first + torch.arange(longest)
+        left = torch.full_like(last, total) if begin == 0 else first.expand_as(last)
+        right = torch.full_like(last, total) if begin + count == total else count - 1 - last
+        context = torch.minimum(left, right).float().masked_fill(last >= count, -1)
+        better = context > most[here]
+        most[here] = torch.where(better, context, most[here])
+        scores[here] = torch.where(better, start[:, None] + end[last.clamp(max=count - 1)], scores[here])
+    return scores, offsets
 
 
 def _given(parameters: dict) -> dict:

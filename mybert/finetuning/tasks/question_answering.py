@@ -14,9 +14,11 @@ from modeling_mybert import MyBertForQuestionAnswering
 from modeling_mybert.question_answering_mybert import (
     MAX_ANSWER_LENGTH,
     MAX_LENGTH,
-    best_spans,
+    NO_ANSWER,
+    Answers,
+    WindowLogits,
+    decode_answers,
     encode_windows,
-    score_spans,
 )
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
@@ -24,8 +26,6 @@ from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
 from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
 from mybert.io.files import file_format
-
-_NO_ANSWER = {"answer": "", "start": 0, "end": 0}
 
 
 class QuestionAnswering(Task):
@@ -139,51 +139,41 @@ class QuestionAnswering(Task):
     # Results
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
-        """`answer`, which is `context[start:end]` and empty for no answer; `score`, the sum of its logits; how far no
-        answer scores above the best span, `no_answer_score`; and that span and the next best, `n_best`."""
+        """The prediction of each row.
+
+        `answer` is `context[start:end]`, empty for no answer. `score` is the sum of its two logits, `no_answer_score`
+        the score of "no answer" minus that of the best span, `n_best` the best spans.
+        """
         threshold = getattr(self.config, "no_answer_threshold", None)
         predictions = []
-        for spans, no_answer in self._spans(logits, features, rows):
-            best = spans[0] if spans else {**_NO_ANSWER, "score": no_answer}
-            margin = no_answer - best["score"]
-            silent = threshold is not None and margin > threshold
-            said = {**_NO_ANSWER, "score": no_answer} if silent else best
-            predictions.append({**said, "no_answer_score": margin, "n_best": spans})
+        for found in self._answers(logits, features, rows):
+            empty = {**NO_ANSWER, "score": found.no_answer}
+            best = empty if found.is_unanswered(threshold) else found.spans[0]
+            predictions.append({**best, "no_answer_score": found.no_answer_score, "n_best": found.spans})
         return predictions
 
-    def _spans(
-        self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset
-    ) -> Iterator[tuple[list[dict], float]]:
-        """The best spans of each row, the best first, and the score of no answer."""
-        columns = {name: features[name] for name in (ROW, "begin", "first", "offsets")}
-        windows: list[list[dict]] = [[] for _ in range(len(rows))]
-        for row, begin, first, offsets, found in zip(*columns.values(), logits, strict=True):
-            size = first + len(offsets) + 1
-            pair = torch.from_numpy(np.ascontiguousarray(found[:size].T))
-            window = {"begin": begin, "places": list(range(first, first + len(offsets))), "cls": 0}
-            window["offsets"] = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
-            windows[row].append(
-                {
-                    "window": window,
-                    "start_logits": pair[:1],
-                    "end_logits": pair[1:],
-                    "attention_mask": torch.ones(1, size),
-                }
-            )
-        for items, context in zip(windows, rows["context"], strict=True):
-            scores, offsets, no_answer = score_spans(items, self.settings.max_answer_length)
-            yield best_spans(scores, offsets, context, self.settings.n_best), float(no_answer)
+    def _answers(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Iterator[Answers]:
+        """The answers of each row."""
+        columns = [features[name] for name in (ROW, "begin", "first", "offsets")]
+        windows: list[list[WindowLogits]] = [[] for _ in range(len(rows))]
+        for row, begin, first, offsets, scores in zip(*columns, logits, strict=True):
+            scores = torch.from_numpy(scores).double()
+            start, end = scores[first : first + len(offsets)].T
+            places = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
+            windows[row].append(WindowLogits(begin, places, start, end, scores[0].sum()))
+        for some, context in zip(windows, rows["context"], strict=True):
+            yield decode_answers(some, context, self.settings.max_answer_length, self.settings.n_best)
 
     def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
-        """Sets the threshold of no answer to that with the best F1, where some rows have no answer."""
+        """Sets the threshold of "no answer" to the one with the best F1, if some rows have no answer."""
         references = self.references(rows)
         if getattr(self.config, "no_answer_threshold", None) is None or all(references):
             return
         margins, answered, unanswered = [], [], []
-        for (spans, no_answer), answers in zip(self._spans(logits, features, rows), references, strict=True):
-            if spans:
-                margins.append(no_answer - spans[0]["score"])
-                answered.append(squad.f1(spans[0]["answer"], answers))
+        for found, answers in zip(self._answers(logits, features, rows), references, strict=True):
+            if found.spans:
+                margins.append(found.no_answer_score)
+                answered.append(squad.f1(found.spans[0]["answer"], answers))
                 unanswered.append(squad.f1("", answers))
         if margins:
             self.config.no_answer_threshold = squad.best_threshold(margins, answered, unanswered)
