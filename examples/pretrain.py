@@ -39,7 +39,7 @@ def main() -> None:
         resume=True,  # an interrupted script continues from its last checkpoint
         output=model,
     )
-    print(f"{result.metrics['mlm_accuracy']:.3f} of the masked tokens of held-out documents are predicted correctly")
+    print(f"{result.path}: {result.metrics}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-import mybert
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARAMETERS = {
     "pretrain_from_text": 'TEXTS, VOCAB_SIZE, MAX_LENGTH, SIZE, STEPS, OUTPUT = ["books"], 300, 32, "tiny", 4, "out"',
@@ -17,7 +15,6 @@ PARAMETERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(mybert, "pretrain"), reason="the Python API is missing")
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_notebook_runs(name, workspace, tmp_path):
     notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
