@@ -30,9 +30,10 @@ def main() -> None:
     from mybert.common.onnx_session import onnx_outputs
     from mybert.corpus.text.sources import read_documents
     from mybert.release.convert.compare_models import outputs_of
-    from mybert.release.convert.export import ExportSettings, export
+    from mybert.release.convert.export import export
     from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE
     from mybert.release.convert.full_checkpoint import load_checkpoint
+    from mybert.release.settings import ExportSettings
 
     texts = [document.text for document in islice(read_documents([arguments.texts]), arguments.count)]
     checkpoint = load_checkpoint(arguments.checkpoint)

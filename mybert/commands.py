@@ -121,7 +121,7 @@ COMMANDS = {
     ),
     "export": Command(
         "mybert.release.convert.export",
-        ("mybert.release.convert.export:ExportSettings",),
+        ("mybert.release.settings:ExportSettings",),
         "Convert a checkpoint to transformers' BERT or to ONNX.",
         (
             "mybert export model --to bert --output bert",
@@ -131,7 +131,7 @@ COMMANDS = {
     ),
     "import": Command(
         "mybert.release.convert.import_bert",
-        ("mybert.release.convert.import_bert:ImportSettings",),
+        ("mybert.release.settings:ImportSettings",),
         "Convert a BERT checkpoint of transformers or Google.",
         (
             "mybert import google-bert/bert-base-uncased --output model",

@@ -1,4 +1,4 @@
-"""What `mybert push` can be told."""
+"""Settings of `mybert export`, `mybert import` and `mybert push`."""
 
 import re
 from dataclasses import dataclass
@@ -8,11 +8,74 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
+from mybert.common.settings import check, check_choices, setting
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
-_REF = re.compile(r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])")  # git-check-ref-format, without what needs quoting
-_SIZE = re.compile(r"[1-9]\d{0,8}(KB|MB|GB)", re.IGNORECASE)
+_REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no quoting
+_PATTERNS = {
+    "revision": (_REF, "letters, digits and . _ - / between them"),
+    "tag": (f"(?!refs/){_REF}", "letters, digits and . _ - / between them, without refs/"),
+    "max_file_size": (r"[1-9]\d{0,8}(?i:KB|MB|GB)", "a number and KB, MB or GB, such as 5GB"),
+    "license": (r"[a-z0-9.+-]+", "an identifier of the Hub such as apache-2.0 or mit"),
+}
+
+
+@dataclass
+class ExportSettings:
+    """Settings of `export`.
+
+    Raises:
+        UserError: a value is out of range, or has no effect.
+    """
+
+    checkpoint: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True)
+    to: str = setting(
+        help="bert: a folder for transformers' own Bert classes, without remote code; onnx: a graph for ONNX Runtime, "
+        "for any batch size and length",
+        choices=("bert", "onnx"),
+    )
+    output: str = setting(help="output folder")
+    int8: bool = setting(False, "with --to onnx: also write model_int8.onnx, with weights and activations in int8")
+    tolerance: float = setting(1e-4, "largest difference of the outputs, relative to the largest output above 1")
+    int8_tolerance: float = setting(0.3, "largest relative error of the int8 outputs (root mean square)")
+    overwrite: bool = setting(False, "replace the output folder")
+
+    def __post_init__(self):
+        check_choices(self)
+        if self.int8 and self.to != "onnx":
+            raise UserError("--int8 needs --to onnx")
+        for name in ("tolerance", "int8_tolerance"):
+            check(self, name, getattr(self, name) > 0, "a positive number")
+
+
+@dataclass
+class ImportSettings:
+    """Settings of `import_bert`.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    checkpoint: str = setting(
+        help="a BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
+        "google-research/bert with bert_config.json and vocab.txt beside it, as a folder or a path such as "
+        "uncased_L-12_H-768_A-12/bert_model.ckpt",
+        positional=True,
+    )
+    output: str = setting(help="output folder")
+    casing: str = setting(
+        "auto",
+        "for TensorFlow checkpoints: uncased lower-cases text; auto is uncased if the vocabulary has no upper case",
+        choices=("auto", "cased", "uncased"),
+    )
+    tolerance: float = setting(
+        1e-4, "for transformers' format: largest difference from BERT's outputs, relative to the largest above 1"
+    )
+    overwrite: bool = setting(False, "replace the output folder")
+
+    def __post_init__(self):
+        check_choices(self)
+        check(self, "tolerance", self.tolerance > 0, "a positive number")
 
 
 @dataclass
@@ -20,58 +83,44 @@ class PushSettings:
     """Settings of `push`.
 
     Raises:
-        UserError: a value is out of its range, or two contradict each other.
+        UserError: a value is out of range, or two exclude each other.
     """
 
-    checkpoint: str = setting("", "folder of the finished model", positional=True)
-    repo_id: str = setting("", "owner/name of the repository; made if it is not there (required)")
-    public: bool = setting(False, "everybody may read a repository that is made now; without it, only you")
-    revision: str = setting("main", "branch to commit to, made from main if it is not there; or refs/pr/N")
-    tag: str | None = setting(
-        None,
-        "name that the card pins for loading; when nothing is said, one made of the content, such as mybert-1f0c…",
-    )
-    create_pr: bool = setting(False, "open a pull request on main in place of a commit")
-    overwrite: bool = setting(False, "replace whatever the repository holds, even if it is not a MyBERT")
-    license: str | None = setting(None, "licence of the weights as the Hub names it, such as apache-2.0 or cc-by-4.0")
+    checkpoint: str = setting(help="folder of the trained model", positional=True)
+    repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
+    public: bool = setting(False, "create the repository as public; otherwise it is private")
+    revision: str = setting("main", "branch to commit to, created from main if it does not exist; or refs/pr/N")
+    tag: str | None = setting(None, "tag for the commit, loaded by the card (default: a hash of the content)")
+    create_pr: bool = setting(False, "open a pull request on main instead of committing to it")
+    overwrite: bool = setting(False, "replace all files of the repository, even if it holds something else")
+    license: str | None = setting(None, "license of the weights, such as apache-2.0 or cc-by-4.0")
     language: list[str] | None = setting(None, "ISO 639 codes of the languages of the text, such as en de")
-    exclude: list[str] | None = setting(None, "files and folders to leave out, as patterns such as 'checkpoint-*'")
-    max_file_size: str = setting("5GB", "weights are cut into files of this size; any other file above it is refused")
-    verify: bool = setting(
-        True, "load the upload as a stranger would, before and after, which runs its code; the card says if not"
+    exclude: list[str] | None = setting(
+        None, "more files and folders to leave out, such as 'drafts/*'; training checkpoints are never published"
     )
-    dry_run: bool = setting(False, "print the files, their sizes and the card, and send nothing")
+    max_file_size: str = setting("5GB", "larger weights are split into files of this size; other files are refused")
+    verify: bool = setting(True, "load the model in a clean process before and after the upload, which runs its code")
+    dry_run: bool = setting(False, "print the files and the card; send nothing")
 
     def __post_init__(self):
-        if not self.checkpoint or not self.repo_id:
-            raise UserError("expected a checkpoint and a repository: mybert push CHECKPOINT --repo-id owner/name")
         if not Path(self.checkpoint).is_dir():
-            raise UserError(f"checkpoint {self.checkpoint} is not a folder; name that of a finished model")
+            raise UserError(f"checkpoint {self.checkpoint} is not a folder; name the folder of a trained model")
         try:
             validate_repo_id(self.repo_id)
         except HFValidationError as error:
             raise UserError(f"--repo-id {self.repo_id}: {error}") from error
-        if self.repo_id.count("/") != 1:
-            raise UserError(f"--repo-id {self.repo_id}: expected owner/name, such as alice/bert-of-my-books")
-        for name in ("revision", "tag"):
+        check(self, "repo_id", self.repo_id.count("/") == 1, "owner/name, such as alice/bert-of-my-books")
+        for name, (pattern, expected) in _PATTERNS.items():
             value = getattr(self, name)
-            if value is not None and not _REF.fullmatch(value):
-                raise UserError(f"--{name} {value!r}: expected letters, digits, and . _ - / between them")
-        if self.tag and self.tag.startswith("refs/"):
-            raise UserError(f"--tag {self.tag}: name it without refs/")
+            check(self, name, value is None or re.fullmatch(pattern, value) is not None, expected)
+        for code in self.language or ():
+            check(self, "language", re.fullmatch(r"[a-z]{2,3}|code|multilingual", code) is not None, "ISO 639 codes")
         if self.create_pr and (self.revision != "main" or self.tag):
             raise UserError("--create-pr opens a pull request on main; it excludes --revision and --tag")
         if self.pull_request and self.tag:
             raise UserError(f"--tag {self.tag}: {self.revision} is a pull request; set the tag when it is merged")
-        if not _SIZE.fullmatch(self.max_file_size):
-            raise UserError(f"--max-file-size {self.max_file_size}: expected a number and KB, MB or GB, such as 5GB")
-        for code in self.language or ():
-            if not re.fullmatch(r"[a-z]{2,3}|code|multilingual", code):
-                raise UserError(f"--language {code}: expected ISO 639 codes such as en, or code, or multilingual")
-        if self.license is not None and not re.fullmatch(r"[a-z0-9.+-]+", self.license):
-            raise UserError(f"--license {self.license}: expected an identifier of the Hub such as apache-2.0 or mit")
 
     @property
     def pull_request(self) -> bool:
-        """Whether `revision` is that of a pull request that is already open."""
+        """Whether `revision` is an open pull request."""
         return bool(_PULL_REQUEST.fullmatch(self.revision))

@@ -1,4 +1,4 @@
-"""What `mybert push` and `import` read: records that a card is made of, Google's checkpoints, the Hub's answers."""
+"""Targets of `mybert push` and `mybert import`: records for the card, TensorFlow checkpoints, responses of the Hub."""
 
 import contextlib
 import io
@@ -18,16 +18,16 @@ from watch import Target
 
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.release.card.card_data import Facts
-from mybert.release.card.manifest_chain import provenance
+from mybert.release.card.card_data import CardData
+from mybert.release.card.manifest_chain import manifest_chain
 from mybert.release.convert import tensorflow_checkpoint
 from mybert.release.convert.import_tensorflow import load_tensorflow_checkpoint
 from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint
 from mybert.release.hub import publish
 from mybert.release.hub.bundle import Bundle
-from mybert.release.hub.bundle_checks import problems_of_content, problems_of_model
-from mybert.release.hub.hub_errors import explained
-from mybert.release.hub.push import _card
+from mybert.release.hub.bundle_checks import checkpoint_problems, content_problems
+from mybert.release.hub.hub_errors import hub_errors
+from mybert.release.hub.push import make_card
 from mybert.release.settings import PushSettings
 
 GOOGLES = Path(__file__).parents[1] / "release/tensorflow_checkpoint"
@@ -72,7 +72,7 @@ RESULTS = (
 
 
 def record_files(random: Random) -> dict[str, bytes]:
-    """A bundle's records; one or two of them changed."""
+    """The records of a bundle, up to two of them changed."""
     values = {"results.json": random.choice(RESULTS), "manifest.json": MANIFEST, "config.json": CONFIG}
     values["provenance.json"] = {"corpus": CORPUS, "init_from/corpus": CORPUS}
     changed = random.sample(list(values), random.choice((0, 1, 1, 2)))
@@ -88,19 +88,19 @@ def read_card(folder: Path) -> None:
     for path in folder.iterdir():
         (free / path.name).write_bytes(path.read_bytes())
     settings = PushSettings(str(folder), "owner/name", verify=False)
-    card = str(_card(Bundle(folder, free), settings, "tag", "It was checked."))
+    card = str(make_card(Bundle(folder, free), settings, "tag", "It was checked."))
     front = card.split("---")[1]
     if "\nlibrary_name: transformers\n" not in front or "owner/name" not in card:
         raise AssertionError(f"no card: {card[:300]}")
 
 
 def read_provenance(folder: Path) -> None:
-    provenance(folder)
-    Facts.of(folder)
+    manifest_chain(folder)
+    CardData.of(folder)
 
 
 def push_files(random: Random) -> dict[str, bytes]:
-    """A whole checkpoint of which one file is changed, is of another kind, or has another name."""
+    """A checkpoint with one file changed, and sometimes a file with an unusual name."""
     files = {"config.json": MODEL["config.json"], WEIGHTS: MODEL[WEIGHTS], **TOKENIZER}
     files |= {"results.json": json.dumps(RESULTS[1]).encode(), "manifest.json": json.dumps(MANIFEST).encode()}
     name = random.choice(list(files))
@@ -121,12 +121,12 @@ def read_push(folder: Path) -> None:
 
 
 def read_pushed(folder: Path) -> None:
-    list(problems_of_model(folder))
-    list(problems_of_content(folder, [path.relative_to(folder) for path in folder.iterdir() if path.is_file()]))
+    list(checkpoint_problems(folder, []))
+    list(content_problems(folder, [path.relative_to(folder) for path in folder.iterdir() if path.is_file()]))
 
 
 def run_command(*words: str) -> None:
-    """The command line as it is: 0, or 2 and words on standard error without a stack trace."""
+    """Runs a command. It must return 0, or 2 with an error message and no stack trace."""
     errors = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
         status = cli.main(list(words))
@@ -155,7 +155,7 @@ def read_tensors(folder: Path) -> None:
 
 
 class _Always:
-    """A checksum that is equal to every other, so that what it protects is reached."""
+    """A checksum that equals every other, so that the protected bytes are read."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -164,7 +164,7 @@ class _Always:
 
 
 def read_tensors_unchecked(folder: Path) -> None:
-    with mock.patch.object(tensorflow_checkpoint, "_masked", lambda checksum: _Always()):
+    with mock.patch.object(tensorflow_checkpoint, "_masked_crc", lambda content: _Always()):
         read_tensors(folder)
 
 
@@ -202,7 +202,7 @@ def answers(random: Random) -> dict[str, bytes]:
 
 
 def read_answers(folder: Path) -> None:
-    """What push asks before it sends anything."""
+    """Reads the state of the repository before an upload."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         name = next((name for name in ("refs", "tree") if f"/{name}" in request.url.path), "model")
@@ -212,13 +212,10 @@ def read_answers(folder: Path) -> None:
     settings = PushSettings(str(folder), "owner/name", tag="v2", overwrite=True)
     api = HfApi(endpoint="http://hub.invalid", token="hf_x")
     online = mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    anybody = mock.patch.object(huggingface_hub.utils._headers, "detect_agent", lambda: None)  # asks the Hub, too
+    anybody = mock.patch.object(huggingface_hub.utils._headers, "detect_agent", lambda: None)  # also sends a request
     try:
-        with online, anybody, explained("owner/name", "nothing was sent", of_answers=True):
-            info = publish._repository(api, settings)
-            head = publish._branch(api, settings, info.sha)
-            publish._check_tag(api, Bundle(folder, folder), settings)
-            publish._stale(api, Bundle(folder, folder), settings, head)
+        with online, anybody, hub_errors("nothing was sent"):
+            publish.find_target(api, Bundle(folder, folder), settings)
     finally:
         huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
 

@@ -1,4 +1,4 @@
-"""A Hub for every test, a checkpoint trained for all of them, and processes that know the one and not the project."""
+"""Fixtures: a local Hub, a trained checkpoint, and clean processes without this project."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from huggingface_hub import constants, file_download, hf_api
 from huggingface_hub.utils import _http, close_session
 from transformers.utils import hub as transformers_hub
 
-sys.path.insert(0, str(Path(__file__).parent))  # for hub_server, which is no test
+sys.path.insert(0, str(Path(__file__).parent))  # for hub_server and hub_protocol
 
 from hub_server import REPO, WRITER, Hub
 
@@ -35,7 +35,7 @@ WORDS = [
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Models this small are slower on many threads, much slower when other tests run beside."""
+    """Small models are slower with many threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -51,7 +51,7 @@ def hub():
 
 @pytest.fixture
 def client(hub, monkeypatch) -> list[float]:
-    """The client in this process talks to the Hub, logged in; what it would have waited between attempts."""
+    """Connects the client in this process to the Hub, logged in. Returns its waits between attempts, in seconds."""
     waits: list[float] = []
     monkeypatch.setenv("HF_TOKEN", WRITER)
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
@@ -69,7 +69,7 @@ def client(hub, monkeypatch) -> list[float]:
 
 @pytest.fixture
 def send(checkpoint):
-    """Pushes a checkpoint, without verifying it if nothing else is said."""
+    """Pushes a checkpoint, by default without verification."""
 
     def call(folder=checkpoint, **settings):
         return push(PushSettings(**{"checkpoint": str(folder), "repo_id": REPO, "verify": False, **settings}))
@@ -79,7 +79,7 @@ def send(checkpoint):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
-    """A checkpoint with the whole chain behind it: text, tokenizer, corpus, four steps of pretraining."""
+    """A checkpoint after four steps of pretraining, with its text, tokenizer and corpus."""
     root = tmp_path_factory.mktemp("chain")
     sentences = [" ".join(WORDS[(i * j) % len(WORDS)] for j in range(1, 8)).capitalize() + "." for i in range(1, 200)]
     documents = ["\n".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5)]
@@ -105,16 +105,18 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def checkpoint(trained, tmp_path) -> Path:
-    """A copy of it that a test may spoil."""
+    """A copy of `trained` that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "checkpoint"))
 
 
 @pytest.fixture
 def process(hub, tmp_path):
-    """Runs Python in a clean process that has an empty cache (or one of that name) and, unless offline, the Hub."""
+    """Runs Python in a process with its own cache folder and, unless offline, with the Hub."""
 
     def run(*command, home="home", token=None, offline=False) -> subprocess.CompletedProcess:
-        environment = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
+        environment = {
+            name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ
+        }
         environment |= {"HF_HOME": str(tmp_path / home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
         environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         environment |= {"HF_TOKEN": token} if token else {}
@@ -132,14 +134,14 @@ def process(hub, tmp_path):
 
 
 @pytest.fixture
-def stranger(process):
-    """Runs a script in a process that cannot import this project; what it prints last, as JSON."""
+def clean_process(process):
+    """Runs a script in a process that cannot import this project; returns the JSON in its last line."""
     blocked = "import sys; sys.modules.update(dict.fromkeys(['modeling_mybert', 'tokenization', 'mybert']))\n"
 
     def run(script: str, *arguments, **options):
         done = process("-c", blocked + script, *arguments, **options)
         assert done.returncode == 0, done.stderr
-        assert "[y/N]" not in done.stdout, "a question that nobody can answer"
+        assert "[y/N]" not in done.stdout, "no questions"
         return json.loads(done.stdout.splitlines()[-1])
 
     return run

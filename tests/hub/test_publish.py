@@ -1,4 +1,4 @@
-"""Publishing: one commit or none, on the branch that was named, and what is there already."""
+"""Publication: one commit or none, on the named branch, beside the existing files."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def test_a_push_is_one_commit_that_holds_the_whole_bundle(hub, client, send, che
     assert "MyBertForPreTraining" in summary and "trust_remote_code" in description
 
 
-def test_a_repository_is_private_unless_public_is_said(hub, client, send, capsys):
+def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):
     assert send().private and hub.repos[REPO].private
     assert not send(repo_id="alice/open", public=True).private
     assert not hub.repos["alice/open"].private
@@ -37,17 +37,17 @@ def test_the_tag_that_the_card_pins_names_the_commit(hub, client, send):
     assert tag.removeprefix("refs/tags/") in hub.repos[REPO].files()["README.md"].decode()
 
 
-def test_a_tag_of_ones_own_is_set_once_and_for_the_same_files(hub, client, send, checkpoint):
+def test_a_given_tag_is_set_once_and_for_the_same_files(hub, client, send, checkpoint):
     first = send(tag="v1.0")
     assert hub.repos[REPO].refs["refs/tags/v1.0"] == first.commit
     assert send(tag="v1.0").commit == first.commit
     (checkpoint / "notes.txt").write_text("Something new.")
-    with pytest.raises(UserError, match=r"--tag v1\.0 names something else"):
+    with pytest.raises(UserError, match=r"--tag v1\.0 already names other files"):
         send(tag="v1.0")
     assert hub.repos[REPO].refs[MAIN] == first.commit
 
 
-def test_a_branch_that_is_not_there_is_made_and_main_stays(hub, client, send):
+def test_a_missing_branch_is_created_and_main_stays(hub, client, send):
     send()
     main = hub.repos[REPO].refs[MAIN]
     published = send(revision="trial/b", license="mit")
@@ -55,7 +55,7 @@ def test_a_branch_that_is_not_there_is_made_and_main_stays(hub, client, send):
     assert hub.repos[REPO].refs[MAIN] == main
 
 
-def test_a_pull_request_leaves_main_alone_and_can_be_gone_on_with(hub, client, send):
+def test_a_pull_request_leaves_main_unchanged_and_can_be_updated(hub, client, send):
     send()
     main = hub.repos[REPO].refs[MAIN]
     published = send(create_pr=True, license="mit")
@@ -67,14 +67,14 @@ def test_a_pull_request_leaves_main_alone_and_can_be_gone_on_with(hub, client, s
         send(revision="refs/pr/7")
 
 
-def test_pushing_the_same_again_sends_nothing_and_makes_no_commit(hub, client, send):
+def test_pushing_the_same_files_again_makes_no_commit(hub, client, send):
     first = send()
     sent = len(hub.requests)
     assert send().commit == first.commit
     assert [r.path for r in hub.requests[sent:] if r.method == "PUT" or "/commit/" in r.path] == []
 
 
-def test_an_update_takes_away_what_would_be_loaded_beside_it(hub, client, send):
+def test_an_update_deletes_weights_and_code_of_an_older_upload(hub, client, send):
     send()
     repo = hub.repos[REPO]
     files = dict(repo.commits[repo.refs[MAIN]])
@@ -83,11 +83,11 @@ def test_an_update_takes_away_what_would_be_loaded_beside_it(hub, client, send):
     send()
     there = repo.files()
     assert "model-00001-of-00002.safetensors" not in there and "old_mybert.py" not in there
-    assert "onnx/model.onnx" in there, "what is not ours stays"
+    assert "onnx/model.onnx" in there, "other files stay"
 
 
 @pytest.mark.parametrize("config", [None, {"model_type": "llama"}])
-def test_a_repository_that_holds_something_else_is_replaced_only_when_asked(hub, client, send, config):
+def test_a_repository_with_something_else_is_replaced_only_with_overwrite(hub, client, send, config):
     repo = hub.new_repo(REPO)
     files = dict(repo.commits[repo.refs[MAIN]]) | {"weights.gguf": File(b"other")}
     files |= {"config.json": File(json.dumps(config).encode())} if config else {}
@@ -101,29 +101,29 @@ def test_a_repository_that_holds_something_else_is_replaced_only_when_asked(hub,
 
 def test_a_dry_run_shows_files_and_card_and_sends_nothing(hub, client, send, capsys):
     assert send(dry_run=True) is None
-    said = capsys.readouterr().out
-    assert "model.safetensors" in said and "pipeline_tag: fill-mask" in said and "# tiny" in said
+    printed = capsys.readouterr().out
+    assert "model.safetensors" in printed and "pipeline_tag: fill-mask" in printed and "# tiny" in printed
     assert hub.requests == []
 
 
-def test_what_stays_here_is_named_by_folder(client, send, checkpoint, tmp_path, capsys):
+def test_left_out_files_are_listed_by_folder_with_their_size(client, send, checkpoint, tmp_path, capsys):
     folder = shutil.copytree(checkpoint, tmp_path / "model")
-    for name in ("drafts/1.md", "drafts/old/2.md", "plan.md"):
+    for name, size in (("checkpoint-4/optimizer.pt", 2_000_000), ("checkpoint-4/x/2.md", 500_000), ("plan.md", 9)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("words")
-    send(folder, dry_run=True, exclude=["drafts/*", "plan.md"])
-    assert "left out: drafts/ (2 files), plan.md\n" in capsys.readouterr().out
+        (folder / name).write_bytes(b"0" * size)
+    send(folder, dry_run=True, exclude=["plan.md"])
+    assert "left out: checkpoint-4/ (2 files, 2.5 MB), plan.md (1 file, 0.0 MB)\n" in capsys.readouterr().out
 
 
-def test_the_token_is_in_nothing_that_is_printed_or_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):
+def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):
     monkeypatch.setenv("HF_DEBUG", "1")
     with caplog.at_level("DEBUG"):
         send()
         hub.fail("POST", "/commit/", status=500, body={"error": f"Bearer {WRITER} is odd"})
         with pytest.raises(UserError) as caught:
             send(license="mit")
-    said = "".join(capfd.readouterr()) + caplog.text + str(caught.value)
-    assert WRITER not in said and "is odd" in said
+    printed = "".join(capfd.readouterr()) + caplog.text + str(caught.value)
+    assert WRITER not in printed and "is odd" in printed
     assert all(WRITER.encode() not in data for data in hub.repos[REPO].files().values())
 
 
@@ -136,13 +136,12 @@ def test_the_token_is_in_nothing_that_is_printed_or_sent_as_content(hub, client,
         ({"create_pr": True, "revision": "dev"}, "excludes"),
         ({"revision": "a..b"}, "revision"),
         ({"tag": "refs/tags/v1"}, "without refs/"),
-        ({"language": ["English"]}, "ISO 639"),
-        ({"license": "Apache License"}, "identifier"),
+        ({"language": ["English"]}, "--language"),
+        ({"license": "Apache License"}, "--license"),
         ({"max_file_size": "5"}, "max-file-size"),
         ({"checkpoint": "nowhere"}, "not a folder"),
-        ({"checkpoint": ""}, "expected a checkpoint"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused_by_name(tmp_path, settings, message):
+def test_invalid_settings_are_refused_by_name(tmp_path, settings, message):
     with pytest.raises(UserError, match=message):
         PushSettings(**{"checkpoint": str(tmp_path), "repo_id": REPO, **settings})

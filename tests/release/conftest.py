@@ -1,4 +1,4 @@
-"""What the tests of export and import share: a folder for each head, of a tiny model and tokenizer."""
+"""A folder with a tiny model and tokenizer for each head."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in r
 
 @pytest.fixture
 def saved_head(tiny_config, tmp_path) -> Callable[..., Path]:
-    """From the name of a class and settings of its configuration to a folder with such a model and a tokenizer."""
+    """Saves a model of the named class, with the given settings of its configuration, and a tokenizer."""
 
     def save(name: str, **settings) -> Path:
         torch.manual_seed(0)
@@ -22,7 +22,7 @@ def saved_head(tiny_config, tmp_path) -> Callable[..., Path]:
             setattr(tiny_config, key, value)
         model = getattr(modeling_mybert, name)(tiny_config)
         for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)  # biases and norms too: none is to be mistaken for another
+            torch.nn.init.normal_(parameter, std=0.3)  # biases and norms too, so that all tensors differ
         folder = tmp_path / name
         model.save_pretrained(folder)
         MyBertTokenizer(PIECES).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Every form of a BERT folder comes in: file formats, old names, prefixes, heads; and none brings code along."""
+"""Loading of BERT checkpoints in every form: file formats, old names, prefixes and heads; without running code."""
 
 import json
 import os
@@ -26,7 +26,7 @@ HEADS = [
 
 
 class Code:
-    """Unpickled by a careless reader, it leaves a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, trace: Path):
         self.trace = trace
@@ -37,7 +37,7 @@ class Code:
 
 @pytest.fixture(scope="module")
 def bert() -> BertForPreTraining:
-    """Made by transformers, all its numbers random."""
+    """A model of transformers with random weights."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     model = BertForPreTraining(BertConfig(**sizes, intermediate_size=24, max_position_embeddings=20)).eval()
@@ -83,7 +83,7 @@ def test_every_head_starts_from_an_encoder_without_the_prefix(bert, tmp_path, he
 
 
 @pytest.mark.parametrize("head", ["ForPreTraining", "ForMultipleChoice"])
-def test_a_head_starts_from_the_real_checkpoint_and_says_what_berts_says(minilm_folder, head):
+def test_a_head_starts_from_a_real_checkpoint_with_the_outputs_of_bert(minilm_folder, head):
     torch.manual_seed(1)
     ours, report = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(minilm_folder, output_loading_info=True)
     assert not any(name.startswith("bert.") for name in report["missing_keys"])
@@ -97,13 +97,13 @@ def test_a_head_starts_from_the_real_checkpoint_and_says_what_berts_says(minilm_
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_code_in_a_pickle_is_not_run_and_refused_in_one_line(bert, tmp_path, capsys, zipped):
+def test_code_in_a_pickle_is_refused_in_one_line_and_not_run(bert, tmp_path, capsys, zipped):
     trace = tmp_path / "trace"
     folder = folder_of(bert, tmp_path / "evil", {})
     weights = {**bert.state_dict(), "more": Code(trace)}
     torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     torch.load(folder / "pytorch_model.bin", weights_only=False)
-    assert trace.exists(), "the premise: a careless reader runs it"
+    assert trace.exists(), "the premise: unpickling runs it"
     trace.unlink()
     for head in HEADS:
         with pytest.raises(Exception, match=r"(?s)Weights only load failed.*GLOBAL posix.system"):
@@ -117,7 +117,7 @@ def test_code_in_a_pickle_is_not_run_and_refused_in_one_line(bert, tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
-def test_a_checkpoint_with_both_heads_that_calls_itself_a_masked_lm_keeps_both(bert, tmp_path):
+def test_a_checkpoint_with_both_heads_keeps_both_if_it_names_only_one(bert, tmp_path):
     """As google-bert/bert-base-uncased does."""
     folder = folder_of(bert, tmp_path, old_names(bert.state_dict()))
     config = json.loads((folder / "config.json").read_text())
@@ -128,18 +128,18 @@ def test_a_checkpoint_with_both_heads_that_calls_itself_a_masked_lm_keeps_both(b
     assert checkpoint.tokenizer is None
 
 
-def test_weights_without_a_place_are_named(bert, tmp_path, capsys):
+def test_unexpected_weights_are_named(bert, tmp_path, capsys):
     weights = bert.state_dict() | {"my_own.weight": torch.ones(1)}
     folder = str(folder_of(bert, tmp_path / "bert", weights))
     assert load_checkpoint(folder).left_out == ["my_own.weight"]
     assert cli.main(["import", folder, "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "my_own.weight" in printed
-    assert "the checkpoint has none" in printed  # of tokenizers
+    assert "none in the checkpoint" in printed  # tokenizer
     assert read_manifest(tmp_path / "out")["left_out"] == ["my_own.weight"]
 
 
-def test_a_folder_without_architectures_is_an_encoder_or_what_its_weights_say(bert, minilm_folder, tmp_path):
+def test_without_architectures_the_weights_decide_the_head(bert, minilm_folder, tmp_path):
     folder = folder_of(bert, tmp_path / "heads", bert.state_dict())
     shutil.copytree(minilm_folder, tmp_path / "encoder")
     for path in (folder, tmp_path / "encoder"):
@@ -161,7 +161,7 @@ def test_an_encoder_saved_without_a_pooler_has_none(bert, tmp_path):
     assert load_checkpoint(str(folder)).model.pooler is None
 
 
-def test_what_cannot_be_loaded_is_one_message(bert, tmp_path):
+def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
     def changed(name: str, **values) -> str:
         folder = folder_of(bert, tmp_path / name, bert.bert.state_dict(), "model.safetensors")
         config = json.loads((folder / "config.json").read_text())
@@ -170,7 +170,7 @@ def test_what_cannot_be_loaded_is_one_message(bert, tmp_path):
 
     for folder, message in (
         (str(tmp_path / "nowhere"), "there is no such folder"),
-        (changed("head", architectures=["RobertaForMaskedLM"]), "a RobertaForMaskedLM, which MyBERT has no counter"),
+        (changed("head", architectures=["RobertaForMaskedLM"]), "a RobertaForMaskedLM, which has no counterpart"),
         (
             changed("class", architectures=["BertForTokenClassification"]),
             "lacks 2 weights, such as classifier.bias; they would be random in MyBertForTokenClassif",
@@ -205,8 +205,8 @@ def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
         load_checkpoint(str(folder))
 
 
-def test_only_folders_of_the_checkpoint_are_taken_along(bert, tmp_path):
-    """A stranger's modules.json may name any path."""
+def test_only_folders_of_the_checkpoint_are_copied(bert, tmp_path):
+    """modules.json may name any path."""
     folder = folder_of(bert, tmp_path / "a/bert", bert.state_dict())
     for path in (tmp_path / "a/secret", folder / "1_Pooling"):
         path.mkdir()

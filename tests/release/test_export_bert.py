@@ -1,4 +1,4 @@
-"""MyBERT → BERT → MyBERT: the same tensors, outputs, labels and files, for every head and for real weights."""
+"""Export to BERT and import back: the same tensors, outputs, labels and files, for every head and real weights."""
 
 import json
 
@@ -15,9 +15,10 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.release.convert.compare_models import ragged_batches
-from mybert.release.convert.export import ExportSettings, export
+from mybert.release.convert.export import export
 from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.release.convert.import_bert import ImportSettings, import_bert
+from mybert.release.convert.import_bert import import_bert
+from mybert.release.settings import ExportSettings, ImportSettings
 
 HEADS = [
     *("Model", "ForPreTraining", "ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"),
@@ -30,7 +31,7 @@ def to_bert(checkpoint, output, **more):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_head_is_loaded_by_transformers_class_and_comes_back(saved_head, tmp_path, head):
+def test_every_head_loads_by_transformers_class_and_imports_back(saved_head, tmp_path, head):
     source = saved_head(f"MyBert{head}", num_labels=2 if head == "ForQuestionAnswering" else 3)
     folder = to_bert(source, tmp_path / "bert")
     theirs, report = getattr(transformers, f"Bert{head}").from_pretrained(folder, output_loading_info=True)
@@ -54,7 +55,7 @@ def test_every_head_is_loaded_by_transformers_class_and_comes_back(saved_head, t
     assert {name: after.get(name) for name in before} == before
 
 
-def test_the_folder_is_plain_bert_and_nothing_points_to_code(saved_head, tmp_path):
+def test_the_export_is_a_plain_bert_without_remote_code(saved_head, tmp_path):
     folder = to_bert(saved_head("MyBertForPreTraining"), tmp_path / "bert")
     assert not [path.name for path in folder.iterdir() if path.suffix in (".py", ".bin")]
     config = json.loads((folder / "config.json").read_text())
@@ -66,7 +67,7 @@ def test_the_folder_is_plain_bert_and_nothing_points_to_code(saved_head, tmp_pat
     assert tokenizer("piece0 piece3")["input_ids"] == [2, 5, 8, 3]
 
 
-def test_labels_and_task_settings_survive(saved_head, tmp_path):
+def test_labels_and_task_settings_are_kept(saved_head, tmp_path):
     labels = {0: "bad", 1: "fair", 2: "good"}
     settings = {"id2label": labels, "label2id": {name: i for i, name in labels.items()}}
     source = saved_head("MyBertForSequenceClassification", problem_type="multi_label_classification", **settings)
@@ -75,8 +76,8 @@ def test_labels_and_task_settings_survive(saved_head, tmp_path):
     assert config.problem_type == "multi_label_classification"
 
 
-def test_the_two_scores_of_an_answer_do_not_depend_on_the_number_of_labels(saved_head, tmp_path):
-    """transformers' BERT makes as many as there are labels, and fails on any number but two."""
+def test_question_answering_has_two_outputs_for_any_number_of_labels(saved_head, tmp_path):
+    """transformers' BERT sizes this head by num_labels and fails on any number but two."""
     folder = to_bert(saved_head("MyBertForQuestionAnswering", num_labels=5), tmp_path / "bert")
     assert transformers.BertForQuestionAnswering.from_pretrained(folder).config.num_labels == 2
 
@@ -87,7 +88,7 @@ def test_half_precision_stays_half(tiny_config, tmp_path):
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
 
 
-def test_the_real_checkpoint_comes_in_and_goes_out_unchanged_and_stays_a_sentence_transformer(minilm_folder, tmp_path):
+def test_a_real_checkpoint_is_unchanged_and_stays_a_sentence_transformer(minilm_folder, tmp_path):
     ours = import_bert(ImportSettings(checkpoint=str(minilm_folder), output=str(tmp_path / "mybert")))
     plain = to_bert(ours, tmp_path / "bert")
     before, after = (load_file(folder / "model.safetensors") for folder in (minilm_folder, plain))
@@ -105,7 +106,7 @@ def test_the_real_checkpoint_comes_in_and_goes_out_unchanged_and_stays_a_sentenc
     assert abs(expected - found).max() < 1e-6
 
 
-def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_path, monkeypatch, capsys):
+def test_differing_outputs_are_refused_and_nothing_is_written(saved_head, tmp_path, monkeypatch, capsys):
     source = saved_head("MyBertForMaskedLM")
     save = BertForMaskedLM.save_pretrained
 
@@ -117,19 +118,19 @@ def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_pat
     monkeypatch.setattr(BertForMaskedLM, "save_pretrained", spoil)
     assert cli.main(["export", str(source), "--to", "bert", "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "the export does not say the same: logits differs by 0.0" in error
+    assert "logits differs by 0.0" in error
     assert "above --tolerance 0.0001" in error
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
-def test_a_number_that_is_none_is_refused(saved_head, tmp_path, monkeypatch):
+def test_nan_outputs_are_refused(saved_head, tmp_path, monkeypatch):
     monkeypatch.setattr("mybert.release.convert.export.write_bert", lambda model, folder: {"logits": float("nan")})
     with pytest.raises(UserError, match="logits differs by nan"):
         to_bert(saved_head("MyBertForMaskedLM"), tmp_path / "out")
 
 
-def test_an_import_that_does_not_say_the_same_is_refused_and_nothing_is_left(tmp_path, capsys):
-    """A causal BertModel has the weights of an encoder, and a NaN among them is one in both."""
+def test_an_import_with_differing_outputs_is_refused_and_nothing_is_written(tmp_path, capsys):
+    """A causal BertModel has the weights of an encoder; a NaN in the weights is in both outputs."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 37}
     causal = BertModel(BertConfig(**sizes, is_decoder=True))
     causal.save_pretrained(tmp_path / "causal")
@@ -139,7 +140,7 @@ def test_an_import_that_does_not_say_the_same_is_refused_and_nothing_is_left(tmp
     for name, message in (("causal", "last_hidden_state differs by"), ("spoilt", "logits differs by nan")):
         assert cli.main(["import", str(tmp_path / name), "--output", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err.splitlines()[-1]
-        assert f"MyBERT does not say the same: {message}" in error
+        assert message in error
         assert not (tmp_path / "out").exists()
 
 
@@ -149,20 +150,20 @@ def test_an_import_that_does_not_say_the_same_is_refused_and_nothing_is_left(tmp
         (["--output", "o", "--to", "bert"], "CHECKPOINT"),
         (["c", "--to", "bert"], "required: --output"),
         (["c", "--output", "o"], "required: --to"),
-        (["c", "--output", "o", "--to", "tflite"], "--to: expected bert or onnx, found 'tflite'"),
-        (["c", "--output", "o", "--to", "bert", "--int8"], "--int8 is for --to onnx"),
+        (["c", "--output", "o", "--to", "tflite"], "'tflite' (choose from 'bert', 'onnx')"),
+        (["c", "--output", "o", "--to", "bert", "--int8"], "--int8 needs --to onnx"),
         (["c", "--output", "o", "--to", "bert", "--tolerance", "0"], "--tolerance: expected a positive number"),
         (["nowhere", "--output", "o", "--to", "bert"], "checkpoint nowhere cannot be used"),
     ],
 )
-def test_wrong_settings_are_one_message(tmp_path, monkeypatch, capsys, arguments, message):
+def test_invalid_settings_are_one_message(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["export", *arguments]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_there_is_not_overwritten_unless_asked(saved_head, tmp_path):
+def test_an_existing_folder_is_replaced_only_with_overwrite(saved_head, tmp_path):
     source = saved_head("MyBertModel")
     folder = to_bert(source, tmp_path / "bert")
     with pytest.raises(UserError, match="--overwrite"):

@@ -1,4 +1,4 @@
-"""ONNX: every head in ONNX Runtime beside the model, on batches that the command did not see; int8; refusals."""
+"""Export to ONNX: every head against the model on new batches, int8, and invalid input."""
 
 import importlib.util
 import json
@@ -16,8 +16,9 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.onnx_session import onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
-from mybert.release.convert.export import ExportSettings, export
+from mybert.release.convert.export import export
 from mybert.release.convert.export_onnx import write_int8, write_onnx
+from mybert.release.settings import ExportSettings
 
 OUTPUTS = {
     "Model": ["last_hidden_state", "pooler_output"],
@@ -35,11 +36,11 @@ def to_onnx(checkpoint, output, **more):
     return export(ExportSettings(checkpoint=str(checkpoint), to="onnx", output=str(output), **more))
 
 
-# Each export takes seconds: the other heads, whose graphs are parts of these, are exported in the tests below.
+# Each export takes seconds; the tests below export the other heads, whose graphs are parts of these.
 @pytest.mark.parametrize(
     "head", ["Model", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"]
 )
-def test_a_head_says_the_same_on_any_shape_and_names_its_outputs(saved_head, tmp_path, head):
+def test_a_head_has_the_same_named_outputs_on_any_shape(saved_head, tmp_path, head):
     source = saved_head(f"MyBert{head}", num_hidden_layers=1, num_labels=3)
     folder = to_onnx(source, tmp_path / "onnx")
     session = onnxruntime.InferenceSession(folder / "model.onnx")
@@ -65,8 +66,8 @@ def test_a_head_says_the_same_on_any_shape_and_names_its_outputs(saved_head, tmp
     assert not list(folder.glob("*.py"))
 
 
-def test_real_weights_in_onnx_and_in_8_bits(minilm_folder, tmp_path, capsys):
-    """The first layer of the real checkpoint, which the exporter takes less time for."""
+def test_real_weights_in_float32_and_int8(minilm_folder, tmp_path, capsys):
+    """Only the first layer, which takes less time."""
     source = tmp_path / "source"
     shutil.copytree(minilm_folder, source)
     config = json.loads((source / "config.json").read_text())
@@ -85,14 +86,14 @@ def test_real_weights_in_onnx_and_in_8_bits(minilm_folder, tmp_path, capsys):
     onnx.checker.check_model(folder / "model.onnx")
 
 
-def test_outputs_that_differ_are_refused_and_nothing_is_left(saved_head, tmp_path, monkeypatch, capsys):
+def test_differing_outputs_are_refused_and_nothing_is_written(saved_head, tmp_path, monkeypatch, capsys):
     source = saved_head("MyBertForMaskedLM", num_hidden_layers=1)
     words = ["export", str(source), "--to", "onnx", "--output", str(tmp_path / "out"), "--int8"]
     assert cli.main([*words, "--int8-tolerance", "1e-6"]) == 2
-    assert "8 bits are too few: logits differs by" in capsys.readouterr().err.splitlines()[-1]
+    assert "logits differs by" in capsys.readouterr().err.splitlines()[-1]
     monkeypatch.setattr("mybert.release.convert.export.write_onnx", lambda model, folder: {"logits": 2e-4})
     assert cli.main(words) == 2
-    assert "does not say the same: logits differs by 0.0002, above" in capsys.readouterr().err.splitlines()[-1]
+    assert "logits differs by 0.0002, above --tolerance" in capsys.readouterr().err.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
@@ -101,16 +102,15 @@ def test_a_model_that_generates_text_is_refused(saved_head, tmp_path):
         to_onnx(saved_head("MyBertLMHeadModel"), tmp_path / "out")
 
 
-def test_without_the_optional_packages_the_install_is_named(saved_head, tmp_path, monkeypatch):
+def test_without_the_optional_packages_the_install_command_is_named(saved_head, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find(name))
-    with pytest.raises(UserError, match=r"needs onnx and onnxruntime and onnxscript; pip install '\.\[onnx\]'"):
+    with pytest.raises(UserError, match=r"needs onnx and onnxruntime and onnxscript; .*pip install 'mybert\[onnx\]'"):
         to_onnx("anything", tmp_path / "out")
 
 
 @pytest.mark.parametrize("head", ["ForNextSentencePrediction", "ForSequenceClassification"])
-def test_the_differences_are_those_between_model_and_graph(saved_head, tmp_path, head):
-    """A graph of other weights is found out, in float32 and in 8 bits."""
+def test_a_graph_with_other_weights_is_found(saved_head, tmp_path, head):
     source = saved_head(f"MyBert{head}", num_hidden_layers=1)
     model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(source).eval()
     found = write_onnx(model, tmp_path)

@@ -1,4 +1,4 @@
-"""Google's checkpoints become MyBERT: TensorFlow's own file against the formula on its tensors, and mistakes."""
+"""Import of google-research/bert checkpoints: outputs against BERT's formula in NumPy, and invalid files."""
 
 import json
 import math
@@ -14,9 +14,10 @@ from modeling_mybert import MyBertForPreTraining
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.release.convert.import_bert import ImportSettings, import_bert
+from mybert.release.convert.import_bert import import_bert
 from mybert.release.convert.import_tensorflow import find_prefix, load_tensorflow_checkpoint, pytorch_name
 from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint
+from mybert.release.settings import ImportSettings
 
 FOLDER = Path(__file__).with_name("tensorflow_checkpoint")
 PREFIX = FOLDER / "bert_model.ckpt"
@@ -29,7 +30,7 @@ def source(tmp_path) -> Path:
 
 
 class Renamed(TensorFlowCheckpoint):
-    """The checkpoint with tensors left out, renamed, or added."""
+    """The checkpoint with tensors removed or renamed."""
 
     def __init__(self, changes: dict[str, str | None]):
         super().__init__(PREFIX)
@@ -41,10 +42,10 @@ class Renamed(TensorFlowCheckpoint):
 
 
 def google(tensors, ids: np.ndarray, segments: np.ndarray, heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """What BERT says to one sequence, written out in the names and layout of google-research/bert.
+    """BERT's outputs for one sequence in NumPy, with the names and layout of google-research/bert.
 
     Returns:
-        (S, V) scores of the vocabulary, and (2,) of the next sentence.
+        Logits of the vocabulary (S, V) and of the next sentence (2,).
     """
     erf = np.vectorize(math.erf)
 
@@ -95,25 +96,27 @@ def test_the_folder_says_what_googles_formula_says_and_the_optimizer_stays_behin
     assert "directionality" in capsys.readouterr().out
 
 
-def test_the_tokenizer_and_the_auto_map_come_along(tmp_path):
+def test_the_tokenizer_and_the_auto_map_are_saved(tmp_path):
     output = import_bert(ImportSettings(checkpoint=str(PREFIX), output=str(tmp_path / "out")))
     tokenizer = AutoTokenizer.from_pretrained(output)
     assert tokenizer("The cats sat")["input_ids"] == [2, 5, 6, 11, 7, 3]
     assert tokenizer.model_max_length == 8
     assert "AutoModelForMaskedLM" in json.loads((output / "config.json").read_text())["auto_map"]
     assert (output / "modeling_mybert.py").is_file()
-    assert "sha256" in json.loads((output / "manifest.json").read_text())["inputs"]["checkpoint"], "it is no Hub name"
+    assert "sha256" in json.loads((output / "manifest.json").read_text())["inputs"]["checkpoint"], (
+        "not a name on the Hub"
+    )
 
 
 @pytest.mark.parametrize(
     ("last", "casing", "lower"), [("##s", "auto", True), ("Mat", "auto", False), ("Mat", "uncased", True)]
 )
-def test_casing_is_that_of_the_vocabulary_unless_it_is_named(source, last, casing, lower):
+def test_casing_is_that_of_the_vocabulary_unless_given(source, last, casing, lower):
     pieces = (source / "vocab.txt").read_text().split()
     (source / "vocab.txt").write_text("\n".join([*pieces[:-1], last]) + "\n")
-    checkpoint, facts = load_tensorflow_checkpoint(str(source / "bert_model.ckpt"), casing)
+    checkpoint, found = load_tensorflow_checkpoint(str(source / "bert_model.ckpt"), casing)
     assert checkpoint.tokenizer.do_lower_case is lower
-    assert facts["casing"] == ("uncased" if lower else "cased")
+    assert found["casing"] == ("uncased" if lower else "cased")
 
 
 @pytest.mark.parametrize(
@@ -140,14 +143,14 @@ def test_casing_is_that_of_the_vocabulary_unless_it_is_named(source, last, casin
         (dict.fromkeys(["cls/predictions/output_bias", "cls/seq_relationship/output_weights"]), "Model"),
     ],
 )
-def test_the_head_is_the_one_whose_tensors_are_there(monkeypatch, changes, head):
+def test_the_head_is_the_one_whose_tensors_exist(monkeypatch, changes, head):
     stored = Renamed(changes)
     monkeypatch.setattr("mybert.release.convert.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
-    checkpoint, facts = load_tensorflow_checkpoint(str(PREFIX), "auto")
+    checkpoint, found = load_tensorflow_checkpoint(str(PREFIX), "auto")
     assert type(checkpoint.model).__name__ == f"MyBert{head}"
     weights = {f"bert.{name}" if head == "Model" else name: x for name, x in checkpoint.model.state_dict().items()}
     taken = [name for name in stored if pytorch_name(name) in weights]
-    assert len(taken) == facts["tensors"] > 20
+    assert len(taken) == found["tensors"] > 20
     for name in taken:
         array = stored[name].T if name.endswith("kernel") else stored[name]
         np.testing.assert_array_equal(weights[pytorch_name(name)].numpy(), array)
@@ -169,7 +172,7 @@ def test_a_checkpoint_that_lacks_a_tensor_of_the_encoder_is_refused(monkeypatch)
         "mybert.release.convert.import_tensorflow.TensorFlowCheckpoint",
         lambda prefix: Renamed({"bert/encoder/layer_0/output/dense/kernel": "electra/kernel"}),
     )
-    with pytest.raises(UserError, match=r"lacks 1 of the tensors .* such as bert.encoder.layer.0.output.dense.weight"):
+    with pytest.raises(UserError, match=r"lacks 1 tensors of .*, such as bert.encoder.layer.0.output.dense.weight"):
         load_tensorflow_checkpoint(str(PREFIX), "auto")
 
 
@@ -180,7 +183,11 @@ def test_a_checkpoint_that_lacks_a_tensor_of_the_encoder_is_refused(monkeypatch)
         ("bert_config.json", "[]", "bert_config.json is not a BERT configuration"),
         ("bert_config.json", '{"hidden_size": -4}', "hidden_size must be at least 1"),
         ("vocab.txt", None, "vocab.txt is missing"),
-        ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "vocab.txt has 5 pieces, bert_config.json says 12"),
+        (
+            "vocab.txt",
+            "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n",
+            "vocab.txt has 5 pieces, bert_config.json has vocab_size 12",
+        ),
         ("vocab.txt", "the\n", "lacks the special tokens"),
         ("bert_model.ckpt.data-00000-of-00001", None, "data-00000-of-00001 is missing"),
     ],
@@ -199,9 +206,7 @@ def test_a_missing_or_wrong_file_is_one_message_and_nothing_is_left(source, tmp_
 def test_a_configuration_of_another_size_is_refused(source):
     config = json.loads((source / "bert_config.json").read_text())
     (source / "bert_config.json").write_text(json.dumps(config | {"intermediate_size": 7}))
-    with pytest.raises(
-        UserError, match=r"intermediate/dense/\w+ has shape \(.*\), which does not fit bert_config.json"
-    ):
+    with pytest.raises(UserError, match=r"intermediate/dense/\w+ has shape \(.*\); bert_config.json requires"):
         load_tensorflow_checkpoint(str(source / "bert_model.ckpt"), "auto")
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint format: a file of TensorFlow's own, tables of every form, and damage."""
+"""TensorFlow checkpoints: a file written by TensorFlow, all forms of tables, and damaged files."""
 
 import runpy
 import shutil
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.release.convert.crc32c import crc32c
 from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint, _read_table
 
 FOLDER = Path(__file__).with_name("tensorflow_checkpoint")
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).with_name("tensorflow_checkpoint")
 
 @pytest.fixture(scope="module")
 def written() -> dict:
-    """Names of `write.py`, which made the checkpoint; its TensorFlow is not called here."""
+    """The namespace of `write.py`, which wrote the checkpoint, without TensorFlow."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("tensorflow", "tensorflow.compat", "tensorflow.compat.v1"):
             module = ModuleType(name)
@@ -32,7 +32,7 @@ def written() -> dict:
 
 @pytest.fixture
 def prefix(tmp_path) -> Path:
-    """A copy that may be damaged."""
+    """A copy of the checkpoint that a test may damage."""
     shutil.copytree(FOLDER, tmp_path / "copy")
     return tmp_path / "copy/bert_model.ckpt"
 
@@ -49,7 +49,7 @@ def masked(checksum: int) -> int:
 
 
 def block_of(entries: list[tuple[bytes, bytes]], interval: int) -> bytes:
-    """A block of LevelDB's table format; every `interval`-th key is written whole."""
+    """A block of a LevelDB table; every `interval`-th key is stored whole."""
     block, starts, before = b"", [], b""
     for number, (key, value) in enumerate(entries):
         shared = 0
@@ -64,7 +64,7 @@ def block_of(entries: list[tuple[bytes, bytes]], interval: int) -> bytes:
 
 
 def table_of(entries: list[tuple[bytes, bytes]], per_block: int, snappy: bool = False) -> bytes:
-    """A whole table of LevelDB's format, `per_block` entries a block."""
+    """A LevelDB table with `per_block` entries per block."""
     table, index = b"", []
 
     def add(block: bytes) -> bytes:
@@ -72,19 +72,19 @@ def table_of(entries: list[tuple[bytes, bytes]], per_block: int, snappy: bool = 
         stored = pa.compress(block, "snappy", asbytes=True) if snappy else block
         handle = varint(len(table)) + varint(len(stored))
         kind = bytes([snappy])
-        table += stored + kind + struct.pack("<I", masked(crc32c(stored + kind)))
+        table += stored + kind + struct.pack("<I", masked(google_crc32c.value(stored + kind)))
         return handle
 
     for start in range(0, len(entries), per_block):
         part = entries[start : start + per_block]
         last, following = part[-1][0], entries[start + per_block : start + per_block + 1]
-        separator = last if following else bytes([last[0] + 1])  # after the last key, the shortest that is larger
+        separator = last if following else bytes([last[0] + 1])  # after the last key, a larger short one
         index.append((separator, add(block_of(part, 16))))
     handles = add(block_of([], 16)) + add(block_of(index, 1))
     return table + handles.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
 
 
-def test_every_tensor_of_a_checkpoint_of_tensorflows_own_is_read(written):
+def test_every_tensor_of_a_checkpoint_written_by_tensorflow_is_read(written):
     checkpoint = TensorFlowCheckpoint(FOLDER / "bert_model.ckpt")
     shapes = written["shapes"]()
     every = {f"{name}{slot}": shape for name, shape in shapes.items() for slot in ("", "/adam_m", "/adam_v")}
@@ -95,7 +95,7 @@ def test_every_tensor_of_a_checkpoint_of_tensorflows_own_is_read(written):
     assert checkpoint["global_step"].dtype == np.int64
 
 
-def test_the_writer_of_these_tests_writes_what_tensorflow_writes():
+def test_the_table_writer_of_this_test_writes_the_same_bytes_as_tensorflow():
     content = (FOLDER / "bert_model.ckpt.index").read_bytes()
     entries = list(_read_table(content))
     assert len(entries) == 92
@@ -104,7 +104,7 @@ def test_the_writer_of_these_tests_writes_what_tensorflow_writes():
 
 @pytest.mark.parametrize("snappy", [False, True])
 @pytest.mark.parametrize("per_block", [1, 7, 1000])
-def test_tables_of_several_blocks_and_compressed_ones_are_read(prefix, per_block, snappy):
+def test_tables_with_several_and_compressed_blocks_are_read(prefix, per_block, snappy):
     index = prefix.with_name("bert_model.ckpt.index")
     entries = list(_read_table(index.read_bytes()))
     before = TensorFlowCheckpoint(prefix)
@@ -115,11 +115,11 @@ def test_tables_of_several_blocks_and_compressed_ones_are_read(prefix, per_block
 
 
 def test_a_tensor_is_found_in_the_data_file_that_its_entry_names(prefix):
-    """A second file: its entry, written out as a protocol buffer, says shard 1, offset 3."""
+    """The entry names shard 1 and offset 3."""
     array = np.arange(6, dtype=np.float64).reshape(2, 3)
     shape = b"".join(b"\x12" + varint(len(dim)) + dim for dim in (b"\x08\x02", b"\x08\x03"))
     entry = b"\x08\x02" + b"\x12" + varint(len(shape)) + shape + b"\x18\x01" + b"\x20\x03" + b"\x28\x30"
-    entry += b"\x35" + struct.pack("<I", masked(crc32c(array.tobytes())))
+    entry += b"\x35" + struct.pack("<I", masked(google_crc32c.value(array.tobytes())))
     header = b"\x08\x02" + b"\x1a\x02\x08\x01"
     prefix.with_name("two.ckpt.index").write_bytes(table_of([(b"", header), (b"weights", entry)], 10))
     prefix.with_name("two.ckpt.data-00000-of-00002").write_bytes(b"")
@@ -132,11 +132,11 @@ def test_a_shortened_index_is_refused(prefix):
     whole = index.read_bytes()
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
         index.write_bytes(whole[:size])
-        with pytest.raises(UserError, match=r"bert_model.ckpt.index is not a whole checkpoint index"):
+        with pytest.raises(UserError, match=r"bert_model.ckpt.index is damaged"):
             TensorFlowCheckpoint(prefix)
 
 
-def test_any_bit_turned_in_the_index_is_seen(prefix):
+def test_every_flipped_bit_in_the_index_is_found(prefix):
     index = prefix.with_name("bert_model.ckpt.index")
     whole = index.read_bytes()
     entries = TensorFlowCheckpoint(prefix).entries
@@ -146,19 +146,19 @@ def test_any_bit_turned_in_the_index_is_seen(prefix):
             found = TensorFlowCheckpoint(prefix).entries
         except UserError as error:
             assert "bert_model.ckpt.index" in str(error)
-        else:  # nobody reads the block of remarks, nor what fills up the footer
+        else:  # in the unused meta block or the padding of the footer
             assert found == entries
             assert place > len(whole) - 100
 
 
-def test_a_bit_turned_in_the_data_is_seen_and_the_tensor_named(prefix):
+def test_a_flipped_bit_in_the_data_is_found_and_the_tensor_named(prefix):
     data = prefix.with_name("bert_model.ckpt.data-00000-of-00001")
     place = TensorFlowCheckpoint(prefix).entries["bert/pooler/dense/bias"].offset
     content = bytearray(data.read_bytes())
     content[place] ^= 1
     data.write_bytes(content)
     checkpoint = TensorFlowCheckpoint(prefix)
-    with pytest.raises(UserError, match=r"data-00000-of-00001 is damaged: the bytes of bert/pooler/dense/bias"):
+    with pytest.raises(UserError, match=r"data-00000-of-00001 is damaged: wrong checksum of bert/pooler/dense/bias"):
         checkpoint["bert/pooler/dense/bias"]
     checkpoint["bert/pooler/dense/kernel"]
 

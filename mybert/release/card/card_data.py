@@ -1,30 +1,30 @@
-"""What a card can say, read off config, weights, results.json and the chain of manifests; the rest is left out."""
+"""Data for the model card, read from the files of a bundle; unknown values are left out of the card."""
 
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 from safetensors import safe_open
 
-from mybert.common.json_io import parse_json
 from mybert.common.manifest import MANIFEST
 from mybert.release.card.manifest_chain import PROVENANCE
-from mybert.release.hub.auto_classes import HEADS, Head
-from mybert.release.hub.bundle_checks import sides
+from mybert.release.heads import HEADS, Head, model_configs
+from mybert.release.hub.bundle_checks import read_object
 
-_RESULTS = "results.json"
-_NOT_A_NAME = ("-", "python-docs")  # inputs of a corpus without a fingerprint that are no data sets of the Hub either
+_NOT_ON_THE_HUB = (None, "-", "python-docs")  # inputs of a corpus that have no fingerprint
 _PARENTS = ("model", "checkpoint", "init_from")
 
 
 @dataclass
-class Facts:
+class CardData:
     """
     Attributes:
         config: config.json.
-        parameters: numbers in the weights.
+        parameters: number of weights.
         manifest, results: of the checkpoint; empty if it has none.
-        chain: manifests that led to it, by how they were reached.
+        chain: manifests of its inputs (see `manifest_chain`).
         files: names in the bundle.
+        tokenizer: tokenizer_config.json.
     """
 
     config: dict
@@ -33,82 +33,73 @@ class Facts:
     results: dict
     chain: dict[str, dict]
     files: set[str] = field(default_factory=set)
+    tokenizer: dict = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path) -> "Facts":
-        """Those of a bundle."""
+    def of(cls, folder: Path) -> "CardData":
+        """Reads the files of a bundle."""
         return cls(
-            config=_read(folder / "config.json"),
-            parameters=sum(map(_numbers_in, folder.glob("*.safetensors"))),
-            manifest=_read(folder / MANIFEST),
-            results=_read(folder / _RESULTS),
-            chain=_read(folder / PROVENANCE),
+            config=read_object(folder / "config.json") or {},
+            parameters=sum(map(_count_weights, _weight_files(folder))),
+            manifest=read_object(folder / MANIFEST) or {},
+            results=read_object(folder / "results.json") or {},
+            chain=read_object(folder / PROVENANCE) or {},
             files={path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()},
+            tokenizer=read_object(folder / "tokenizer_config.json") or {},
         )
 
     @property
     def head(self) -> tuple[str, Head]:
-        """Name of the class that was saved, and what is known of it."""
+        """The saved class: its name and its properties."""
         name = (self.config.get("architectures") or ["MyBertModel"])[0]
         return name, HEADS.get(name, HEADS["MyBertModel"])
 
     @property
-    def shape(self) -> dict:
-        """The configuration that sizes are read off: of a pair, the encoder's."""
-        return next(iter(sides(self.config).values()))
+    def encoder_config(self) -> dict:
+        """The configuration of the model, or of the encoder of an encoder-decoder."""
+        return next(iter(model_configs(self.config).values()))
 
     @property
-    def manifests(self) -> dict[str, dict]:
-        """That of the checkpoint, as "", and those before it."""
-        return {"": self.manifest, **self.chain}
+    def max_length(self) -> int | None:
+        """Tokens of the longest sequence in training, which training stores with the tokenizer."""
+        lengths = [self.tokenizer.get("model_max_length"), self.encoder_config.get("max_position_embeddings")]
+        return min((length for length in lengths if isinstance(length, int)), default=None)
 
     def corpora(self) -> dict[str, dict]:
         """Manifests of `mybert corpus` in the chain."""
         return {name: manifest for name, manifest in self.chain.items() if manifest.get("stage") == "corpus"}
 
     def base_model(self) -> str | None:
-        """The checkpoint of the Hub that training started from, here or further up: an input without a fingerprint."""
-        for manifest in self.manifests.values():
-            for name in _PARENTS:
-                if named := _hub_name((manifest.get("inputs") or {}).get(name)):
-                    return named
-        return None
+        """The model on the Hub that this model, or a parent of it, was trained from."""
+        found = (_hub_name(entry) for name, entry in self._inputs() if name in _PARENTS)
+        return next(filter(None, found), None)
 
     def datasets(self) -> list[str]:
-        """Names of the Hub's data sets that were read, here or further up."""
-        found = []
-        for manifest in self.manifests.values():
-            for name, entry in (manifest.get("inputs") or {}).items():
-                if (name.startswith("input-") or name == "train") and (named := _hub_name(entry)):
-                    found.append(named.split(":")[0])
-        return list(dict.fromkeys(found))
+        """Data sets on the Hub that were used for this model or its parents."""
+        found = (_hub_name(entry) for name, entry in self._inputs() if name.startswith("input-") or name == "train")
+        return list(dict.fromkeys(name.split(":")[0] for name in found if name))
 
-    def evaluated_on(self, split: str) -> str:
-        """Name of the rows of a split."""
+    def _inputs(self) -> list[tuple[str, dict]]:
+        manifests = [self.manifest, *self.chain.values()]
+        return [item for manifest in manifests for item in (manifest.get("inputs") or {}).items()]
+
+    def source_of(self, split: str) -> str:
+        """File or data set of a split."""
         return str(((self.results.get("data") or {}).get(split) or {}).get("source", split))
 
 
 def _hub_name(entry) -> str | None:
-    """Stages write no fingerprint for what is on the Hub."""
-    if isinstance(entry, dict) and "sha256" not in entry and entry.get("path") not in (None, *_NOT_A_NAME):
+    """The name of an input on the Hub: manifests hold a fingerprint of all other inputs."""
+    if isinstance(entry, dict) and "sha256" not in entry and entry.get("path") not in _NOT_ON_THE_HUB:
         return str(entry["path"])
     return None
 
 
-def _read(path: Path) -> dict:
-    try:
-        value = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+def _weight_files(folder: Path) -> list[Path]:
+    whole = folder / "model.safetensors"
+    return [whole] if whole.is_file() else list(folder.glob("model-*-of-*.safetensors"))
 
 
-def _numbers_in(path: Path) -> int:
-    numbers = 0
+def _count_weights(path: Path) -> int:
     with safe_open(path, "np") as file:
-        for name in file.keys():  # noqa: SIM118
-            count = 1
-            for length in file.get_slice(name).get_shape():
-                count *= length
-            numbers += count
-    return numbers
+        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118

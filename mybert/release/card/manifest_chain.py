@@ -1,35 +1,46 @@
-"""The chain of manifests behind a checkpoint: of its corpus, of the model it started from, and of theirs."""
+"""The manifests behind a checkpoint: of its corpus, its tokenizer, the model it started from, and of theirs."""
 
 from pathlib import Path
 
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
-from mybert.common.paths import is_file
+from mybert.common.paths import is_file, is_there
 
 PROVENANCE = "provenance.json"
+_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "model", "checkpoint", "init_from")  # inputs made by a stage
 
 
-def provenance(folder: Path) -> dict[str, dict]:
-    """Manifests that the one in `folder` leads to, as far as they are on this disk and unchanged since.
+def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
+    """Follows the inputs of a manifest to their manifests.
 
     Returns:
-        How it was reached → manifest, for example `corpus`, or `model/corpus` for the corpus of the model that a
-        fine-tuned one started from.
+        Manifests by the inputs that lead to them, for example `corpus`, or `model/corpus` for the corpus of the model
+        that fine-tuning started from; and a reason for each input whose manifest was not found.
     """
-    found: dict[str, dict] = {}
-    _follow(read_manifest(folder), "", found)
-    return found
+    chain: dict[str, dict] = {}
+    gaps: list[str] = []
+    _follow(read_manifest(folder), "", chain, gaps)
+    return chain, gaps
 
 
-def _follow(manifest: dict, prefix: str, found: dict[str, dict]) -> None:
-    inputs = manifest.get("inputs") if isinstance(manifest, dict) else None
+def _follow(manifest: dict, prefix: str, chain: dict[str, dict], gaps: list[str]) -> None:
+    inputs = manifest.get("inputs")
     for name, entry in (inputs if isinstance(inputs, dict) else {}).items():
-        path = Path(entry["path"]) if isinstance(entry, dict) and isinstance(entry.get("path"), str) else None
-        if path is None or not is_file(path / MANIFEST) or not _is_same(path, entry.get("sha256")):
-            continue
-        found[f"{prefix}{name}"] = read_manifest(path)
-        _follow(found[f"{prefix}{name}"], f"{prefix}{name}/", found)
+        if not isinstance(entry, dict) or not isinstance(entry.get("path"), str) or "sha256" not in entry:
+            continue  # a data set or model of the Hub
+        path, known = Path(entry["path"]), f"{prefix}{name}"
+        if is_file(path / MANIFEST) and _is_same(path, entry["sha256"]):
+            chain[known] = read_manifest(path)
+            _follow(chain[known], f"{known}/", chain, gaps)
+        elif name in _FOLDERS:
+            gaps.append(f"{known} ({entry['path']}) {_reason(path)}")
 
 
-def _is_same(folder: Path, sha256: str | None) -> bool:
-    """Stages identify a folder by its manifest, where that identifies the rest, or by all its files."""
-    return sha256 is not None and (fingerprint(folder / MANIFEST) == sha256 or fingerprint(folder) == sha256)
+def _reason(path: Path) -> str:
+    if not is_there(path):
+        return "was not found; relative paths start at the current folder"
+    return "has changed since training" if is_file(path / MANIFEST) else f"has no {MANIFEST}"
+
+
+def _is_same(folder: Path, sha256: str) -> bool:
+    """Stages identify a folder by its manifest, or by all its files."""
+    return sha256 in (fingerprint(folder / MANIFEST), fingerprint(folder))

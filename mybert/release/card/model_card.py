@@ -1,62 +1,72 @@
-"""The model card: rendered from facts, by `huggingface_hub.ModelCard`, with every string escaped."""
+"""Rendering of the model card by `huggingface_hub.ModelCard`."""
 
-import functools
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from mybert.release.card.card_data import Facts
-from mybert.release.card.code_examples import examples
+from mybert.release.card.card_data import CardData
+from mybert.release.card.code_examples import code_examples
 from mybert.release.card.escaping import in_markdown, in_metadata
-from mybert.release.card.sections import data_lines, limit_lines, result_tables, training_rows
+from mybert.release.card.sections import data_lines, intended_use, limitations, result_tables, training_rows
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.settings import PushSettings
 
-TEMPLATE = Path(__file__).with_name("model_card.md")
+_TEMPLATE = Path(__file__).with_name("model_card.md")
 _CURVES = "training_curves.png"
+_LICENSES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
+_SIZES = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "hidden units",
+    "num_attention_heads": "attention heads",
+    "vocab_size": "tokens in the vocabulary",
+}
+_PRETRAINING_METRICS = (
+    ("mlm_accuracy", "fill-mask", "Masked language modelling", "accuracy"),
+    ("perplexity", "fill-mask", "Masked language modelling", "perplexity"),
+    ("nsp_accuracy", "text-classification", "Next sentence prediction", "accuracy"),
+)
 
 
-def write_card(bundle: Bundle, settings: PushSettings, pin: str, checked: str) -> ModelCard:
-    """Renders the card and puts it into the bundle.
+def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: str) -> ModelCard:
+    """Renders the card and saves it in the bundle.
 
     Args:
-        pin: the revision that its examples load.
-        checked: a sentence on how the bundle was verified, or that it was not.
+        pin: the revision that the examples load.
+        verification: a sentence on the verification of the bundle.
     """
-    facts = Facts.of(bundle.folder)
-    name, head = facts.head
-    results = result_tables(facts)
+    data = CardData.of(bundle.folder)
+    results = result_tables(data)
     card = ModelCard.from_template(
-        metadata(facts, settings),
-        template_path=str(TEMPLATE),
+        metadata(data, settings),
+        template_path=str(_TEMPLATE),
         title=in_markdown(settings.repo_id.split("/")[1]),
-        what=_what(facts),
-        examples=examples(name, head.auto, settings.repo_id, pin),
-        pinned="the tag of this very upload" if pin != settings.revision else "a branch; a commit's hash pins better",
-        data=data_lines(facts),
-        training=training_rows(facts),
+        description=_description(data),
+        intended_use=intended_use(data),
+        examples=code_examples(data.head[0], settings.repo_id, pin),
+        pinned="a tag of this upload" if pin != settings.revision else "a branch; the hash of a commit never changes",
+        data=data_lines(data),
+        training=training_rows(data),
         results=results,
         baselines=any(row[3] for _, rows in results for row in rows),
-        curves=_CURVES if _CURVES in facts.files else None,
-        limits=limit_lines(facts),
-        checked=checked,
-        licence=_licence(facts, settings),
+        curves=_CURVES if _CURVES in data.files else None,
+        limitations=limitations(data),
+        verification=verification,
+        license=_license(data, settings),
     )
     card.save(bundle.folder / CARD)
     return card
 
 
-def metadata(facts: Facts, settings: PushSettings) -> ModelCardData:
+def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
     """The YAML block; unknown fields are left out."""
-    _, head = facts.head
-    evaluations = _evaluations(facts)
+    evaluations = _evaluations(data)
     values = {
         "library_name": "transformers",
-        "pipeline_tag": head.pipeline,
+        "pipeline_tag": data.head[1].pipeline,
         "language": settings.language,
         "license": settings.license,
-        "base_model": facts.base_model(),
-        "datasets": facts.datasets() or None,
+        "base_model": data.base_model(),
+        "datasets": data.datasets() or None,
         "metrics": list(dict.fromkeys(result.metric_type for result in evaluations)) or None,
         "tags": ["mybert", "bert", "custom_code"],
     }
@@ -67,68 +77,51 @@ def metadata(facts: Facts, settings: PushSettings) -> ModelCardData:
     )
 
 
-def _what(facts: Facts) -> str:
-    config, (_, head) = facts.shape, facts.head
-    sizes = [
-        f"{in_markdown(config[key])} {words}"
-        for key, words in (
-            ("num_hidden_layers", "layers"),
-            ("hidden_size", "hidden units"),
-            ("num_attention_heads", "attention heads"),
-            ("vocab_size", "rows of vocabulary"),
-        )
-        if key in config
-    ]
-    return f"A BERT {head.what}: {', '.join(sizes)}, {facts.parameters:,} parameters."
+def _description(data: CardData) -> str:
+    config = data.encoder_config
+    sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
+    return f"A BERT {data.head[1].description}: {', '.join(sizes)}, {data.parameters:,} parameters."
 
 
-def _evaluations(facts: Facts) -> list[EvalResult]:
-    """What the Hub's `model-index` takes: one result for each metric on held-out or evaluated rows."""
-    if facts.manifest.get("stage") == "pretrain":
-        result = functools.partial(
-            EvalResult,
-            dataset_name="held-out documents of the training text",
-            dataset_type="held-out-documents",
-            dataset_split="validation",
-        )
-        kinds = (
-            ("mlm_accuracy", "fill-mask", "Masked tokens", "accuracy"),
-            ("perplexity", "fill-mask", "Masked tokens", "perplexity"),
-            ("nsp_accuracy", "text-classification", "Next sentences", "accuracy"),
-        )
-        found = facts.results.get("metrics") or {}
+def _evaluations(data: CardData) -> list[EvalResult]:
+    """Entries of the `model-index`: one for each metric on held-out documents, test or validation rows."""
+    if data.manifest.get("stage") == "pretrain":
+        metrics = data.results.get("metrics") or {}
         return [
-            result(
+            EvalResult(
                 task_type=task,
                 task_name=title,
+                dataset_name="held-out documents of the training text",
+                dataset_type="held-out-documents",
+                dataset_split="validation",
                 metric_type=metric,
                 metric_name=key.replace("_", " "),
-                metric_value=found[key],
+                metric_value=metrics[key],
             )
-            for key, task, title, metric in kinds
-            if isinstance(found.get(key), (int, float))
+            for key, task, title, metric in _PRETRAINING_METRICS
+            if isinstance(metrics.get(key), (int, float))
         ]
-    task = facts.results.get("task")
+    task = data.results.get("task")
     return [
         EvalResult(
             task_type=in_metadata(task),
-            dataset_name=in_metadata(facts.evaluated_on(split)),
-            dataset_type=in_metadata(facts.evaluated_on(split)),
+            dataset_name=in_metadata(data.source_of(split)),
+            dataset_type=in_metadata(data.source_of(split)),
             dataset_split=split,
             metric_type=in_metadata(metric),
             metric_value=value,
         )
         for split in ("test", "validation")
-        for metric, value in (facts.results.get(split) or {}).get("metrics", {}).items()
+        for metric, value in (data.results.get(split) or {}).get("metrics", {}).items()
         if isinstance(task, str) and isinstance(value, (int, float))
     ]
 
 
-def _licence(facts: Facts, settings: PushSettings) -> str | None:
-    file = next((name for name in ("LICENSE", "LICENSE.txt", "LICENSE.md") if name in facts.files), None)
-    code = "The Python files are MyBERT's and under Apache-2.0."
+def _license(data: CardData, settings: PushSettings) -> str | None:
+    file = next((name for name in _LICENSES if name in data.files), None)
+    code = "The license of the Python files, which are part of MyBERT, is Apache-2.0."
     if settings.license:
-        return f"The weights are under {in_markdown(settings.license)}" + (
-            f"; see {file}. {code}" if file else f". {code}"
+        return (
+            f"The license of the weights is {in_markdown(settings.license)}{f' (see {file})' if file else ''}. {code}"
         )
-    return f"See {file} for the weights. {code}" if file else code
+    return f"The license of the weights is in {file}. {code}" if file else code

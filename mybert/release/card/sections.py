@@ -1,129 +1,139 @@
-"""The lists and tables of a card."""
+"""The lists and tables of the model card."""
 
-from mybert.release.card.card_data import Facts
+from mybert.release.card.card_data import CardData
 from mybert.release.card.escaping import in_markdown
 
-_SOURCES_SHOWN = 20
-_DATA_COUNTS = (
-    ("documents", "documents"),
-    ("documents_duplicate", "documents left out since they repeat another"),
-    ("sentences", "sentences"),
-    ("tokens", "tokens of text"),
-    ("documents_held_out", "documents held out for evaluation"),
-)
-_ARGUMENTS = (
-    ("per_device_train_batch_size", "sequences per device and forward pass"),
-    ("gradient_accumulation_steps", "forward passes per step"),
-    ("learning_rate", "peak learning rate"),
-    ("lr_scheduler_type", "schedule"),
-    ("warmup_steps", "warm-up (steps, or their share if below 1)"),
-    ("optim", "optimizer"),
-    ("adam_beta1", "Adam beta 1"),
-    ("adam_beta2", "Adam beta 2"),
-    ("adam_epsilon", "Adam epsilon"),
-    ("weight_decay", "weight decay"),
-    ("max_grad_norm", "gradients clipped to norm"),
-)
+_SHOWN = 20  # sources or labels
+_COUNTS = {
+    "documents": "documents",
+    "documents_duplicate": "duplicate documents removed",
+    "sentences": "sentences",
+    "tokens": "tokens of text",
+    "documents_held_out": "documents held out for evaluation",
+}
+_ARGUMENTS = {
+    "per_device_train_batch_size": "batch size per device",
+    "gradient_accumulation_steps": "gradient accumulation steps",
+    "learning_rate": "peak learning rate",
+    "lr_scheduler_type": "learning rate schedule",
+    "warmup_steps": "warm-up (steps, or share of the steps if below 1)",
+    "optim": "optimizer",
+    "adam_beta1": "Adam beta 1",
+    "adam_beta2": "Adam beta 2",
+    "adam_epsilon": "Adam epsilon",
+    "weight_decay": "weight decay",
+    "max_grad_norm": "gradient clipping (norm)",
+}
+_USES = {
+    "MyBertModel": "Fine-tune it on a task, or compute embeddings of texts and tokens.",
+    "MyBertForPreTraining": "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
+    "MyBertForMaskedLM": "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
+    "MyBertForNextSentencePrediction": "Predict whether one text follows another.",
+    "MyBertForSequenceClassification": "Classify texts or pairs of texts.",
+    "MyBertForTokenClassification": "Label the words of a text, for example named entities.",
+    "MyBertForQuestionAnswering": "Find the answer to a question in a text.",
+    "MyBertForMultipleChoice": "Choose among several continuations of a text.",
+    "MyBertLMHeadModel": "Generate text.",
+    "MyBertEncoderDecoderModel": "Generate text from a text.",
+}
 
 
-def data_lines(facts: Facts) -> list[str]:
-    """Where the text came from and what was counted in it; the rows of a fine-tuned model."""
+def intended_use(data: CardData) -> str:
+    """The use of the saved head, and its labels."""
+    name, _ = data.head
+    labels = list((data.config.get("id2label") or {}).values())
+    if "Classification" not in name or all(str(label).startswith("LABEL_") for label in labels):
+        return _USES.get(name, _USES["MyBertModel"])
+    more = f" and {len(labels) - _SHOWN:,} more" if len(labels) > _SHOWN else ""
+    return f"{_USES[name]} Labels: {', '.join(map(in_markdown, labels[:_SHOWN]))}{more}."
+
+
+def data_lines(data: CardData) -> list[str]:
+    """Sources and counts of the pretraining text; rows of the fine-tuning data."""
     lines = []
-    for name, manifest in facts.corpora().items():
+    for name, manifest in data.corpora().items():
         lines += _corpus_lines(manifest, "second phase: " if "phase2" in name else "")
-    for split, found in (facts.results.get("data") or {}).items():
+    for split, found in (data.results.get("data") or {}).items():
         rows = f"{in_markdown(found['rows'])} rows" if "rows" in found else "rows"
-        lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(facts.evaluated_on(split))}")
+        lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(data.source_of(split))}")
     return lines
 
 
 def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     entries = [entry for key, entry in manifest.get("inputs", {}).items() if key.startswith("input-")]
-    lines = [f"{phase}{_source(entry)}" for entry in entries[:_SOURCES_SHOWN]]
-    if len(entries) > _SOURCES_SHOWN:
-        lines.append(f"and {len(entries) - _SOURCES_SHOWN:,} sources more")
-    counts, statistics = manifest.get("counts", {}), manifest.get("statistics", {})
-    counted = [f"{in_markdown(counts[key])} {words}" for key, words in _DATA_COUNTS if key in counts]
-    if manifest.get("settings", {}).get("deduplicate") is False:
-        counted = [line for line in counted if "repeat" not in line] + ["repeated documents were not looked for"]
+    lines = [f"{phase}{_source(entry)}" for entry in entries[:_SHOWN]]
+    if len(entries) > _SHOWN:
+        lines.append(f"{phase}{len(entries) - _SHOWN:,} more sources")
+    counts, statistics = dict(manifest.get("counts", {})), manifest.get("statistics", {})
+    deduplicated = manifest.get("settings", {}).get("deduplicate") is not False
+    if not deduplicated:
+        counts.pop("documents_duplicate", None)
+    counted = [f"{in_markdown(counts[key])} {words}" for key, words in _COUNTS.items() if key in counts]
     if counted:
-        lines.append(f"{phase}{', '.join(counted)}")
+        lines.append(f"{phase}{', '.join(counted)}{'' if deduplicated else '; duplicates were not removed'}")
     if "training" in statistics:
         examples, tokens = counts.get("examples_training"), statistics["training"].get("tokens")
-        lines.append(f"{phase}{in_markdown(examples)} training examples of {in_markdown(tokens)} tokens in all")
+        lines.append(f"{phase}{in_markdown(examples)} training examples with {in_markdown(tokens)} tokens")
     if "unknown_rate" in statistics:
-        lines.append(f"{phase}{statistics['unknown_rate']:.3%} of the tokens are unknown to the vocabulary")
+        lines.append(f"{phase}{statistics['unknown_rate']:.3%} of the tokens are [UNK]")
     return lines
 
 
 def _source(entry: dict) -> str:
-    name = {"-": "standard input", "python-docs": "the documentation inside Python"}.get(entry.get("path"))
-    text = in_markdown(name or entry.get("path", "a source without a name"))
+    names = {"-": "standard input", "python-docs": "the documentation inside Python"}
+    text = in_markdown(names.get(entry.get("path"), entry.get("path", "a source without a name")))
     if "bytes" in entry:
         text += f", {in_markdown(entry['bytes'])} bytes"
     return text + (f", SHA-256 {in_markdown(entry['sha256'][:16])}…" if "sha256" in entry else "")
 
 
-def training_rows(facts: Facts) -> list[tuple[str, str]]:
-    """Hyperparameters, amount, time, machine and versions, as far as they were recorded."""
-    results, manifest = facts.results, facts.manifest
+def training_rows(data: CardData) -> list[tuple[str, str]]:
+    """Hyperparameters, duration, machine and versions."""
+    results, manifest = data.results, data.manifest
     arguments, settings = results.get("training_arguments") or {}, results.get("settings") or {}
-    best = results.get("best") or {}
-    start = facts.base_model() or settings.get("init_from") or settings.get("model")
-    values = [
-        ("started from", start if start else "new weights" if manifest.get("stage") == "pretrain" else None),
-        ("steps", best.get("steps", results.get("steps"))),
-        ("epochs", best.get("epochs", results.get("epochs"))),
-        ("tokens seen", best.get("tokens_seen", results.get("tokens_seen"))),
-        *((words, best.get(key, arguments.get(key))) for key, words in _ARGUMENTS),
-        ("dropout", facts.shape.get("hidden_dropout_prob") if manifest else None),
-        ("share of tokens to guess", settings.get("mlm_probability")),
-        ("masking", _masking(settings)),
-        ("precision", _precision(arguments)),
-        ("seed", best.get("seed", results.get("seed"))),
-        ("seconds of training", results.get("training_seconds")),
-        ("seconds of training and its evaluations", best.get("seconds")),
-        ("tokens a second", results.get("tokens_per_second")),
-        ("floating-point operations", _power(best.get("flops", results.get("useful_flops")))),
-        ("hardware", manifest.get("hardware")),
-        ("commit of MyBERT", manifest.get("commit")),
-        ("versions", _versions(manifest.get("versions") or results.get("versions"))),
-        ("finished", manifest.get("created")),
-    ]
-    return [(name, in_markdown(value)) for name, value in values if value not in (None, "", {})]
+    run = {**results, **(results.get("best") or {})}  # of several runs, the published one
+    new = "new weights" if manifest.get("stage") == "pretrain" else None
+    versions = manifest.get("versions") or results.get("versions") or {}
+    flops = run.get("flops", results.get("useful_flops"))
+    values = {
+        "initial weights": data.base_model() or settings.get("init_from") or settings.get("model") or new,
+        "maximum sequence length": data.max_length,
+        "steps": run.get("steps"),
+        "epochs": run.get("epochs"),
+        "tokens seen": run.get("tokens_seen"),
+        **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
+        "dropout": data.encoder_config.get("hidden_dropout_prob") if manifest else None,
+        "masking probability": settings.get("mlm_probability"),
+        "masking": {True: "whole words", False: "tokens"}.get(settings.get("whole_word_masking")),
+        "precision": next(
+            (name for name in ("bf16", "fp16") if arguments.get(name)), "float32" if arguments else None
+        ),
+        "seed": run.get("seed"),
+        "training time (seconds)": results.get("training_seconds"),
+        "training and evaluation time (seconds)": run.get("seconds"),
+        "tokens per second": results.get("tokens_per_second"),
+        "floating-point operations": f"{flops:.3g}" if flops else None,
+        "hardware": manifest.get("hardware"),
+        "commit of MyBERT": manifest.get("commit"),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "finished": manifest.get("created"),
+    }
+    return [(name, in_markdown(value)) for name, value in values.items() if value not in (None, "", {})]
 
 
-def _precision(arguments: dict) -> str | None:
-    if not arguments:
-        return None
-    return next((name for name in ("bf16", "fp16") if arguments.get(name)), "float32")
-
-
-def _masking(settings: dict) -> str | None:
-    return {True: "of whole words", False: "of word pieces"}.get(settings.get("whole_word_masking"))
-
-
-def _power(value) -> str | None:
-    return None if not value else f"{value:.3g}"
-
-
-def _versions(versions: dict | None) -> str | None:
-    return ", ".join(f"{name} {number}" for name, number in versions.items()) if versions else None
-
-
-def result_tables(facts: Facts) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """Title and rows (metric, value, interval, constant answer) of each evaluation."""
-    results = facts.results
+def result_tables(data: CardData) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+    """Title and rows (metric, value, 95 % interval, best constant answer) of each evaluation."""
+    results = data.results
     tables = []
     if isinstance(results.get("metrics"), dict):
         intervals = {name: results.get(f"{name}_interval_95") for name in results["metrics"]}
         rows = _rows(results["metrics"], intervals, results.get("constant_baselines") or {})
-        tables.append(("On held-out documents of the training text, masked anew:", rows))
+        tables.append(("Held-out documents of the training text", rows))
     for split in ("test", "validation"):
         if found := results.get(split):
             rows = _rows(*(found.get(name) or {} for name in ("metrics", "intervals_95", "constant_baselines")))
-            title = f"On {in_markdown(split)} rows ({in_markdown(facts.evaluated_on(split))}"
-            tables.append((f"{title}, {in_markdown(found['rows'])} rows):" if "rows" in found else f"{title}):", rows))
+            count = f", {in_markdown(found['rows'])} rows" if "rows" in found else ""
+            tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", rows))
     return [(title, rows) for title, rows in tables if rows]
 
 
@@ -137,22 +147,16 @@ def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, st
     return rows
 
 
-def limit_lines(facts: Facts) -> list[str]:
-    """What follows from the facts about where the model will not serve."""
-    positions = facts.shape.get("max_position_embeddings")
+def limitations(data: CardData) -> list[str]:
+    """Maximum length, untrained heads and bias."""
+    length, positions = data.max_length, data.encoder_config.get("max_position_embeddings")
+    name, _ = data.head
     lines = []
-    if positions is not None:
-        lines.append(f"Texts of at most {in_markdown(positions)} tokens; longer ones are refused, not cut.")
-    lengths = [manifest.get("settings", {}).get("max_length") for manifest in facts.corpora().values()]
-    lengths = [length for length in lengths if isinstance(length, int)]
-    if lengths and positions is not None and max(lengths) < positions:
-        lines.append(
-            f"It was trained on at most {max(lengths):,} tokens at once; positions beyond were never trained."
-        )
-    head, _ = facts.head
-    if head != "MyBertModel":
-        lines.append(
-            f"{in_markdown(head)} was trained; loaded as another class, heads that it lacks start from random."
-        )
-    lines.append("It knows the text it was trained on, with that text's subjects, gaps and prejudices.")
+    if length is not None:
+        lines.append(f"It was trained on at most {length:,} tokens at once. The examples truncate longer texts.")
+    if length is not None and isinstance(positions, int) and length < positions:
+        lines.append(f"It accepts {positions:,} tokens, but the positions above {length:,} were not trained.")
+    if name != "MyBertModel":
+        lines.append(f"The weights are those of {in_markdown(name)}. Other classes add a head with random weights.")
+    lines.append("It reproduces the subjects, gaps and biases of its training text.")
     return lines

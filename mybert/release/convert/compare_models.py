@@ -1,4 +1,4 @@
-"""Do two models say the same? Their outputs on ragged padded batches, where tokens are real."""
+"""Comparison of the outputs of two models on padded batches, at the real tokens."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,19 +10,20 @@ from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertPreTrai
 from mybert.common.errors import UserError
 
 Inputs = Mapping[str, Tensor]
-_SHAPES = ((1, 1), (1, 9), (3, 16), (5, 37), (2, 10**9))  # rows, columns at most: the last is as long as positions go
+Run = Callable[[Inputs], dict[str, Tensor]]
+_SHAPES = ((1, 1), (1, 9), (3, 16), (5, 37), (2, 10**9))  # rows and columns; the last has the length of the model
 
 
 def ragged_batches(model: MyBertPreTrainedModel, seed: int = 0) -> Iterator[dict[str, Tensor]]:
-    """Padded batches of random ids and segments, each row but the first of another length.
+    """Padded batches of random token ids and segments; rows have different lengths, the first the full one.
 
     Yields:
-        input_ids, attention_mask, token_type_ids: (B, S) int64; (B, C, S) for a model of choices.
+        input_ids, attention_mask, token_type_ids: (B, S) int64; (B, choices, S) for multiple choice.
     """
     generator = torch.Generator().manual_seed(seed)
+    choices = 2 if isinstance(model, MyBertForMultipleChoice) else 1
     for rows, columns in _SHAPES:
         columns = min(columns, model.config.max_position_embeddings)
-        choices = 2 if isinstance(model, MyBertForMultipleChoice) else 1
         batch = _ragged(model.config, rows * choices, columns, generator)
         yield {name: x.view(rows, choices, columns) if choices > 1 else x for name, x in batch.items()}
 
@@ -45,33 +46,25 @@ def _ragged(config: MyBertConfig, rows: int, columns: int, generator: torch.Gene
 
 @torch.no_grad()
 def outputs_of(model: torch.nn.Module, inputs: Inputs) -> dict[str, Tensor]:
-    """Name and tensor of each output, without losses."""
+    """The output tensors of a model by name."""
     return {name: value for name, value in model(**inputs).items() if isinstance(value, Tensor)}
 
 
-Run = Callable[[Inputs], dict[str, Tensor]]
-
-
 def largest_differences(expected: Run, found: Run, batches: Iterable[Inputs]) -> dict[str, float]:
-    """
-    Args:
-        expected, found: from inputs to outputs, of the same names.
+    """The largest absolute difference of each output, divided by its largest value if that is above 1.
 
-    Returns:
-        For each output the largest difference, in units of the largest number in the expected one if that is above 1.
+    Args:
+        expected, found: functions from inputs to outputs with the same names.
     """
     largest: dict[str, float] = {}
     for name, one, other in _pairs(expected, found, batches):
         difference = (one - other).abs().max() / one.abs().max().clamp(min=1)
-        largest[name] = max(largest.get(name, 0.0), difference.item(), key=lambda x: (x != x, x))  # NaN above all
+        largest[name] = max(largest.get(name, 0.0), difference.item(), key=lambda x: (x != x, x))  # NaN is largest
     return largest
 
 
 def relative_errors(expected: Run, found: Run, batches: Iterable[Inputs]) -> dict[str, float]:
-    """
-    Returns:
-        For each output the root mean square of the differences, over that of the expected numbers.
-    """
+    """The root mean square difference of each output, divided by the root mean square of its expected values."""
     squares: dict[str, list[float]] = {}
     for name, one, other in _pairs(expected, found, batches):
         error, scale = squares.get(name, (0.0, 0.0))
@@ -80,28 +73,26 @@ def relative_errors(expected: Run, found: Run, batches: Iterable[Inputs]) -> dic
 
 
 def _pairs(expected: Run, found: Run, batches: Iterable[Inputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Each output of each batch, where tokens are real."""
+    """Name and both values of each output of each batch, at the real tokens."""
     for inputs in batches:
         mask = inputs["attention_mask"].bool()
         one, other = expected(inputs), found(inputs)
         if one.keys() != other.keys():
-            raise ValueError(f"outputs {', '.join(one)} expected, {', '.join(other)} found")
+            raise ValueError(f"expected the outputs {', '.join(one)}, found {', '.join(other)}")
         for name, tensor in one.items():
             real = mask if tensor.shape[: mask.dim()] == mask.shape else ...
             yield name, tensor[real], other[name][real]
 
 
-def refuse_above(bound: float, found: dict[str, float], name: str, what: str) -> None:
+def refuse_above(bound: float, found: dict[str, float], flag: str) -> None:
     """
     Args:
         found: name and difference of each output.
-        name: of the setting that `bound` is.
-        what: begins the message.
+        flag: the option that sets `bound`.
 
     Raises:
         UserError: a difference is above `bound`, or is not a number.
     """
     for output, value in found.items():
         if not value <= bound:
-            flag = name.replace("_", "-")
-            raise UserError(f"{what}: {output} differs by {value:.3g}, above --{flag} {bound:g}; nothing was written")
+            raise UserError(f"{output} differs by {value:.3g}, above {flag} {bound:g}; nothing was written")

@@ -1,4 +1,4 @@
-"""MyBERT → BERT: the same tensors under the same names, saved by transformers' own class."""
+"""Export to transformers' own BERT: the same tensors under the same names."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -9,17 +9,17 @@ from modeling_mybert import MyBertForQuestionAnswering, MyBertModel, MyBertPreTr
 from mybert.common.errors import UserError
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
 
-_OURS_ALONE = ("auto_map", "custom_pipelines", "model_type", "architectures", "transformers_version")
+_MYBERT_ONLY = ("auto_map", "custom_pipelines", "model_type", "architectures", "transformers_version")
 
 
 def write_bert(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Saves `model` as transformers' class of that head and compares what both say.
+    """Saves `model` as transformers' class of the same head and compares the outputs of both.
 
     Returns:
         Name and largest difference of each output.
 
     Raises:
-        UserError: transformers has no such head, or its class misses a weight or finds one too many.
+        UserError: transformers has no such head, or weights are missing or unexpected.
     """
     cls, arguments = bert_class(model)
     bert, report = cls.from_pretrained(
@@ -36,16 +36,16 @@ def write_bert(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
 
 
 def bert_config(model: MyBertPreTrainedModel) -> transformers.BertConfig:
-    """The same settings as transformers' own configuration, without what points to our code."""
-    values = {name: value for name, value in model.config.to_dict().items() if name not in _OURS_ALONE}
+    """The configuration of the same model in transformers, with labels and task settings, without remote code."""
+    values = {name: value for name, value in model.config.to_dict().items() if name not in _MYBERT_ONLY}
     config = transformers.BertConfig(**values, architectures=[type(model).__name__.removeprefix("My")])
-    if isinstance(model, MyBertForQuestionAnswering) and config.num_labels != 2:
-        config.num_labels = 2  # start and end: BERT makes its head by this number, ours is always of that size
+    if isinstance(model, MyBertForQuestionAnswering):
+        config.num_labels = 2  # start and end; BERT sizes its head by this number
     return config
 
 
 def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrainedModel], dict]:
-    """transformers' counterpart of the model's class, and how it is to be made.
+    """transformers' class of the same head, and the arguments to create it.
 
     Raises:
         UserError: there is none.
@@ -53,24 +53,24 @@ def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrain
     name = type(model).__name__.removeprefix("My")
     cls = getattr(transformers, name, None)
     if cls is None:
-        raise UserError(f"transformers has no {name}: {type(model).__name__} cannot become a plain BERT")
-    poolerless = isinstance(model, MyBertModel) and model.pooler is None
-    return cls, {"add_pooling_layer": False} if poolerless else {}
+        raise UserError(f"transformers has no {name}, so {type(model).__name__} cannot be exported to BERT")
+    without_pooler = isinstance(model, MyBertModel) and model.pooler is None
+    return cls, {"add_pooling_layer": False} if without_pooler else {}
 
 
 def differences_from_bert(
     model: MyBertPreTrainedModel, folder: str, left_out: Collection[str] = ()
 ) -> dict[str, float]:
-    """Loads `folder` by transformers' class and compares, in float32, what it says with what `model` says.
+    """Loads `folder` by transformers' class and compares its outputs with those of `model`, in float32.
 
     Args:
-        left_out: weights in `folder` that neither is to know.
+        left_out: weights in `folder` that neither model has.
 
     Returns:
         Name and largest difference of each output.
 
     Raises:
-        UserError: that class misses a weight or finds one too many.
+        UserError: weights are missing or unexpected.
     """
     cls, arguments = bert_class(model)
     bert, report = cls.from_pretrained(folder, dtype="float32", output_loading_info=True, **arguments)
@@ -85,4 +85,4 @@ def _check_keys(cls: type, report: dict, left_out: Collection[str] = ()) -> None
     missing = sorted(report["missing_keys"])
     unexpected = sorted(key for key in report["unexpected_keys"] - set(left_out) if not key.endswith("position_ids"))
     if missing or unexpected:
-        raise UserError(f"{cls.__name__} misses {missing or 'no weight'} and does not know {unexpected or 'none'}")
+        raise UserError(f"{cls.__name__}: missing weights {missing or 'none'}, unexpected {unexpected or 'none'}")

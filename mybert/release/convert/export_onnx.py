@@ -1,4 +1,4 @@
-"""MyBERT → ONNX by torch's exporter, in float32 and with weights of 8 bits; checked in ONNX Runtime."""
+"""Export to ONNX in float32 and int8, compared in ONNX Runtime."""
 
 import contextlib
 import importlib.util
@@ -12,12 +12,7 @@ import torch
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
 from mybert.common.onnx_session import onnx_outputs
-from mybert.release.convert.compare_models import (
-    largest_differences,
-    outputs_of,
-    ragged_batches,
-    relative_errors,
-)
+from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches, relative_errors
 from mybert.release.convert.export_bert import bert_config
 
 ONNX_FILE = "model.onnx"
@@ -28,38 +23,36 @@ _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 def check_onnx_packages() -> None:
     """
     Raises:
-        UserError: one of the optional packages is not installed.
+        UserError: an optional package is not installed.
     """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"--to onnx needs {' and '.join(missing)}; pip install '.[onnx]' in MyBERT's folder")
+        raise UserError(f"--to onnx needs {' and '.join(missing)}; run: pip install 'mybert[onnx]'")
 
 
 def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Writes `model.onnx`, of any batch size and length, and the configuration that its readers look for.
+    """Writes `model.onnx` and config.json with the labels and task settings.
 
-    Inputs are `input_ids`, `attention_mask` and `token_type_ids`, all needed; outputs are named as the model's own,
-    such as `last_hidden_state` and `pooler_output`, or `logits`. At padding they hold numbers without a meaning.
+    The graph accepts any batch size and length. Its inputs are `input_ids`, `attention_mask` and `token_type_ids`;
+    its outputs have the names of the model's outputs. Values at padding are undefined.
 
     Returns:
-        Name and largest difference of each output, computed in ONNX Runtime on ragged batches.
+        Name and largest difference of each output, computed in ONNX Runtime on padded batches.
 
     Raises:
-        UserError: the model generates text, for which one graph is not enough.
+        UserError: the model generates text, which needs more than one graph.
     """
-    if getattr(model.config, "is_decoder", False):
-        raise UserError(f"{type(model).__name__} generates text with a cache, which --to onnx does not export")
+    if model.config.is_encoder_decoder or getattr(model.config, "is_decoder", False):
+        raise UserError(f"{type(model).__name__} generates text with a cache, which --to onnx does not support")
     model = model.float().eval()
     example = next(batch for batch in ragged_batches(model) if min(batch["input_ids"].shape) > 1)
-    axes = dict(
-        enumerate(("batch", "sequence") if example["input_ids"].dim() == 2 else ("batch", "choice", "sequence"))
-    )
-    with _quietly():
+    axes = ("batch", "sequence") if example["input_ids"].dim() == 2 else ("batch", "choice", "sequence")
+    with _quiet():
         program = torch.onnx.export(
             model,
             kwargs=example,
             dynamo=True,
-            dynamic_shapes=dict.fromkeys(example, axes),
+            dynamic_shapes={name: dict(enumerate(axes)) for name in example},
             output_names=list(outputs_of(model, example)),
             verbose=False,
         )
@@ -69,10 +62,10 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
 
 
 def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Writes `model_int8.onnx` from the `model.onnx` in `folder`.
+    """Writes `model_int8.onnx` from the `model.onnx` in `folder` by dynamic quantisation.
 
-    Weights are rounded to 8 bits for each output channel apart, and to 7 of them, since processors without VNNI add
-    up products of 8 bits in 16 and overflow; activations are rounded as they come, a scale for each batch.
+    Weights have one scale per output channel and use 7 of the 8 bits: processors without VNNI add products in 16
+    bits, which would overflow. Activations have one scale per batch.
 
     Returns:
         Name and relative error of each output.
@@ -82,14 +75,14 @@ def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
 
     graph = onnx.load(folder / ONNX_FILE)
     del graph.graph.value_info[:]  # shapes of weights that quantisation transposes
-    with _quietly():
+    with _quiet():
         quantize_dynamic(graph, folder / INT8_FILE, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
     return relative_errors(lambda x: outputs_of(model, x), onnx_outputs(folder / INT8_FILE), ragged_batches(model))
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Exporter and quantiser talk about operators of torchvision, names of axes, and steps they would like to see."""
+def _quiet() -> Iterator[None]:
+    """Mutes warnings of the exporter and the quantiser, which the user cannot act on."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

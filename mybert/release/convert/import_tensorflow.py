@@ -1,8 +1,8 @@
-"""Google's original BERT checkpoints → MyBERT: `bert_config.json`, `vocab.txt` and `bert_model.ckpt.*`.
+"""Conversion of google-research/bert checkpoints: `bert_config.json`, `vocab.txt` and `bert_model.ckpt.*`.
 
-Names are those of google-research/bert: `modeling.py` (the encoder), `run_pretraining.py`, `run_classifier.py` and
-`run_squad.py` (the heads). A kernel there is (in, out), a `Linear` here (out, in). The activation "gelu" is read as
-the exact one, as transformers reads it; later versions of that code approximate it by tanh.
+Tensor names are defined in its `modeling.py` (encoder), `run_pretraining.py`, `run_classifier.py` and `run_squad.py`
+(heads). A kernel is (in, out) there, a `Linear` weight is (out, in) here. The activation "gelu" is read as the exact
+GELU, as in transformers; later versions of google-research/bert use the tanh approximation.
 """
 
 import dataclasses
@@ -30,7 +30,6 @@ from mybert.release.convert.full_checkpoint import Checkpoint
 from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint
 from tokenization import MyBertTokenizer
 
-CASINGS = ("auto", "cased", "uncased")
 _HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -40,7 +39,7 @@ _HEADS = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
-# The first whose tensors are all there is the class; no tensors: any encoder.
+# The class is the first whose tensors all exist.
 _CLASSES = (
     (("cls.predictions.bias", "cls.seq_relationship.weight"), MyBertForPreTraining),
     (("cls.predictions.bias",), MyBertForMaskedLM),
@@ -52,13 +51,13 @@ _CLASSES = (
 
 
 def find_prefix(checkpoint: str) -> str | None:
-    """The path that TensorFlow would call the checkpoint, if it is one of TensorFlow's.
+    """The prefix of a TensorFlow checkpoint (its path without ending); None for other checkpoints.
 
     Args:
-        checkpoint: that path, one of its files, or their folder.
+        checkpoint: the prefix, one of its files, or their folder.
 
     Raises:
-        UserError: the folder has several.
+        UserError: the folder holds several checkpoints.
     """
     path = Path(checkpoint)
     if path.is_dir():
@@ -72,36 +71,37 @@ def find_prefix(checkpoint: str) -> str | None:
 
 
 def load_tensorflow_checkpoint(prefix: str, casing: str) -> tuple[Checkpoint, dict]:
-    """
+    """Reads model and tokenizer.
+
     Args:
         prefix: see `find_prefix`.
-        casing: one of `CASINGS`.
+        casing: auto, cased or uncased.
 
     Returns:
-        The checkpoint, and facts for its manifest: how many tensors were read and how many were the optimizer's; the
-        settings of `bert_config.json` that are not an encoder's; and the casing.
+        The checkpoint, and entries for its manifest: the numbers of tensors read and of optimizer tensors skipped, the
+        unused settings of `bert_config.json`, and the casing.
 
     Raises:
-        UserError: a file is missing or damaged, or they do not fit together.
+        UserError: a file is missing or damaged, or the files belong to different models.
     """
     stored = TensorFlowCheckpoint(prefix)
-    config, unknown_settings = _read_config(Path(prefix).with_name("bert_config.json"))
+    config, unused = _read_config(Path(prefix).with_name("bert_config.json"))
     tokenizer, uncased = _read_tokenizer(Path(prefix).with_name("vocab.txt"), casing, config)
-    of_optimizer = {name for name, entry in stored.entries.items() if not entry.shape or _is_slot(name, stored)}
-    names = {pytorch_name(name): name for name in stored if name not in of_optimizer}
+    optimizer = {name for name, entry in stored.entries.items() if not entry.shape or _is_slot(name, stored)}
+    names = {pytorch_name(name): name for name in stored if name not in optimizer}
     model, left_out = _build(stored, config, names)
-    facts = {
+    found = {
         "tensors": len(names) - len(left_out),
-        "optimizer_tensors_skipped": len(of_optimizer),
+        "optimizer_tensors_skipped": len(optimizer),
         "casing": "uncased" if uncased else "cased",
     }
-    if unknown_settings:
-        facts["settings_of_no_use_here"] = ", ".join(unknown_settings)
-    return Checkpoint(str(Path(prefix).parent), model.eval(), tokenizer, left_out), facts
+    if unused:
+        found["unused_settings"] = ", ".join(unused)
+    return Checkpoint(str(Path(prefix).parent), model.eval(), tokenizer, left_out), found
 
 
 def pytorch_name(name: str) -> str:
-    """The name that transformers' BERT has for a tensor of Google's, whether or not there is such a tensor."""
+    """The name in transformers' BERT of a tensor of google-research/bert."""
     if name in _HEADS:
         return _HEADS[name]
     name = re.sub(r"\blayer_(\d+)\b", r"layer.\1", name).replace("/", ".")
@@ -110,17 +110,17 @@ def pytorch_name(name: str) -> str:
 
 
 def _is_slot(name: str, stored: TensorFlowCheckpoint) -> bool:
-    """Optimizers keep their numbers under the name of the tensor they are about: `…/kernel/adam_m`."""
+    """Whether it is optimizer state, which is stored below the name of its tensor: `…/kernel/adam_m`."""
     return name.rpartition("/")[0] in stored
 
 
 def _build(
     stored: TensorFlowCheckpoint, config: MyBertConfig, names: dict[str, str]
 ) -> tuple[MyBertPreTrainedModel, list[str]]:
-    """The model, and the names of the tensors it has no place for.
+    """The model, and the names of the tensors that it does not have.
 
     Args:
-        names: from our name of each tensor to Google's.
+        names: name in MyBERT → name in the checkpoint.
     """
     cls = next(cls for needed, cls in _CLASSES if all(name in names for name in needed))
     if cls is MyBertForSequenceClassification:
@@ -132,13 +132,13 @@ def _build(
             shapes = {name: tensor.shape for name, tensor in cls(config).state_dict().items()}
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UserError(
-            f"no model can be made from the bert_config.json of {stored.prefix}: {cause(error)}"
+            f"bert_config.json of {stored.prefix} does not describe a valid model: {cause(error)}"
         ) from error
     missing = sorted(shapes.keys() - names.keys() - (cls._tied_weights_keys or {}).keys())
     if missing:
         raise UserError(
-            f"{stored.prefix} lacks {len(missing)} of the tensors that {cls.__name__} needs, such as {missing[0]}; is "
-            "it of google-research/bert, and is bert_config.json that of this checkpoint?"
+            f"{stored.prefix} lacks {len(missing)} tensors of {cls.__name__}, such as {missing[0]}; check that "
+            "bert_config.json belongs to this checkpoint"
         )
     state = {name: _read(stored, tensor, shapes[name]) for name, tensor in names.items() if name in shapes}
     left_out = sorted(tensor for name, tensor in names.items() if name not in shapes)
@@ -150,29 +150,28 @@ def _read(stored: TensorFlowCheckpoint, name: str, shape: torch.Size) -> torch.T
     array = array.T if name.endswith("/kernel") else array
     if array.shape != tuple(shape):
         raise UserError(
-            f"{stored.prefix}: {name} has shape {stored[name].shape}, which does not fit bert_config.json "
-            f"({tuple(shape)} expected)"
+            f"{stored.prefix}: {name} has shape {stored[name].shape}; bert_config.json requires {tuple(shape)}"
         )
     return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
 
 
 def _read_config(path: Path) -> tuple[MyBertConfig, list[str]]:
-    """The configuration, and the names of settings that it has no use for."""
+    """The configuration, and the names of the unused settings."""
     try:
         values = parse_json(path.read_bytes())
         known = {field.name for field in dataclasses.fields(MyBertConfig)}
         config = MyBertConfig(**{name: value for name, value in values.items() if name in known})
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing; it belongs beside the checkpoint") from error
+        raise UserError(f"{path} is missing; copy it into the folder of the checkpoint") from error
     except (ValueError, TypeError, AttributeError, StrictDataclassError) as error:
         raise UserError(f"{path} is not a BERT configuration: {cause(error)}") from error
     return config, sorted(values.keys() - known)
 
 
 def _read_tokenizer(path: Path, casing: str, config: MyBertConfig) -> tuple[MyBertTokenizer, bool]:
-    """The tokenizer, and whether it lower-cases."""
+    """The tokenizer, and whether it lower-cases text."""
     if not path.is_file():
-        raise UserError(f"{path} is missing; it belongs beside the checkpoint")
+        raise UserError(f"{path} is missing; copy it into the folder of the checkpoint")
     try:
         pieces = MyBertTokenizer(path).get_vocab()
         upper = any(piece != piece.lower() for piece in pieces if not re.fullmatch(r"\[.+\]", piece))
@@ -181,5 +180,5 @@ def _read_tokenizer(path: Path, casing: str, config: MyBertConfig) -> tuple[MyBe
     except ValueError as error:
         raise UserError(str(error)) from error
     if len(tokenizer) != config.vocab_size:
-        raise UserError(f"{path} has {len(tokenizer)} pieces, bert_config.json says {config.vocab_size}")
+        raise UserError(f"{path} has {len(tokenizer)} pieces, bert_config.json has vocab_size {config.vocab_size}")
     return tokenizer, uncased

@@ -1,7 +1,7 @@
-"""TensorFlow's checkpoints ("tensor bundles"), read without TensorFlow.
+"""Reading of TensorFlow checkpoints ("tensor bundles") without TensorFlow.
 
-`PREFIX.index` is a sorted table in LevelDB's format, from tensor name to where its bytes stand; those are, without any
-framing, in `PREFIX.data-00000-of-00001` and so on. Sources: leveldb `doc/table_format.md`; tensorflow
+`PREFIX.index` is a sorted table in LevelDB's format, from tensor names to the places of their bytes in
+`PREFIX.data-00000-of-00001` and so on. Sources: leveldb `doc/table_format.md`; tensorflow
 `core/protobuf/tensor_bundle.proto`, `core/util/tensor_bundle/tensor_bundle.h`.
 """
 
@@ -11,34 +11,28 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 
 from mybert.common.errors import UserError
-from mybert.release.convert.crc32c import crc32c
 
-_FOOTER = 48  # two handles, padded, and the magic number
+_FOOTER = 48  # two block handles, padding and the magic number
 _MAGIC = 0xDB4775248B80FB57
-_TRAILER = 5  # of a block: its compression and its checksum
-_NUMBERS = {
-    1: np.float32,
-    2: np.float64,
-    3: np.int32,
-    9: np.int64,
-    19: np.float16,
-}  # tensorflow/core/framework/types.proto
+_TRAILER = 5  # of a block: compression and checksum
+_DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 19: np.float16}  # tensorflow's types.proto
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor stands.
+    """The place of a tensor.
 
     Attributes:
-        dtype: its number in TensorFlow's `DataType`.
+        dtype: number in TensorFlow's `DataType`.
         shape: its dimensions.
         shard, offset, size: the data file, and the bytes in it.
         checksum: masked CRC-32C of those bytes.
-        sliced: it is stored in parts, under names of their own.
+        sliced: whether it is stored in parts under other names.
     """
 
     dtype: int
@@ -51,13 +45,13 @@ class Entry:
 
 
 class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
-    """A checkpoint as a mapping from name to array; a tensor is read, and its checksum compared, when it is asked for.
+    """A mapping from name to array. A tensor is read, and its checksum compared, on access.
 
     Args:
-        prefix: the path that TensorFlow calls the checkpoint, such as `uncased_L-12_H-768_A-12/bert_model.ckpt`.
+        prefix: the path without ending, such as `uncased_L-12_H-768_A-12/bert_model.ckpt`.
 
     Raises:
-        UserError: a file is missing, shortened or damaged. Also by `checkpoint[name]`.
+        UserError: a file is missing, shortened or damaged. Also raised by `checkpoint[name]`.
     """
 
     def __init__(self, prefix: str | Path):
@@ -69,33 +63,31 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
             )
         try:
             table = dict(_read_table(self.index.read_bytes()))
-            if b"" not in table:
-                raise ValueError("it has no header")
-            header = _fields(table.pop(b""))
+            header = _fields(table.pop(b"", b""))
+            self.shards = header[1][0]
             self.entries = {name.decode(): _entry(value) for name, value in sorted(table.items())}
-        except (IndexError, struct.error, ValueError, OSError, pa.ArrowException) as error:
-            raise UserError(f"{self.index} is not a whole checkpoint index ({error}); copy it again") from error
-        self.shards = header.get(1, [0])[0]
+        except (LookupError, struct.error, ValueError, OSError, pa.ArrowException) as error:
+            raise UserError(f"{self.index} is damaged ({error}); copy it again") from error
         if header.get(2, [0])[0] != 0:
-            raise UserError(f"{self.index} was written on a big-endian machine, which cannot be read here")
+            raise UserError(f"{self.index} was written on a big-endian machine, which is not supported")
         for shard in range(self.shards):
             if not self._file(shard).is_file():
                 raise UserError(f"{self._file(shard)} is missing: {self.prefix} has {self.shards} data file(s)")
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self.entries[name]
-        if entry.sliced or entry.dtype not in _NUMBERS:
+        if entry.sliced or entry.dtype not in _DTYPES:
             kind = "stored in slices" if entry.sliced else f"of TensorFlow's type number {entry.dtype}"
-            raise UserError(f"{self.prefix}: {name} is {kind}, which is not read here")
+            raise UserError(f"{self.prefix}: {name} is {kind}, which is not supported")
         path = self._file(entry.shard)
         with path.open("rb") as file:
             file.seek(entry.offset)
             content = file.read(entry.size)
         if len(content) < entry.size:
             raise UserError(f"{path} ends before {name} ({entry.offset + entry.size:,} bytes expected); copy it again")
-        dtype = np.dtype(_NUMBERS[entry.dtype]).newbyteorder("<")
-        if _masked(crc32c(content)) != entry.checksum or prod(entry.shape) * dtype.itemsize != entry.size:
-            raise UserError(f"{path} is damaged: the bytes of {name} do not have their checksum; copy it again")
+        dtype = np.dtype(_DTYPES[entry.dtype]).newbyteorder("<")
+        if _masked_crc(content) != entry.checksum or prod(entry.shape) * dtype.itemsize != entry.size:
+            raise UserError(f"{path} is damaged: wrong checksum of {name}; copy it again")
         return np.frombuffer(content, dtype).reshape(entry.shape)
 
     def __iter__(self) -> Iterator[str]:
@@ -109,23 +101,23 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
 
 
 def _read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a LevelDB table."""
+    """Keys and values of a LevelDB table."""
     footer = content[-_FOOTER:]
     if len(footer) < _FOOTER or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
-        raise ValueError("it does not end as a table does")
-    _, _, *index_of_blocks, _ = _varints(footer, 0, 4)
-    for _, handle in _read_block(content, *index_of_blocks):
+        raise ValueError("it does not end with the footer of a table")
+    _, _, *index_block, _ = _varints(footer, 0, 4)
+    for _, handle in _read_block(content, *index_block):
         offset, size, _ = _varints(handle, 0, 2)
         yield from _read_block(content, offset, size)
 
 
 def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Its entries: each key is given by how much of it is shared with the one before, and the rest."""
+    """Entries of a block. A key is stored as the length of the prefix shared with the previous key, and the rest."""
     stored, trailer = content[offset : offset + size + 1], content[offset + size + 1 : offset + size + _TRAILER]
-    if _masked(crc32c(stored)) != struct.unpack("<I", trailer)[0]:
-        raise ValueError(f"the block at byte {offset} does not have its checksum")
+    if _masked_crc(stored) != struct.unpack("<I", trailer)[0]:
+        raise ValueError(f"wrong checksum of the block at byte {offset}")
     block = _decompress(stored[:-1], stored[-1])
-    end = len(block) - 4 * (1 + struct.unpack("<I", block[-4:])[0])  # the places where keys start afresh, not needed
+    end = len(block) - 4 * (1 + struct.unpack("<I", block[-4:])[0])  # positions of whole keys follow, unused here
     key, at = b"", 0
     while at < end:
         shared, unshared, length, at = _varints(block, at, 3)
@@ -140,16 +132,17 @@ def _decompress(block: bytes, compression: int) -> bytes:
         return block
     if compression == 1:
         return pa.decompress(block, _varints(block, 0, 1)[0], codec="snappy", asbytes=True)
-    raise ValueError(f"compression {compression} is unknown")
+    raise ValueError(f"unknown compression {compression}")
 
 
-def _masked(checksum: int) -> int:
-    """As it is stored: a checksum of bytes that hold checksums would be a poor one (leveldb, `util/crc32c.h`)."""
+def _masked_crc(content: bytes) -> int:
+    """CRC-32C, masked as it is stored (leveldb, `util/crc32c.h`)."""
+    checksum = google_crc32c.value(content)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _varints(content: bytes, at: int, count: int) -> tuple[int, ...]:
-    """`count` numbers from byte `at` on, seven bits a byte, the lowest first; and last, where they end."""
+    """`count` numbers from byte `at`, seven bits a byte, lowest first; and the position after them."""
     numbers = []
     for _ in range(count):
         value = shift = 0
@@ -176,21 +169,15 @@ def _fields(message: bytes) -> dict[int, list]:
         elif kind == 5:
             value, at = struct.unpack_from("<I", message, at)[0], at + 4
         else:
-            raise ValueError(f"an entry has a field of kind {kind}")
+            raise ValueError(f"unknown kind of field {kind}")
         found.setdefault(number, []).append(value)
     return found
 
 
 def _entry(message: bytes) -> Entry:
-    """Reads a `BundleEntryProto`; a field that is zero is not written."""
+    """Parses a `BundleEntryProto`, in which fields with the value 0 are not stored."""
     fields = _fields(message)
     shape = _fields(fields.get(2, [b""])[0]).get(2, [])
-    return Entry(
-        dtype=fields.get(1, [0])[0],
-        shape=tuple(_fields(dimension).get(1, [0])[0] for dimension in shape),
-        shard=fields.get(3, [0])[0],
-        offset=fields.get(4, [0])[0],
-        size=fields.get(5, [0])[0],
-        checksum=fields.get(6, [0])[0],
-        sliced=7 in fields,
-    )
+    dtype, shard, offset, size, checksum = (fields.get(number, [0])[0] for number in (1, 3, 4, 5, 6))
+    dimensions = tuple(_fields(dimension).get(1, [0])[0] for dimension in shape)
+    return Entry(dtype, dimensions, shard, offset, size, checksum, sliced=7 in fields)

@@ -1,33 +1,27 @@
-"""The bundle → a repository of the Hub: one commit that holds all of it, or none."""
+"""Publication of a bundle in one commit.
 
-import fnmatch
+`HfApi.upload_folder` is not used: with hf_xet installed it splits a large upload into several commits, and a reader
+of the branch could download a mixture of two models.
+"""
+
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import (
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    ModelInfo,
-    get_token,
-    hf_hub_download,
-    snapshot_download,
-)
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token, snapshot_download
 from huggingface_hub.errors import RepositoryNotFoundError
-from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import sha
+from huggingface_hub.utils import filter_repo_objects
 
 from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
-from mybert.common.manifest import fingerprint, versions
+from mybert.common.manifest import fingerprint
+from mybert.release.heads import is_mybert
 from mybert.release.hub.bundle import Bundle
-from mybert.release.hub.bundle_checks import is_mybert
-from mybert.release.hub.hub_errors import explained
+from mybert.release.hub.bundle_checks import read_object
+from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.settings import PushSettings
 
-_OF_THE_HUB = (".gitattributes", "README.md", "LICENSE")  # what a repository has when it is made on the site
-_REPLACED = ("*.safetensors", "*.safetensors.index.json", "*_mybert.py")  # an older upload's, which must not stay
+_NEW_REPOSITORY = (".gitattributes", "README.md", "LICENSE")  # files that a repository made on the site may hold
+_REPLACED = ["*.safetensors", "*.safetensors.index.json", "*_mybert.py"]  # files of an older upload
 
 
 @dataclass(frozen=True)
@@ -35,8 +29,8 @@ class Published:
     """
     Attributes:
         commit: its hash.
-        url: of the commit, or of the pull request.
-        private: whether the repository is.
+        url: address of the commit, or of the pull request.
+        private: whether the repository is private.
     """
 
     commit: str
@@ -44,156 +38,139 @@ class Published:
     private: bool
 
 
+@dataclass(frozen=True)
+class Target:
+    """The state of the repository before the commit.
+
+    Attributes:
+        parent: the commit that the new one follows.
+        private: whether the repository is private.
+        stale: files that the new commit deletes.
+    """
+
+    parent: str
+    private: bool
+    stale: list[str]
+
+
 def check_login() -> None:
     """
     Raises:
-        UserError: nobody is logged in to the Hub.
+        UserError: offline mode is set, there is no token, or it has characters that no HTTP header can hold.
     """
+    if constants.is_offline_mode():
+        raise UserError("HF_HUB_OFFLINE is set: unset it to publish, or add --dry-run")
     token = get_token()
     if token is None:
         raise UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
     if not (token.isascii() and token.isprintable()):
-        raise UserError("the token has letters that no token has: run `hf auth login` again, or set HF_TOKEN anew")
+        raise UserError("the token has invalid characters: run `hf auth login` again, or set HF_TOKEN")
 
 
 def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     """Sends the bundle as one commit.
 
-    Large files go to the storage before it and stay there: a second run after an interruption sends only what is
-    missing, and a commit without changes is not made.
+    Large files are stored before the commit and stay stored: a second run after an interruption sends only what is
+    missing. A commit without changes is not made.
+
+    Args:
+        pin: the tag or branch that the card loads.
 
     Raises:
-        UserError: no right, the repository holds something else, it changed meanwhile, or the
-            connection was lost. The repository is as it was then.
+        UserError: no access, the repository holds something else or was changed meanwhile, or the connection was
+            lost. The repository is unchanged.
     """
-    api, repo_id = HfApi(library_name="mybert"), settings.repo_id
-    with explained(repo_id, "nothing was sent", of_answers=True):
-        info = _repository(api, settings)
-        head = _branch(api, settings, info.sha)
-        _check_tag(api, bundle, settings)
-        stale = _stale(api, bundle, settings, head)
-    hashes = bundle.hashes()
-    operations = [CommitOperationAdd(name, str(path)) for name, path in bundle.files().items()]
-    operations += [CommitOperationDelete(name) for name in stale]
-    with explained(repo_id, "the repository is as it was", of_answers=True):
+    api = HfApi(library_name="mybert")
+    with hub_errors("nothing was sent"):
+        target = find_target(api, bundle, settings)
+    files = bundle.files()
+    size = sum(path.stat().st_size for path in files.values())
+    load = f"revision={pin!r}, trust_remote_code=True"
+    with hub_errors("the repository is unchanged"):
         commit = api.create_commit(
-            repo_id,
-            operations,
+            settings.repo_id,
+            [
+                *(CommitOperationAdd(name, str(path)) for name, path in files.items()),
+                *(CommitOperationDelete(name) for name in target.stale),
+            ],
             commit_message=f"{bundle.config['architectures'][0]}: weights, code, tokenizer and card",
-            commit_description=_description(bundle, pin),
+            commit_description=f"{len(files)} files, {size:,} bytes. Load with {load}.",
             revision=settings.revision,
             create_pr=settings.create_pr,
-            parent_commit=head,
+            parent_commit=target.parent,
         )
-    if bundle.hashes() != hashes:
-        raise UserError(f"{bundle.folder} changed during the upload of commit {commit.oid[:12]}; push again")
-    return Published(commit.oid, commit.pr_url or commit.commit_url, bool(info.private))
+    return Published(commit.oid, commit.pr_url or commit.commit_url, target.private)
+
+
+def find_target(api: HfApi, bundle: Bundle, settings: PushSettings) -> Target:
+    """Creates the repository and the branch if they are missing, and checks what they hold.
+
+    Raises:
+        UserError: the repository holds something other than a MyBERT, the revision is a tag or a missing pull
+            request, or the tag names other files.
+    """
+    repo_id, name = settings.repo_id, settings.revision
+    try:
+        info = api.model_info(repo_id)
+    except RepositoryNotFoundError:
+        api.create_repo(repo_id, private=not settings.public)
+        info = api.model_info(repo_id)
+    refs = api.list_repo_refs(repo_id, include_pull_requests=True)
+    tags = {ref.name: ref.target_commit for ref in refs.tags}
+    branches = {ref.name: ref.target_commit for ref in refs.branches}
+    branches |= {ref.ref: ref.target_commit for ref in refs.pull_requests or ()}
+    if name in tags:
+        raise UserError(f"--revision {name} is a tag of {repo_id}; name a branch")
+    if settings.tag in tags and tags.get(bundle.content_tag()) != tags[settings.tag]:
+        raise UserError(f"--tag {settings.tag} already names other files in {repo_id}; choose another tag")
+    if name not in branches and settings.pull_request:
+        raise UserError(f"--revision {name}: {repo_id} has no such pull request")
+    if name not in branches:
+        api.create_branch(repo_id, branch=name)
+    parent = branches.get(name, info.sha)
+    return Target(parent, bool(info.private), _stale(api, bundle, settings, parent))
+
+
+def _stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str) -> list[str]:
+    """Files of the repository that the commit deletes."""
+    names = api.list_repo_files(settings.repo_id, revision=revision)
+    others = [name for name in names if name not in _NEW_REPOSITORY]
+    if others and not settings.overwrite and not _holds_mybert(api, settings.repo_id, revision, names):
+        raise UserError(
+            f"{settings.repo_id} holds something else ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
+            "choose another name, or add --overwrite to replace it (the history is kept)"
+        )
+    replaced = filter_repo_objects(others, allow_patterns=None if settings.overwrite else _REPLACED)
+    return sorted(set(replaced) - bundle.files().keys())
+
+
+def _holds_mybert(api: HfApi, repo_id: str, revision: str, names: list[str]) -> bool:
+    if "config.json" not in names:
+        return False
+    with tempfile.TemporaryDirectory() as cache:
+        path = api.hf_hub_download(repo_id, "config.json", revision=revision, cache_dir=cache)
+        return is_mybert(read_object(Path(path)) or {})
 
 
 def check_upload(bundle: Bundle, settings: PushSettings, published: Published, home: Path) -> None:
     """Downloads the commit into the empty cache of `home` and compares every byte.
 
     Raises:
-        UserError: it is not what was sent.
+        UserError: a file differs from the one that was sent.
     """
-    snapshot = snapshot_download(settings.repo_id, revision=published.commit, cache_dir=home / "hub")
-    expected = bundle.hashes()
-    found = {name: fingerprint(Path(snapshot) / name) for name in expected if (Path(snapshot) / name).is_file()}
-    differing = [name for name in expected if found.get(name) != expected[name]]
+    snapshot = Path(snapshot_download(settings.repo_id, revision=published.commit, cache_dir=home / "hub"))
+    differing = [
+        name
+        for name, sha256 in bundle.hashes().items()
+        if not (snapshot / name).is_file() or fingerprint(snapshot / name) != sha256
+    ]
     if differing:
-        raise UserError(f"commit {published.commit[:12]} holds other bytes than were sent: {', '.join(differing)}")
+        raise UserError(f"the downloaded files differ from those sent: {', '.join(differing)}")
 
 
-def tag(settings: PushSettings, published: Published, pin: str) -> None:
-    """Gives the commit the name that its card pins, unless it has it."""
-    with explained(settings.repo_id, f"commit {published.commit[:12]} is complete, only its tag {pin} is missing"):
-        HfApi(library_name="mybert").create_tag(
-            settings.repo_id, tag=pin, revision=published.commit, tag_message="made by mybert push", exist_ok=True
-        )
-
-
-def _repository(api: HfApi, settings: PushSettings) -> ModelInfo:
-    """What the Hub says of the repository, which is made if it is not there."""
-    try:
-        return api.model_info(settings.repo_id)
-    except RepositoryNotFoundError:
-        api.create_repo(settings.repo_id, private=not settings.public)
-        return api.model_info(settings.repo_id)
-
-
-def _branch(api: HfApi, settings: PushSettings, main: str) -> str:
-    """The commit that this one is to follow; a branch that is not there is made from main."""
-    name = settings.revision
-    refs = api.list_repo_refs(settings.repo_id, include_pull_requests=True)
-    if name in {ref.name for ref in refs.tags}:
-        raise UserError(f"--revision {name} is a tag of {settings.repo_id}; name a branch")
-    known = {ref.name: ref.target_commit for ref in refs.branches}
-    known |= {ref.ref: ref.target_commit for ref in refs.pull_requests or ()}
-    if name not in known:
-        if settings.pull_request:
-            raise UserError(f"--revision {name}: {settings.repo_id} has no such pull request")
-        api.create_branch(settings.repo_id, branch=name)
-    return known.get(name, main)
-
-
-def _check_tag(api: HfApi, bundle: Bundle, settings: PushSettings) -> None:
-    """
-    Raises:
-        UserError: the tag that was asked for names other files.
-    """
-    if settings.tag is None or not any(ref.name == settings.tag for ref in api.list_repo_refs(settings.repo_id).tags):
-        return
-    if not _is_there(api, bundle, settings.repo_id, settings.tag):
-        raise UserError(f"--tag {settings.tag} names something else in {settings.repo_id} already; choose another")
-
-
-def _is_there(api: HfApi, bundle: Bundle, repo_id: str, revision: str) -> bool:
-    """Whether every file of the bundle is in that revision."""
-    there = {entry.path: entry for entry in _tree(api, repo_id, revision)}
-    return all(name in there and _same(path, there[name]) for name, path in bundle.files().items())
-
-
-def _same(path: Path, there: RepoFile) -> bool:
-    if there.lfs is not None:
-        return fingerprint(path) == there.lfs.sha256
-    return sha.git_hash(path.read_bytes()) == there.blob_id
-
-
-def _stale(api: HfApi, bundle: Bundle, settings: PushSettings, head: str) -> list[str]:
-    """Files of the repository that this commit must take away.
-
-    Raises:
-        UserError: the repository holds something that is not a MyBERT.
-    """
-    kept = bundle.files()
-    others = [entry.path for entry in _tree(api, settings.repo_id, head) if entry.path not in _OF_THE_HUB]
-    if settings.overwrite:
-        return [name for name in others if name not in kept]
-    if others and not _is_mybert(api, settings.repo_id, head):
-        raise UserError(
-            f"{settings.repo_id} holds something else ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
-            "choose another name, or add --overwrite to replace it (its history stays)"
-        )
-    return [n for n in others if n not in kept and any(fnmatch.fnmatch(n, pattern) for pattern in _REPLACED)]
-
-
-def _tree(api: HfApi, repo_id: str, revision: str) -> list[RepoFile]:
-    entries = api.list_repo_tree(repo_id, revision=revision, recursive=True)
-    return [entry for entry in entries if isinstance(entry, RepoFile)]
-
-
-def _is_mybert(api: HfApi, repo_id: str, revision: str) -> bool:
-    if not api.file_exists(repo_id, "config.json", revision=revision):
-        return False
-    with tempfile.TemporaryDirectory() as cache:
-        path = hf_hub_download(repo_id, "config.json", revision=revision, cache_dir=cache)
-        found = parse_json(Path(path).read_bytes())
-        return isinstance(found, dict) and is_mybert(found)
-
-
-def _description(bundle: Bundle, pin: str) -> str:
-    files = bundle.files()
-    size = sum(path.stat().st_size for path in files.values())
-    made = ", ".join(f"{name} {number}" for name, number in versions().items())
-    load = f"Load with revision={pin!r} and trust_remote_code=True."
-    return f"{len(files)} files, {size:,} bytes. {load}\n\nMade by {made}."
+def set_tags(bundle: Bundle, settings: PushSettings, published: Published) -> None:
+    """Gives the commit the tag of its content and the tag that was asked for, unless they exist."""
+    api = HfApi(library_name="mybert")
+    with hub_errors(f"commit {published.commit[:12]} is complete, only its tag is missing"):
+        for tag in filter(None, (bundle.content_tag(), settings.tag)):
+            api.create_tag(settings.repo_id, tag=tag, revision=published.commit, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Does who downloads the model get what was meant? Every Auto class, in a clean process, to the last bit."""
+"""Verification of a model in a clean process: every Auto class, bit for bit, and the pipeline on a long text."""
 
 import json
 import os
@@ -17,35 +17,27 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.release.convert.compare_models import outputs_of, ragged_batches
 from mybert.release.convert.export_bert import write_bert
-from mybert.release.convert.full_checkpoint import is_pair, load_checkpoint, load_pair
+from mybert.release.convert.full_checkpoint import load_checkpoint
+from mybert.release.heads import HEADS, PIPELINE_ARGUMENTS
 
 CLEAN_PROCESS_SCRIPT = Path(__file__).with_name("clean_process_check.py")
-TOLERANCE = 1e-4  # of plain BERT, as in `mybert export`
+TOLERANCE = 1e-4  # for plain BERT, as in `mybert export`
 _TEXTS = ["A text.", "Text, with “quotes”, 数字 123 and ñandú.", "", "long " * 40]
-_KEPT = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "SYSTEMROOT",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-)
+_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the checkpoint says by this package's own classes.
+    """Outputs of the checkpoint by the classes of this package.
 
     Attributes:
-        head, base: its class, and that of its encoder.
+        head, base: names of its class and of the class of its encoder.
         batches: padded inputs.
         outputs: of each batch.
         encoder: last hidden states of the last batch.
         labels: its id2label.
         ids: of the texts, by its tokenizer.
+        pipeline: task, inputs and arguments of a pipeline call on a long text, if the head has a pipeline.
     """
 
     head: str
@@ -55,51 +47,64 @@ class Expected:
     encoder: Tensor
     labels: dict[str, str]
     ids: list[list[int]]
+    pipeline: dict | None
 
     @classmethod
-    def of(cls, checkpoint: Path) -> "Expected":
-        """
+    def of(cls, folder: Path) -> "Expected":
+        """Loads a checkpoint and computes its outputs.
+
         Raises:
-            UserError: it cannot be read.
+            UserError: it cannot be loaded.
         """
-        loaded = load_pair(str(checkpoint)) if is_pair(checkpoint) else load_checkpoint(str(checkpoint))
-        model = loaded.model
-        encoder = model.encoder if model.config.is_encoder_decoder else model.base_model
-        batches = list(ragged_batches(encoder if model.config.is_encoder_decoder else model))
-        flat = {name: x.flatten(0, -2) for name, x in batches[-1].items()}
-        with torch.no_grad():
-            states = encoder(**flat).last_hidden_state
-        if model.config.is_encoder_decoder:
-            batches = [_for_pair(batch, model.config.decoder) for batch in batches]
+        checkpoint = load_checkpoint(str(folder))
+        model, tokenizer = checkpoint.model, checkpoint.tokenizer
+        is_pair = model.config.is_encoder_decoder
+        encoder = model.encoder if is_pair else model.base_model
+        batches = list(ragged_batches(encoder if is_pair else model))
+        states = outputs_of(encoder, {name: x.flatten(0, -2) for name, x in batches[-1].items()})["last_hidden_state"]
+        if is_pair:
+            batches = [_with_decoder_ids(batch, model.config.decoder) for batch in batches]
         return cls(
-            type(model).__name__,
-            type(encoder).__name__,
-            batches,
-            [outputs_of(model, batch) for batch in batches],
-            states,
-            {str(index): label for index, label in model.config.id2label.items()},
-            [loaded.tokenizer(text)["input_ids"] for text in _TEXTS],
+            head=type(model).__name__,
+            base=type(encoder).__name__,
+            batches=batches,
+            outputs=[outputs_of(model, batch) for batch in batches],
+            encoder=states,
+            labels={str(index): label for index, label in model.config.id2label.items()},
+            ids=[tokenizer(text)["input_ids"] for text in _TEXTS],
+            pipeline=_pipeline_call(type(model).__name__, encoder.config, tokenizer.mask_token),
         )
 
 
-def _for_pair(batch: Mapping[str, Tensor], decoder: MyBertConfig) -> dict[str, Tensor]:
-    """The batch, and what the decoder has written so far: the same ids, as far as it knows and holds them."""
-    written = batch["input_ids"][:, : decoder.max_position_embeddings] % decoder.vocab_size
-    return {**batch, "decoder_input_ids": written}
+def _with_decoder_ids(batch: Mapping[str, Tensor], decoder: MyBertConfig) -> dict[str, Tensor]:
+    ids = batch["input_ids"][:, : decoder.max_position_embeddings] % decoder.vocab_size
+    return {**batch, "decoder_input_ids": ids}
+
+
+def _pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
+    task, long_text = HEADS[head].pipeline, "long " * (config.max_position_embeddings + 8)
+    inputs = {
+        "fill-mask": f"{mask} {long_text}",
+        "question-answering": {"question": "Where?", "context": long_text},
+        **dict.fromkeys(("text-classification", "token-classification", "feature-extraction"), long_text),
+    }
+    if task not in inputs:
+        return None
+    return {"task": task, "inputs": inputs[task], "arguments": PIPELINE_ARGUMENTS.get(task, {})}
 
 
 def verify(
     model: str, expected: Expected, classes: list[str], revision: str = "main", home: Path | None = None
 ) -> None:
-    """Loads `model` by every one of `classes` in a process that knows nothing of this project and has no network.
+    """Loads `model` with each of `classes` in a process without this package and without network.
 
     Args:
-        model: folder, or the name of a repository that lies in the cache of `home`.
-        classes: names of Auto classes, AutoConfig apart.
-        home: HF_HOME of that process; an empty one when not given.
+        model: a folder, or the name of a repository in the cache of `home`.
+        classes: names of Auto classes, except AutoConfig.
+        home: HF_HOME of that process (default: an empty folder).
 
     Raises:
-        UserError: a class does not load, or an output is not the same to the last bit.
+        UserError: a class or the pipeline fails, or an output, a label or a token id differs.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -111,6 +116,7 @@ def verify(
             "classes": classes,
             "head": expected.head,
             "base": expected.base,
+            "pipeline": expected.pipeline,
             "inputs": str(folder / "inputs.safetensors"),
             "outputs": str(folder / "outputs.safetensors"),
             "batches": len(expected.batches),
@@ -118,54 +124,62 @@ def verify(
             "threads": torch.get_num_threads(),
         }
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        said = _run(folder, home or folder / "home")
-        _compare(load_file(folder / "outputs.safetensors"), said, expected, classes)
+        found = _run(folder, home or folder / "home")
+        compare(expected, classes, load_file(folder / "outputs.safetensors"), found["labels"], found["ids"])
 
 
 def _run(folder: Path, home: Path) -> dict:
-    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}  # no token among them
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}  # without the token
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-P", "-E", str(CLEAN_PROCESS_SCRIPT), str(folder / "job.json")]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise UserError(f"the model cannot be loaded by a process that has no MyBERT installed: {reason[0]}")
+        raise UserError(f"the model does not work in a process without MyBERT: {reason[0]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _compare(found: dict[str, Tensor], said: dict, expected: Expected, classes: list[str]) -> None:
-    wanted = {name: expected.encoder for name in found if name.endswith("/encoder")}
-    compared = 0
-    for auto in classes:
-        for index, outputs in enumerate(expected.outputs):
-            keys = {f"{auto}/{index}/{name}": x for name, x in outputs.items()}
-            if keys.keys() <= found.keys():
-                wanted |= keys
-                compared += 1
-    if not compared:
-        raise UserError(f"none of {', '.join(classes)} gives the head that was saved, {expected.head}")
-    for name, tensor in wanted.items():
-        if not torch.equal(found[name], tensor):
-            raise UserError(f"{name.split('/')[0]} gives another {name.split('/')[-1]} than the checkpoint did")
-    if said["labels"] != expected.labels:
-        raise UserError("the labels are not those of the checkpoint")
-    if any(ids != expected.ids for ids in said["ids"]):
-        raise UserError("AutoTokenizer gives other ids than the checkpoint's tokenizer did")
+def compare(expected: Expected, classes: list[str], found: dict[str, Tensor], labels: dict, ids: list) -> None:
+    """Compares the results of the clean process with those of the checkpoint.
 
-
-def verify_plain_bert(folder: Path) -> float | None:
-    """Exports the bundle to transformers' own BERT and compares what that says.
-
-    Returns:
-        The largest difference of any output; None for a pair of models, which transformers has no BERT of.
+    Args:
+        found: tensors named `class/batch/output` or `class/encoder`.
+        labels: id2label.
+        ids: token ids of the texts, by each tokenizer.
 
     Raises:
-        UserError: it is above the tolerance, or there is no such BERT.
+        UserError: they differ.
     """
-    if is_pair(folder):
+    wanted = {name: expected.encoder for name in found if name.endswith("/encoder")}
+    outputs = [(f"{i}/{name}", x) for i, batch in enumerate(expected.outputs) for name, x in batch.items()]
+    by_head = [auto for auto in classes if all(f"{auto}/{key}" in found for key, _ in outputs)]
+    if not by_head:
+        raise UserError(f"none of {', '.join(classes)} loads the saved head, {expected.head}")
+    wanted |= {f"{auto}/{key}": x for auto in by_head for key, x in outputs}
+    for name, tensor in wanted.items():
+        if not torch.equal(found[name], tensor):
+            auto, *_, output = name.split("/")
+            raise UserError(f"{output} by {auto} differs from that of the checkpoint")
+    if labels != expected.labels:
+        raise UserError("the labels differ from those of the checkpoint")
+    if any(each != expected.ids for each in ids):
+        raise UserError("the token ids by AutoTokenizer differ from those of the checkpoint's tokenizer")
+
+
+def compare_with_bert(folder: Path) -> float | None:
+    """Exports a bundle to transformers' own BERT and compares the outputs.
+
+    Returns:
+        The largest difference; None for an encoder-decoder, which transformers has no BERT class for.
+
+    Raises:
+        UserError: it is above the tolerance, or transformers has no such head.
+    """
+    model = load_checkpoint(str(folder)).model
+    if model.config.is_encoder_decoder:
         return None
     with tempfile.TemporaryDirectory() as scratch:
-        largest = max(write_bert(load_checkpoint(str(folder)).model, Path(scratch)).values())
+        largest = max(write_bert(model, Path(scratch)).values())
     if not largest <= TOLERANCE:
-        raise UserError(f"as plain BERT the model gives outputs that differ by {largest:.3g}, above {TOLERANCE:g}")
+        raise UserError(f"as plain BERT, the outputs differ by {largest:.3g}, above {TOLERANCE:g}")
     return largest

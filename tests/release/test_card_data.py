@@ -1,4 +1,4 @@
-"""What a card can know, from the manifests that stages really write."""
+"""Card data from the manifests that the stages write."""
 
 import json
 
@@ -10,15 +10,15 @@ from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.tokenizer_settings import TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
-from mybert.release.card.card_data import Facts
-from mybert.release.card.manifest_chain import provenance
+from mybert.release.card.card_data import CardData
+from mybert.release.card.manifest_chain import manifest_chain
 
 TEXTS = [f"The cat sat on mat {number}.\nThe dog ran in house {number}." for number in range(8)]
 
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """Of a file, by a vocabulary of that file and of a data set of the Hub."""
+    """A corpus of a file, with a tokenizer trained on that file and on a data set of the Hub."""
 
     def load_dataset(*arguments, **options):
         return datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
@@ -32,26 +32,28 @@ def corpus(tmp_path, monkeypatch):
     return build_corpus(settings)
 
 
-def facts(folder) -> Facts:
-    return Facts({}, 0, read_manifest(folder), {}, provenance(folder))
+def card_data(folder) -> CardData:
+    chain, gaps = manifest_chain(folder)
+    assert not gaps
+    return CardData({}, 0, read_manifest(folder), {}, chain)
 
 
-def test_a_data_set_of_the_hub_that_made_the_vocabulary_alone_is_among_those_that_were_read(corpus):
-    assert facts(corpus).datasets() == ["ann/stories"]
-    assert "ann" not in json.dumps(read_manifest(corpus)), "the corpus itself does not know"
+def test_a_data_set_used_only_for_the_tokenizer_is_in_the_card(corpus):
+    assert card_data(corpus).datasets() == ["ann/stories"]
+    assert "ann" not in json.dumps(read_manifest(corpus)), "the manifest of the corpus does not name it"
 
 
-def test_a_manifest_says_the_same_of_a_file_whichever_stage_read_it(corpus):
+def test_all_stages_describe_a_file_in_the_same_way(corpus):
     of_corpus, of_tokenizer = read_manifest(corpus)["inputs"], read_manifest(corpus.parent / "tokenizer")["inputs"]
     assert of_tokenizer == {"input-0": {"path": "ann/stories:all:dev"}, "input-1": of_corpus["input-0"]}
     assert of_corpus["input-0"]["bytes"] == (corpus.parent / "text.txt").stat().st_size
 
 
-def test_manifests_of_vocabularies_made_before_inputs_had_numbers_are_read(corpus):
+def test_manifests_of_older_tokenizers_with_unnumbered_inputs_are_read(corpus):
     path = corpus.parent / "tokenizer" / "manifest.json"
     manifest = json.loads(path.read_text())
     text = manifest["inputs"]["input-1"]
     manifest["inputs"] = {text["path"]: {name: text[name] for name in ("path", "sha256")}, "ann/stories": {}, "-": {}}
     path.write_text(json.dumps(manifest))
-    found = facts(corpus)
-    assert "tokenizer" in found.manifests and found.datasets() == []
+    found = card_data(corpus)
+    assert "tokenizer" in found.chain and found.datasets() == []
