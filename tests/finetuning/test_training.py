@@ -235,7 +235,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, word
 def test_a_model_that_is_no_better_than_one_answer_is_told_so(capsys, metric, value, constant, said):
     found = Evaluation({metric: value}, {}, {metric: constant}, [], [], {}, None, 0, 1.0)
     print_if_nothing_learned(metric, found)
-    expected = f"nothing learned: one answer for all rows has {metric} {constant}, the model {value}."
+    expected = f"nothing learned: a constant prediction has {metric} {constant}, the model {value}."
     assert capsys.readouterr().out.startswith(expected) == said
 
 

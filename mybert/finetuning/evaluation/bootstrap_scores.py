@@ -1,7 +1,8 @@
-"""Scores of classes and numbers on many samples of the same rows at once, for confidence intervals; and on all rows.
+"""Scores of classes and numbers on many bootstrap samples of the same rows at once.
 
-Shapes: `N` rows, `R` samples, `C` classes; `samples` is (R, N), row numbers. Each score is a list of R numbers. Scores
-that are not defined (one class only, no variance) are 0. Definitions are those of scikit-learn.
+Shapes: `N` rows, `R` samples, `C` classes. `samples` is (R, N) row indices. Each score is a list of R numbers, those of
+scikit-learn or scipy for each sample, but 0 where they are undefined (one class only, no variance). Calling
+scikit-learn for each sample takes 150 times as long.
 """
 
 from collections import Counter
@@ -10,63 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-
-def every_row(rows: Sequence) -> np.ndarray:
-    """The sample (1, N) that has each row once."""
-    return np.arange(len(rows))[None]
-
-
-def score_labels(said: Sequence, true: Sequence, classes: Sequence = ()) -> dict[str, float]:
-    """`single_label` on every row, of labels as they are; `classes` are counted even if they do not occur."""
-    names, ids = np.unique([*classes, *said, *true], return_inverse=True)
-    said, true = ids[len(classes) :].reshape(2, -1)
-    return {name: values[0] for name, values in single_label(said, true, len(names), every_row(true)).items()}
-
-
-def confusion(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
-    """(N,) classes predicted and true → (R, C, C) counts, true by predicted."""
-    cells = true * classes + said
-    counts = [np.bincount(cells[sample], minlength=classes**2) for sample in samples]
-    return np.stack(counts).reshape(-1, classes, classes)
-
-
-def single_label(said: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> dict[str, list[float]]:
-    """Accuracy, F1 (of class 1 if there are two; mean over classes that occur), Matthews' correlation (Gorodkin)."""
-    hits = _counts(np.where(said == true, true, classes), classes + 1, samples)[:, :classes]  # what is wrong is apart
-    trues, saids = _counts(true, classes, samples), _counts(said, classes, samples)
-    total = trues.sum(1)
-    f1 = _ratio(2 * hits, trues + saids)
-    occurs = (trues + saids) > 0
-    scores = {"accuracy": hits.sum(1) / total, "f1_macro": f1.sum(1) / occurs.sum(1)}
-    if classes == 2:
-        scores["f1"] = f1[:, 1]
-    covariance = hits.sum(1) * total - (trues * saids).sum(1)
-    spread = (total**2 - (trues**2).sum(1)) * (total**2 - (saids**2).sum(1))
-    scores["matthews_correlation"] = _ratio(covariance, np.sqrt(spread))
-    return _listed(scores)
-
-
-def _counts(ids: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
-    """(N,) → (R, C): how often each class occurs in each sample."""
-    return np.stack([np.bincount(ids[sample], minlength=classes) for sample in samples]).astype(float)
-
-
-def multi_label(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
-    """F1 over all labels together, its mean over labels, and the share of rows with every label right, from (N, C)."""
-    weights = _counts(np.arange(len(true)), len(true), samples)  # (R, N)
-    # in floating point, which products are made for; counts are exact there
-    hits, trues, saids = (weights @ each.astype(float) for each in (said & true, true, said))
-    exact = weights @ (said == true).all(1).astype(float)
-    scores = {
-        "f1_micro": _ratio(2 * hits.sum(1), trues.sum(1) + saids.sum(1)),
-        "f1_macro": _ratio(2 * hits, trues + saids).mean(1),
-        "accuracy": exact / weights.sum(1),
-    }
-    return _listed(scores)
+Labelled = Set[tuple]  # pairs of a label and the place where it occurs
 
 
 class LabelScores(NamedTuple):
-    """How often a label is true, was predicted, and was so rightly; and what follows."""
+    """Scores of a label: how often it is true, predicted, and rightly predicted."""
 
     true: int
     predicted: int
@@ -76,42 +25,89 @@ class LabelScores(NamedTuple):
     f1: float
 
 
-def by_label(said: Set[tuple], true: Set[tuple]) -> dict[str, LabelScores]:
-    """The scores of each label, the most frequent first.
-
-    Args:
-        said, true: what was predicted and what is true, each a label and its place.
-    """
-    trues, saids, hits = (Counter(label for label, _ in marks) for marks in (true, said, said & true))
-    found = {}
-    for label in sorted(trues | saids, key=lambda label: (-trues[label], label)):
-        hit, is_true, was_said = hits[label], trues[label], saids[label]
-        ratios = hit / max(was_said, 1), hit / max(is_true, 1), 2 * hit / (is_true + was_said)
-        found[label] = LabelScores(is_true, was_said, hit, *ratios)
-    return found
+def every_row(rows: Sequence) -> np.ndarray:
+    """(1, N) the sample that contains each row once."""
+    return np.arange(len(rows))[None]
 
 
-def regression(said: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
-    """Pearson's and Spearman's correlation and the mean squared error of (N,) numbers."""
+def score_labels(predictions: Sequence, references: Sequence, classes: Sequence = ()) -> dict[str, float]:
+    """`single_label` on all rows, for labels of any type; `classes` are counted even if they do not occur."""
+    names, ids = np.unique([*classes, *predictions, *references], return_inverse=True)
+    predicted, true = ids[len(classes) :].reshape(2, -1)
+    return {name: values[0] for name, values in single_label(predicted, true, len(names), every_row(true)).items()}
+
+
+def confusion(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
+    """(N,) class ids → (R, C, C) counts, true by predicted."""
+    cells = true * classes + predicted
+    return _counts(cells, classes**2, samples).astype(int).reshape(-1, classes, classes)
+
+
+def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> dict[str, list[float]]:
+    """Accuracy, F1 (mean over the classes that occur; of class 1 if there are two) and Matthews correlation."""
+    right = _counts(np.where(predicted == true, true, classes), classes + 1, samples)[:, :classes]
+    of_true, of_predicted = _counts(true, classes, samples), _counts(predicted, classes, samples)
+    total = of_true.sum(1)
+    f1 = _ratio(2 * right, of_true + of_predicted)
+    scores = {"accuracy": right.sum(1) / total, "f1_macro": f1.sum(1) / (of_true + of_predicted > 0).sum(1)}
+    if classes == 2:
+        scores["f1"] = f1[:, 1]
+    covariance = right.sum(1) * total - (of_true * of_predicted).sum(1)
+    variances = [total**2 - (counts**2).sum(1) for counts in (of_true, of_predicted)]
+    scores["matthews_correlation"] = _ratio(covariance, np.sqrt(np.prod(variances, axis=0)))
+    return _as_lists(scores)
+
+
+def multi_label(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
+    """(N, C) booleans → F1 over all labels together, its mean over labels, and the share of rows all right."""
+    times = _counts(np.arange(len(true)), len(true), samples)  # (R, N) how often each row is in each sample
+    right, of_true, of_predicted = (times @ each.astype(float) for each in (predicted & true, true, predicted))
+    scores = {
+        "f1_micro": _ratio(2 * right.sum(1), of_true.sum(1) + of_predicted.sum(1)),
+        "f1_macro": _ratio(2 * right, of_true + of_predicted).mean(1),
+        "accuracy": times @ (predicted == true).all(1) / times.sum(1),
+    }
+    return _as_lists(scores)
+
+
+def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
+    """(N,) numbers → Pearson's and Spearman's correlation, and the mean squared error."""
+    places = [np.unique(each, return_inverse=True)[1] for each in (predicted, true)]
     scores = {"pearson": [], "spearman": [], "mse": []}
-    places = [np.unique(each, return_inverse=True)[1] for each in (said, true)]
     for sample in samples:
-        one, other = said[sample], true[sample]
+        one, other = predicted[sample], true[sample]
         scores["pearson"].append(_correlation(one, other))
         scores["spearman"].append(_correlation(*(_ranks(each[sample]) for each in places)))
         scores["mse"].append(np.mean((one - other) ** 2))
-    return _listed(scores)
+    return _as_lists(scores)
+
+
+def by_label(predictions: Labelled, references: Labelled) -> dict[str, LabelScores]:
+    """The scores of each label, the most frequent first."""
+    marks = references, predictions, predictions & references
+    of_true, of_predicted, right = (Counter(label for label, _ in each) for each in marks)
+    scores = {}
+    for label in sorted(of_true | of_predicted, key=lambda label: (-of_true[label], label)):
+        counts = of_true[label], of_predicted[label], right[label]
+        precision, recall = counts[2] / max(counts[1], 1), counts[2] / max(counts[0], 1)
+        scores[label] = LabelScores(*counts, precision, recall, 2 * counts[2] / (counts[0] + counts[1]))
+    return scores
+
+
+def _counts(ids: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
+    """(N,) ids → (R, classes) how often each occurs in each sample."""
+    return np.stack([np.bincount(ids[sample], minlength=classes) for sample in samples]).astype(float)
 
 
 def _ranks(places: np.ndarray) -> np.ndarray:
-    """The rank of each, the mean of equals, from their places among all values: counted, since sorting is slow."""
+    """The rank of each value, equal values having their mean rank. Counting is faster than sorting."""
     times = np.bincount(places)
     return (np.cumsum(times) - (times - 1) / 2)[places]
 
 
 def _correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray | float:
     if not np.ptp(one) or not np.ptp(other):
-        return 0.0  # the mean of constants is another number by rounding
+        return 0.0
     one, other = one - one.mean(), other - other.mean()
     return _ratio(one @ other, np.sqrt((one @ one) * (other @ other)))
 
@@ -121,5 +117,5 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
 
 
-def _listed(scores: dict) -> dict[str, list[float]]:
+def _as_lists(scores: dict) -> dict[str, list[float]]:
     return {name: np.asarray(values, dtype=float).tolist() for name, values in scores.items()}

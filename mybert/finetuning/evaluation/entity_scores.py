@@ -1,4 +1,4 @@
-"""Entities in tags: the scheme that they follow, and precision, recall and F1 as seqeval has them in strict mode."""
+"""Entities in tags: their tagging scheme, and precision, recall and F1 as in seqeval's strict mode."""
 
 import functools
 import re
@@ -14,10 +14,10 @@ Entity = tuple[int, int, str]  # first word, the word after the last, type
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
-    """The scheme that tags follow, by seqeval's name: IOB1, IOB2, IOBES or BILOU; None if they are no entity tags.
+    """The scheme of tags, by seqeval's name: IOB1, IOB2, IOBES or BILOU; None if they are not tags of entities.
 
-    IOB1 begins entities by I-, and by B- only where one follows another of its type; where both begin them, as a stray
-    I- does in IOB2, the more frequent decides.
+    In IOB1, entities begin with I-, in IOB2 with B-. The more frequent of both decides, since data may have some
+    inconsistent tags.
     """
     sentences = list(sentences)
     named = scheme_of_labels({tag for tags in sentences for tag in tags})
@@ -30,7 +30,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
 
 
 def scheme_of_labels(labels: Iterable[str]) -> str | None:
-    """The same, as far as the names of labels say it; IOB2 stands for IOB1 too."""
+    """The scheme by the names of labels alone, which do not distinguish IOB1 from IOB2."""
     labels = set(labels) - {"O"}
     if not labels or not all(map(_ENTITY.fullmatch, labels)):
         return None
@@ -41,28 +41,28 @@ def scheme_of_labels(labels: Iterable[str]) -> str | None:
 
 
 def find(sentences: Iterable[Sequence[str]], scheme: str) -> list[frozenset[Entity]]:
-    """The entities of each sentence; what breaks the scheme is none."""
+    """The entities of each sentence. Tags that violate the scheme are not part of an entity."""
     return [_find(tuple(tags), scheme) for tags in sentences]
 
 
-@functools.lru_cache(1 << 18)  # each score asks for them anew, and finding them is slow
+@functools.lru_cache(1 << 18)  # several scores need the same entities, and seqeval is slow
 def _find(tags: tuple[str, ...], scheme: str) -> frozenset[Entity]:
     found = Entities([list(tags)], getattr(seqeval_schemes, scheme)).entities[0]
     return frozenset((entity.start, entity.end, entity.tag) for entity in found)
 
 
 def lost(sentences: Sequence[Sequence[str]], scheme: str) -> int:
-    """How many words have a tag of an entity and belong to none, because the tags around break the scheme."""
+    """Number of words whose tag names an entity but is part of none, because it violates the scheme."""
     tagged = sum(tag != "O" for tags in sentences for tag in tags)
     return tagged - sum(end - start for found in find(sentences, scheme) for start, end, _ in found)
 
 
 def score(
-    said: Sequence[Sequence[str]], true: Sequence[Sequence[str]], scheme: str, samples: np.ndarray
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], scheme: str, samples: np.ndarray
 ) -> dict[str, list[float]]:
-    """Precision, recall and F1 of all entities together on each of `samples` (samples, rows); 0 where undefined."""
-    found = list(zip(find(said, scheme), find(true, scheme), strict=True))
-    counts = np.array([(len(one & other), len(one), len(other)) for one, other in found])
-    hits, predicted, wanted = counts[samples].sum(1).T
-    pairs = {"precision": (hits, predicted), "recall": (hits, wanted), "f1": (2 * hits, predicted + wanted)}
-    return {name: (above / np.maximum(below, 1)).tolist() for name, (above, below) in pairs.items()}
+    """Precision, recall and F1 of all entities on each of `samples` (samples, rows); 0 where undefined."""
+    pairs = zip(find(predictions, scheme), find(references, scheme), strict=True)
+    counts = np.array([(len(one & other), len(one), len(other)) for one, other in pairs])
+    right, predicted, true = counts[samples].sum(1).T
+    ratios = {"precision": (right, predicted), "recall": (right, true), "f1": (2 * right, predicted + true)}
+    return {name: (above / np.maximum(below, 1)).tolist() for name, (above, below) in ratios.items()}

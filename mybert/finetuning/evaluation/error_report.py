@@ -31,7 +31,7 @@ _BARS = 40  # labels with bars
 def write_errors(path: Path, split: Split, found: "Evaluation") -> None:
     """Writes the confusion matrix or the scores of each label, then the worst rows, the worst first.
 
-    Rows are numbered as in the file, from 1. For tags, only the spans that differ are shown, in their context.
+    Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
     console = Console(file=io.StringIO(), width=140, emoji=False, highlight=False)
     errors = found.errors

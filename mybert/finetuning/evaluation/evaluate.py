@@ -1,4 +1,4 @@
-"""`mybert evaluate`: checkpoint + labelled rows → scores with confidence intervals, predictions, errors."""
+"""`mybert evaluate`: score a fine-tuned checkpoint on labelled rows."""
 
 import itertools
 import time
@@ -25,22 +25,22 @@ from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix, Task, rows_cut
 
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
-_NUMBERS_AT_ONCE = 10_000_000  # row numbers drawn at a time, 80 MB
+_INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
 
 
 class Evaluation(NamedTuple):
-    """What a model makes of labelled rows.
+    """Predictions for labelled rows and their scores.
 
     Attributes:
-        metrics: of all rows.
-        intervals: for each metric the bounds between which 95 % of the samples lie; empty if none were drawn.
-        baselines: of each metric the best that one answer, given for every row, reaches.
+        metrics: scores on all rows.
+        intervals: metric → bounds of its 95 % bootstrap interval; empty without bootstrap samples.
+        baselines: metric → score of the best constant prediction.
         predictions, references, errors: one for each row; see `Task`.
-        worst: the rows with the largest errors, largest first, and what `Task.describe_error` says of each.
-        labels: the scores of each label; empty for targets that are no labels.
-        matrix: the confusion matrix of a task that has labels.
-        cut: of how many rows `max_length` cut something off.
-        seconds: wall time of features and model.
+        worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.
+        labels: the scores of each label; empty for targets without labels.
+        matrix: the confusion matrix; None for tasks without labels.
+        cut: number of rows truncated to `max_length`.
+        seconds: wall time of tokenization and inference.
     """
 
     metrics: dict[str, float]
@@ -74,10 +74,10 @@ def evaluate(settings: EvaluateSettings) -> Path:
     """Scores a checkpoint on labelled rows and prints the scores.
 
     Returns:
-        The folder with results.json, predictions.jsonl, errors.txt, errors.png and manifest.json.
+        The output folder with results.json, predictions.jsonl, errors.txt, errors.png and manifest.json.
 
     Raises:
-        UserError: checkpoint, rows, output and settings do not fit together; nothing was written then.
+        UserError: checkpoint, rows, output or a setting cannot be used; nothing is written.
     """
     inputs = (settings.model, settings.data)
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
@@ -102,7 +102,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
 
 def main(settings: EvaluateSettings) -> None:
     keep_freed_memory()
-    print(f"results.json, the predictions and the errors are in {evaluate(settings)}")
+    print(f"results.json, predictions and errors are in {evaluate(settings)}")
 
 
 def evaluate_rows(
@@ -116,8 +116,8 @@ def evaluate_rows(
 ) -> Evaluation:
     """
     Args:
-        rows: under the canonical names of the task.
-        samples: how often rows are drawn with replacement for the intervals.
+        rows: under the canonical column names of the task.
+        samples: number of bootstrap samples for the intervals.
     """
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
@@ -150,16 +150,16 @@ def evaluate_rows(
 
 def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
     rows, generator, drawn = len(references), np.random.default_rng(seed), {}
-    at_once = max(1, _NUMBERS_AT_ONCE // rows)
+    at_once = max(1, _INDICES_AT_ONCE // rows)
     for first in range(0, samples, at_once):
-        numbers = generator.integers(rows, size=(min(at_once, samples - first), rows))
-        for name, values in task.bootstrap(predictions, references, numbers).items():
+        indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
+        for name, values in task.bootstrap(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
     return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
 
 
 def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict) -> None:
-    """Writes results.json, predictions.jsonl (with the rows, labels too, under `input`), errors.txt and errors.png."""
+    """Writes results.json, predictions.jsonl (with each row under `input`), errors.txt and errors.png."""
     write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for row, prediction in zip(split.given(), found.predictions, strict=True):
@@ -169,27 +169,27 @@ def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict)
 
 
 def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
+    """Prints the scores beside their intervals and baselines, then the scores of each label."""
     rows = []
     for name, value in found.metrics.items():
         low, high = found.intervals.get(name, (None, None))
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
         rows.append((task.title(name), value, interval, found.baselines[name]))
-    cut = f", {found.cut:,} of them cut to --max-length" if found.cut else ""
-    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} a second{cut}")
-    print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant answer"))
+    cut = f", {found.cut:,} truncated to --max-length" if found.cut else ""
+    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} rows/s{cut}")
+    print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant prediction"))
     if len(found.labels) > 1:
         rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
         more = len(found.labels) - len(rows)
-        title = f"The {len(rows)} most frequent labels; {more:,} more stand in results.json" if more else "Each label"
-        print_table(title, rows, ("", *LabelScores._fields))
+        title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
+        print_table(title, rows, ("label", *LabelScores._fields))
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
-    """A line for a model whose `metric` one answer, given for every row, would reach as well."""
-    value, constant = found.metrics[metric], found.baselines[metric]
-    if (value >= constant) if metric in LOWER_IS_BETTER else (value <= constant):
+    """Prints a warning if the model is not better than the best constant prediction."""
+    value, baseline = found.metrics[metric], found.baselines[metric]
+    if (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
         print(
-            f"nothing learned: one answer for all rows has {metric} {constant:.4g}, the model {value:.4g}. More rows "
-            "or epochs, another --learning-rate (small models want more than base), an encoder that is not frozen, or "
-            "more pretraining may help"
+            f"nothing learned: a constant prediction has {metric} {baseline:.4g}, the model {value:.4g}. Try more "
+            "rows or epochs, another --learning-rate (small models need a higher one), no --freeze, or more pretraining"
         )

@@ -19,8 +19,7 @@ from mybert.finetuning.evaluation.prediction_files import write_table
 from mybert.finetuning.evaluation.predictor import Part, Predictor, part_of
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.tasks.base import Problem
-from mybert.io.files import STDIN, file_format
-from mybert.io.record_formats import WITH_LINES
+from mybert.io.files import STDIN
 
 _ROWS_AT_ONCE = 8192  # sorted by length together: many batches, and little memory
 
@@ -36,9 +35,9 @@ class Counts(NamedTuple):
 def predict(settings: PredictSettings) -> Counts:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
-    Rows of inputs that are read by lines also have their `line`, from 1. A blank line of standard input or of a .txt
-    file has the `error` "empty text" instead of a prediction; with `errors="skip"`, so has each row that cannot be
-    used. `OUTPUT.manifest.json` records settings, inputs and counts.
+    Each prediction has its `line` in the input, from 1, or its `row` in formats without lines. A blank line of
+    standard input or of a .txt file has the `error` "empty text" instead of a prediction. With `errors="skip"`, each
+    row that cannot be used has an `error`. `OUTPUT.manifest.json` records settings, inputs and counts.
 
     Raises:
         UserError: checkpoint, output or, with `errors="strict"`, a row cannot be used; no file is written.
@@ -84,11 +83,10 @@ def _predict(settings: PredictSettings, predictor: Predictor, file: TextIO) -> C
         for name in settings.inputs:
             for part in parts_of[name]():
                 if part.problems and settings.errors == "strict":  # only in a stream: files have been checked
-                    _refuse(name, part.problems, None)
+                    _refuse(name, part, part.problems)
                 predictions, cut_here = predictor.predict(part, bar.update)
                 for number, row, prediction in zip(part.numbers, part.given, predictions, strict=True):
-                    line = {"line": number + 1} if has_lines(name) else {}
-                    file.write(json_line({**prediction, **line, "input": row}))
+                    file.write(json_line({**prediction, part.unit: number + 1, "input": row}))
                 file.flush()
                 rows += len(part.numbers)
                 errors += len(part.errors)
@@ -101,22 +99,21 @@ def _check(name: str, parts: Iterable[Part], errors: str) -> None:
     Raises:
         UserError: there are no rows, or some cannot be used and `errors` is strict.
     """
-    rows, problems = 0, []
+    rows, problems, part = 0, [], None
     with tqdm(desc=f"reading {name}", unit=" rows", unit_scale=True, leave=False, disable=None) as bar:
         for part in parts:
             rows += len(part.numbers)
             problems += part.problems if errors == "strict" else ()
             bar.update(len(part.numbers))
     if problems:
-        _refuse(name, problems, rows)
+        _refuse(name, part, problems, rows)
     if not rows:
         raise UserError(f"{name} holds no rows")
 
 
-def _refuse(name: str, problems: Sequence[Problem], rows: int | None) -> NoReturn:
+def _refuse(name: str, part: Part, problems: Sequence[Problem], rows: int | None = None) -> NoReturn:
     source = "standard input" if name == STDIN else name
-    unit = "line" if has_lines(name) or file_format(name).kind in WITH_LINES else "row"
-    refuse_rows(source, problems, rows, unit, "have errors written in place of predictions by --errors skip")
+    refuse_rows(source, problems, rows, part.unit, "have errors written in place of predictions by --errors skip")
 
 
 def _parts_of(name: str, predictor: Predictor) -> Callable[[], Iterator[Part]]:
@@ -132,7 +129,7 @@ def _slices(split: Split) -> Iterator[Part]:
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         some = range(first, min(first + _ROWS_AT_ONCE, len(rows)))
         numbers = split.numbers[some.start : some.stop]
-        yield Part(numbers, itertools.islice(given, len(some)), {}, [(numbers, rows.select(some))])
+        yield Part(numbers, itertools.islice(given, len(some)), {}, [(numbers, rows.select(some))], split.unit)
 
 
 def _refuse_streams_named_twice(names: Sequence[str]) -> None:

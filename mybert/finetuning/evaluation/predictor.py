@@ -32,12 +32,14 @@ class Part(NamedTuple):
         given: the rows as given; can be iterated once.
         errors: index → why the row cannot be used.
         tables: the other rows under canonical column names, with their indices.
+        unit: what `numbers` count: `line` or `row`.
     """
 
     numbers: Sequence[int]
     given: Iterable[dict | str]
     errors: dict[int, str]
     tables: list[tuple[Sequence[int], Dataset]]
+    unit: str = "line"
 
     @property
     def problems(self) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""SQuAD's published scores (Rajpurkar et al. 2016 and 2018), and the best threshold of no answer."""
+"""SQuAD's published scores (Rajpurkar et al. 2016 and 2018), and the best threshold for "no answer"."""
 
 import re
 import string
@@ -12,34 +12,34 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise(text: str) -> str:
-    """Lower case, without punctuation and articles, one space between words."""
+    """Lower case, without punctuation and articles, words separated by one space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(said: str, answers: Sequence[str]) -> float:
-    """1 if the answer is one of `answers`, which are [""] or empty where there is none, else 0."""
-    return float(any(normalise(said) == normalise(answer) for answer in _wanted(answers)))
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1 if the prediction equals one of `answers`, else 0. `answers` is empty or [""] for no answer."""
+    return float(any(normalise(prediction) == normalise(answer) for answer in _normalisable(answers)))
 
 
-def f1(said: str, answers: Sequence[str]) -> float:
-    """The best overlap of words with one of `answers`; without words, 1 where both are without."""
-    return max(_overlap(normalise(said).split(), normalise(answer).split()) for answer in _wanted(answers))
+def f1(prediction: str, answers: Sequence[str]) -> float:
+    """The highest F1 of the words of the prediction and of one of `answers`; two empty texts have 1."""
+    return max(_overlap(normalise(prediction).split(), normalise(answer).split()) for answer in _normalisable(answers))
 
 
-def _wanted(answers: Sequence[str]) -> list[str]:
-    """Those that are more than articles and punctuation."""
+def _normalisable(answers: Sequence[str]) -> list[str]:
+    """The answers with more than articles and punctuation."""
     return [answer for answer in answers if normalise(answer)] or [""]
 
 
-def _overlap(said: list[str], true: list[str]) -> float:
-    if not said or not true:
-        return float(said == true)
-    common = sum((Counter(said) & Counter(true)).values())
-    return 2 * common / (len(said) + len(true))
+def _overlap(predicted: list[str], true: list[str]) -> float:
+    if not predicted or not true:
+        return float(predicted == true)
+    common = sum((Counter(predicted) & Counter(true)).values())
+    return 2 * common / (len(predicted) + len(true))
 
 
 def matched(predictions: Sequence[dict], references: Sequence[dict]) -> list[tuple[dict, dict]]:
-    """Each reference with the prediction of the same `id`.
+    """The prediction and the reference of each `id`.
 
     Raises:
         ValueError: a reference has no prediction.
@@ -52,19 +52,19 @@ def matched(predictions: Sequence[dict], references: Sequence[dict]) -> list[tup
 
 
 def best_threshold(margins: Sequence[float], answered: Sequence[float], unanswered: Sequence[float]) -> float:
-    """The threshold with the best sum of scores: no answer is given where the margin is above it.
+    """The threshold with the highest sum of scores. "No answer" is predicted if the margin exceeds it.
 
     Args:
-        margins: by how much no answer scores above the best span, of each question.
-        answered, unanswered: the score of each question's best span, and of no answer.
+        margins: for each question, the score of "no answer" minus that of the best span.
+        answered, unanswered: for each question, the score of predicting the best span, and of "no answer".
 
     Returns:
-        Of several that are equally good the one nearest 0; a threshold lies midway between two margins.
+        The threshold nearest to 0 among equally good ones. Thresholds are midpoints between margins.
     """
     order = np.argsort(margins, kind="stable")
     sorted_margins = np.asarray(margins, dtype=float)[order]
     gains = np.cumsum((np.asarray(answered, dtype=float) - np.asarray(unanswered, dtype=float))[order])
-    gains = np.concatenate([[0.0], gains])  # with so many of the least margins answered
+    gains = np.concatenate([[0.0], gains])  # entry i: the i smallest margins are answered
     bounds = np.concatenate([[sorted_margins[0] - 1], sorted_margins, [sorted_margins[-1] + 1]])
     candidates = (bounds[:-1] + bounds[1:]) / 2
     possible = np.concatenate([[True], np.diff(sorted_margins) > 0, [True]])
