@@ -1,6 +1,6 @@
 """Scores of classes and numbers on many bootstrap samples of the same rows at once.
 
-Shapes: `N` rows, `R` samples, `C` classes. `samples` is (R, N) row indices. Each score is a list of R numbers, those of
+Shapes: `N` rows, `R` samples, `C` classes. `samples` is (R, N) row indices. Each score is a list of R numbers, as by
 scikit-learn or scipy for each sample, but 0 where they are undefined (one class only, no variance). Calling
 scikit-learn for each sample takes 150 times as long.
 """

@@ -191,5 +191,5 @@ def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     if (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
         print(
             f"nothing learned: a constant prediction has {metric} {baseline:.4g}, the model {value:.4g}. Try more "
-            "rows or epochs, another --learning-rate (small models need a higher one), no --freeze, or more pretraining"
+            "rows or epochs, another --learning-rate (higher for small models), no --freeze, or more pretraining"
         )
