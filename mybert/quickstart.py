@@ -1,4 +1,4 @@
-"""The whole life of a small BERT on the documentation that every Python carries: one command, a few minutes."""
+"""`mybert quickstart`: train a small BERT on the documentation of Python, from text to a checkpoint."""
 
 import subprocess
 import sys
@@ -11,8 +11,7 @@ from mybert.common.output_folders import refuse_existing
 from mybert.common.settings import check, check_least, setting
 from mybert.common.tables import print_table
 
-# What a stranger runs: nothing of this project can be imported, all comes from the folder of the finished model.
-_STRANGER = """
+_CLEAN_PROCESS = """
 import sys
 
 sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))  # importing them now fails
@@ -49,12 +48,12 @@ _PAIRS = [
 
 @dataclass
 class QuickstartSettings:
-    """Where the quickstart leaves its folders, and the seed of every random choice in it."""
+    """Settings of `quickstart`."""
 
     output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
-    steps: int = setting(2200, "Optimizer steps of pretraining, at least 1.")
-    seed: int = setting(0, "Seed of examples, weights, masks and order.")
-    overwrite: bool = setting(False, "Replace what an earlier quickstart left there.")
+    steps: int = setting(2200, "Optimizer steps of pretraining (1 or more).")
+    seed: int = setting(0, "Random seed (0 or more).")
+    overwrite: bool = setting(False, "Replace the output of an earlier quickstart.")
 
     def __post_init__(self):
         check_least(self, "steps", 1)
@@ -62,10 +61,10 @@ class QuickstartSettings:
 
 
 def quickstart(settings: QuickstartSettings) -> Path:
-    """Corpus → vocabulary → examples → pretraining → evaluation → save → load by a stranger.
+    """Trains a tokenizer, builds examples, pretrains, evaluates and loads the model in a clean process.
 
     Returns:
-        The folder of the finished model.
+        The folder of the model.
 
     Raises:
         UserError: the output folder exists.
@@ -84,9 +83,9 @@ def quickstart(settings: QuickstartSettings) -> Path:
         refuse_existing(output, overwrite=False)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
-    print("\n1. documents → WordPiece vocabulary")
+    print("\n1. train a WordPiece vocabulary")
     build_tokenizer(TokenizerSettings([PYTHON_DOCS], output=tokenizer, vocab_size=4096, overwrite=settings.overwrite))
-    print("\n2. documents → MLM + NSP examples")
+    print("\n2. build MLM and NSP examples")
     build_corpus(
         CorpusSettings(
             [PYTHON_DOCS],
@@ -99,7 +98,7 @@ def quickstart(settings: QuickstartSettings) -> Path:
             overwrite=settings.overwrite,
         )
     )
-    print("\n3. examples → pretrained checkpoint, evaluated on held-out documents")
+    print("\n3. pretrain, with evaluation on held-out documents")
     arguments = PretrainingArguments(
         output_dir=model,
         max_steps=settings.steps,
@@ -116,23 +115,23 @@ def quickstart(settings: QuickstartSettings) -> Path:
         corpus=corpus,
         output=model,
         size="tiny",
-        dropout=0.05,  # half of BERT's: so short a run needs less, but it sees its little text a dozen times
+        dropout=0.05,  # half of BERT's: the run is short, but repeats its text about 12 times
         initializer_range=0.08,
         overwrite=settings.overwrite,
     )
     pretrain(choices, arguments)
-    print("\n4. loaded by AutoModelForPreTraining and AutoTokenizer in a process that cannot import this project")
+    print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
     load_in_clean_process(Path(model))
-    print_table("quickstart", [("seconds in all", time.perf_counter() - started), ("seed", settings.seed)])
+    print_table("quickstart", [("total seconds", time.perf_counter() - started), ("seed", settings.seed)])
     return Path(model)
 
 
 def load_in_clean_process(model: Path) -> None:
-    """Shows fill-mask and next-sentence examples from a clean process, which knows the folder `model` alone."""
-    with tempfile.TemporaryDirectory() as elsewhere:
-        script = Path(elsewhere) / "stranger.py"
-        script.write_text(_STRANGER.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8")
-        subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=elsewhere)
+    """Prints fill-mask and next-sentence predictions of the folder `model`, from a process without mybert."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "examples.py"
+        script.write_text(_CLEAN_PROCESS.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8")
+        subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=folder)
 
 
 def main(settings: QuickstartSettings) -> None:

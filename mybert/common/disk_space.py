@@ -13,14 +13,12 @@ from mybert.common.errors import UserError
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, an exhausted quota and a file size limit."""
 
+_REMEDY = "free some space or choose another --output; incomplete output is never taken for complete"
+
 
 @contextlib.contextmanager
-def report_full_disk(
-    path: str | Path,
-    needed: int | None = None,
-    remedy: str = "free some space or choose another --output; incomplete output is never taken for complete",
-) -> Iterator[None]:
-    """Converts "no space left" and "file too large" errors into a UserError with a remedy.
+def report_full_disk(path: str | Path, needed: int | None = None, remedy: str = _REMEDY) -> Iterator[None]:
+    """Converts "no space left" and "file too large" errors into a UserError.
 
     Args:
         path: the file or folder being written.
@@ -33,21 +31,19 @@ def report_full_disk(
     try:
         yield
     except Exception as error:
-        number = _full_disk(error)
-        if number is None:
+        number = _error_number(error)
+        if number not in FULL_DISK:
             raise
-        free = shutil.disk_usage(Path(path).absolute().parent).free / 2**30
+        free = shutil.disk_usage(Path(path).absolute().parent).free
         needs = "" if needed is None else f"it takes about {needed / 2**30:.3g} GiB; "
-        raise UserError(
-            f"no room to write {path} ({os.strerror(number)}; {needs}{free:.3g} GiB free on that disk): {remedy}"
-        ) from error
+        state = f"{os.strerror(number)}; {needs}{free / 2**30:.3g} GiB free on that disk"
+        raise UserError(f"no room to write {path} ({state}): {remedy}") from error
 
 
-def _full_disk(error: Exception) -> int | None:
-    """The error number if `error` was caused by a full disk, else None."""
+def _error_number(error: Exception) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno if error.errno in FULL_DISK else None
+        return error.errno
     if "inline_container" in str(error):  # torch.save gives no errno; only writing fails there
         return errno.ENOSPC
     found = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors (Rust)
-    return int(found[1]) if found and int(found[1]) in FULL_DISK else None
+    return int(found[1]) if found else None

@@ -1,7 +1,9 @@
-"""One-line messages: third-party exceptions and long values."""
+"""Parts of one-line messages: causes, truncated values and suggestions."""
 
+import difflib
 import itertools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 _LONGEST = 300
@@ -15,9 +17,9 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}".rstrip(": ")
 
 
-def short(text: Any, longest: int = 80) -> str:
-    """`repr(text)`, truncated to `longest` characters."""
-    shown = repr(text)
+def short(value: Any, longest: int = 80) -> str:
+    """`repr(value)`, truncated to `longest` characters."""
+    shown = repr(value)
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
@@ -25,3 +27,14 @@ def short_list(names: Iterable[str]) -> str:
     """The first twenty names, separated by commas, with an ellipsis if there are more."""
     first = [" ".join(name.split())[:80] for name in itertools.islice(names, 21)]
     return ", ".join(first[:20] + ["…"] * (len(first) > 20))
+
+
+def did_you_mean(name: str) -> str:
+    """`; did you mean NAME?` with the most similar name in the same folder, or "" if there is none."""
+    path = Path(name)
+    try:
+        beside = [other.name for other in itertools.islice(path.parent.iterdir(), 10_000) if other.name != path.name]
+    except (OSError, ValueError):
+        return ""
+    nearest = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    return f"; did you mean {path.parent / nearest[0]}?" if nearest else ""

@@ -8,9 +8,8 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 
-from mybert.common.error_messages import cause
+from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
-from mybert.common.paths import did_you_mean
 
 
 def check_repository(name: str, kind: str = "model", cache: Path | None = None) -> None:

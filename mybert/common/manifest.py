@@ -15,7 +15,7 @@ from typing import Any
 from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
-from mybert.common.machine import commit, hardware
+from mybert.common.machine import hardware
 
 MANIFEST = "manifest.json"
 _ASIDE = ".{}.partial"  # temporary name while a file is written
@@ -42,7 +42,6 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
         "counts": counts,
         **facts,
         "hardware": hardware(),
-        **({"commit": commit()} if commit() else {}),
         "versions": versions(),
     }
     path = Path(folder) / MANIFEST
@@ -55,18 +54,13 @@ def write_json(path: str | Path, value: Any) -> None:
     """Writes indented JSON atomically. NaN and infinity become null."""
     path = Path(path)
     aside = path.with_name(_ASIDE.format(path.name))
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False)
-    aside.write_text(text + "\n", encoding="utf-8")
+    aside.write_text(json_line(value, indent=2), encoding="utf-8")
     aside.replace(path)
 
 
-def json_line(value: Any) -> str:
-    """One line of JSON. NaN and infinity become null."""
-    settings = {"ensure_ascii": False, "default": str, "allow_nan": False}
-    try:
-        return json.dumps(value, **settings) + "\n"
-    except ValueError:
-        return json.dumps(_finite(value), **settings) + "\n"
+def json_line(value: Any, indent: int | None = None) -> str:
+    """A JSON text and a newline. NaN and infinity become null."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, default=str, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:

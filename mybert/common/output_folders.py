@@ -14,7 +14,6 @@ import filelock
 from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, PARTIAL, read_manifest
-from mybert.common.paths import is_there
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +44,7 @@ def staged_folder(
     path = Path(path).resolve()  # follow a symbolic link: its target is replaced
     with exclusive_lock(path):
         refuse_existing(path, **existing)  # another run may have created it meanwhile
-        folder = left
-        if folder is None:
-            _name_leftovers(path)
-            folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-            folder.chmod(0o755)
+        folder = left or _temporary_folder(path)
         try:
             with report_full_disk(path):
                 yield folder
@@ -75,25 +70,24 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
         UserError: `path` cannot be created, is an input or must not be replaced, or the disk is full.
     """
     path = Path(path)
-    _refuse_unreachable(path)
+    _check_parent(path)
     # /dev/stdout may be a link to a regular file, which must not be replaced
     if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
         raise UserError(f"output {path} is not a file; name a file")
     given, path = path, path.resolve()  # follow a symbolic link: its target is replaced
     for name in inputs:
-        if path.exists() and is_there(Path(name)) and path.samefile(name):
+        if path.exists() and os.path.exists(name) and path.samefile(name):
             raise UserError(f"output {given} is the input {name}; name another file")
+    manifest = manifest_beside(path)
     with exclusive_lock(path):
         if path.exists() and not overwrite:
             raise UserError(f"output {given} exists; add --overwrite to replace it or name another file")
-        if path.exists() and not manifest_beside(path).is_file():
+        if path.exists() and not manifest.is_file():
             raise UserError(f"--overwrite: {given} was not made by mybert; remove it yourself or name another file")
-        _name_leftovers(path)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+        folder = _temporary_folder(path)
         try:
             with report_full_disk(path):
                 yield folder / path.name
-            manifest = manifest_beside(path)
             manifest.unlink(missing_ok=True)  # a manifest must never describe another file
             (folder / path.name).replace(path)
             if (folder / MANIFEST).exists():
@@ -137,11 +131,14 @@ def manifest_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.{MANIFEST}")
 
 
-def _name_leftovers(path: Path) -> None:
-    """Warns about temporary folders of killed runs. They are kept, since such a run may still be active."""
+def _temporary_folder(path: Path) -> Path:
+    """A new folder beside `path`. Warns about those of killed runs, which are kept: such a run may still be active."""
     for kind in ("partial", "old"):
         for folder in sorted(path.parent.glob(f".{glob.escape(path.name)}.{kind}-*")):
             logger.warning("%s was left by a killed run; remove it unless that run is still active", folder)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    folder.chmod(0o755)
+    return folder
 
 
 def refuse_existing(
@@ -160,21 +157,19 @@ def refuse_existing(
             replacing it would remove an input.
     """
     path = Path(path)
-    _refuse_unreachable(path)
+    _check_parent(path)
     if path.exists() and not path.is_dir():
         raise UserError(f"output {path} is a file; name a folder")
     if os.path.ismount(path):
         raise UserError(f"output {path} is a mount point; name a folder in it")
     if is_vacant(path):
         return
-    inside = [name for name in map(Path, inputs) if is_there(name) and name.resolve().is_relative_to(path.resolve())]
-    if inside:
-        raise UserError(f"output {path} holds the input {inside[0]}; name another folder")
+    for name in inputs:
+        if os.path.exists(name) and Path(name).resolve().is_relative_to(path.resolve()):
+            raise UserError(f"output {path} holds the input {name}; name another folder")
     manifest = read_manifest(path)
     if not overwrite and manifest.get("complete") is False:
-        raise UserError(
-            f"output {path} holds an unfinished run: add --resume to continue it or --overwrite to replace it"
-        )
+        raise UserError(f"output {path} holds an unfinished run; add --resume to continue it or --overwrite")
     if not overwrite:
         raise UserError(f"output {path} exists; add --overwrite to replace it or name another folder")
     if "stage" not in manifest or stage not in (None, manifest["stage"]):
@@ -188,7 +183,7 @@ def is_vacant(path: str | Path) -> bool:
     return not path.exists() or (path.is_dir() and not any(item.name != PARTIAL for item in path.iterdir()))
 
 
-def _refuse_unreachable(path: Path) -> None:
+def _check_parent(path: Path) -> None:
     above = next((parent for parent in path.absolute().parents if parent.exists()), path)
     if not above.is_dir():
         raise UserError(f"output {path} cannot be created: {above} is a file")
@@ -204,20 +199,18 @@ def empty_folder(path: str | Path) -> None:
     path = Path(path).resolve()
     path.mkdir(parents=True, exist_ok=True)
     for item in path.iterdir():
-        if item.name == MANIFEST:
-            continue
         if item.is_dir() and not item.is_symlink():
             shutil.rmtree(item)
-        else:
+        elif item.name != MANIFEST:
             item.unlink()
 
 
 def replace_folder(new: Path, path: Path) -> None:
     """Renames the folder `new` to `path`. An existing folder is removed only after the rename."""
-    if path.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
-        path.rename(old / path.name)
+    if not path.exists():
         new.rename(path)
-        shutil.rmtree(old)
-    else:
-        new.rename(path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+    path.rename(old / path.name)
+    new.rename(path)
+    shutil.rmtree(old)

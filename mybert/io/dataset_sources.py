@@ -6,10 +6,9 @@ from typing import Any
 import datasets
 from huggingface_hub import is_offline_mode
 
-from mybert.common.error_messages import cause
+from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.hub import check_repository
-from mybert.common.paths import did_you_mean
 from mybert.io.saved_datasets import load_saved_dataset
 
 

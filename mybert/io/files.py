@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 
 import zstandard
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
-from mybert.common.paths import did_you_mean
 
 COMPRESSIONS = (".gz", ".zst")
 STDIN = "-"

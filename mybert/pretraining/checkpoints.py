@@ -7,7 +7,6 @@ from pathlib import Path
 from mybert.common.error_messages import short
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import fingerprint, write_json
-from mybert.common.paths import is_file
 
 SEAL = "checkpoint.json"
 """Its presence says that a checkpoint is whole; it holds the size and hash of every other file."""
@@ -37,7 +36,7 @@ def find_damage(folder: Path) -> str | None:
         return f"{SEAL} is damaged"
     for name, (wanted, _) in expected.items():
         file = folder / name
-        if not is_file(file):
+        if not os.path.isfile(file):
             return f"{short(name)[1:-1]} is missing"
         if (size := file.stat().st_size) != wanted:
             return f"{name} has {size:,} bytes instead of {wanted:,}"

@@ -1,4 +1,4 @@
-"""The command: short errors, exit statuses, and a help that costs nothing."""
+"""The command line: help, completion, one-line errors and exit statuses."""
 
 import argparse
 import shlex
@@ -22,7 +22,7 @@ def test_help_lists_every_command_without_loading_torch():
     assert run.stdout.endswith("False\n")
 
 
-def test_a_users_mistake_is_one_line_and_exit_status_2(capsys):
+def test_a_users_mistake_is_one_line_with_exit_status_2(capsys):
     assert cli.main(["pretrain", "--corpus", "nowhere", "--output", "o", "--learning-rat", "1"]) == 2
     error = capsys.readouterr().err
     assert error == "mybert pretrain: error: unknown argument '--learning-rat'; did you mean '--learning-rate'?\n"
@@ -36,12 +36,12 @@ def test_a_users_mistake_is_one_line_and_exit_status_2(capsys):
         ("--epochs", "--num-train-epochs"),
     ],
 )
-def test_flags_that_others_call_otherwise_are_known_by_ours(capsys, flag, meant):
+def test_flags_of_other_programs_are_suggested_by_our_names(capsys, flag, meant):
     assert cli.main(["pretrain", "--corpus", "nowhere", "--output", "o", flag]) == 2
     assert f"unknown argument {flag!r}; did you mean {meant!r}?" in capsys.readouterr().err
 
 
-def test_an_unknown_command_is_refused_with_the_known_ones(capsys):
+def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
     assert cli.main(["pretrian"]) == 2
     assert "unknown command 'pretrian'; did you mean 'pretrain'?" in capsys.readouterr().err
 
@@ -88,14 +88,14 @@ def test_bash_completes_options(capsys):
     assert "--deduplicate-near" in run.stdout.split(), run.stdout + run.stderr
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     script = "import sys; from mybert.cli import main; sys.exit(main(['--help']))"
     run = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     run.stdout.close()
     assert (run.stderr.read(), run.wait()) == ("", 141)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
     ("output", "status", "error"),
     [
@@ -103,12 +103,12 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         (">&-", 0, ""),
     ],
 )
-def test_an_output_that_takes_nothing_ends_in_no_stack_trace(output, status, error):
+def test_a_full_or_closed_output_gives_no_stack_trace(output, status, error):
     command = f"{shlex.quote(sys.executable)} -m mybert.cli --help {output}"
     run = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (status, "", error)
 
 
 def test_the_module_is_the_command_and_names_its_version():
-    said = subprocess.run([sys.executable, "-m", "mybert", "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout == f"mybert {metadata.version('mybert')}\n"
+    run = subprocess.run([sys.executable, "-m", "mybert", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == f"mybert {metadata.version('mybert')}\n"

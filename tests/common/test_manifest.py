@@ -1,4 +1,4 @@
-"""What a manifest says of a folder."""
+"""Manifests and fingerprints."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, read_manifest, write_json, write_manifest
+from mybert.common.manifest import fingerprint, json_line, read_manifest, write_json, write_manifest
 
 
-def test_a_fingerprint_follows_names_and_contents_but_not_time(tmp_path):
+def test_a_fingerprint_depends_on_names_and_contents_but_not_on_times(tmp_path):
     (tmp_path / "a").write_text("1")
     first = fingerprint(tmp_path)
     os.utime(tmp_path / "a", (0, time.time()))
@@ -24,7 +24,7 @@ def test_a_fingerprint_follows_names_and_contents_but_not_time(tmp_path):
     assert len({first, second, fingerprint(tmp_path)}) == 3
 
 
-def test_a_manifest_is_read_back_and_a_damaged_one_is_named(tmp_path):
+def test_a_manifest_is_read_back_and_a_damaged_one_is_reported(tmp_path):
     assert read_manifest(tmp_path) == {}
     write_manifest(tmp_path, "corpus", settings={"seed": 1}, inputs={}, counts={"documents": 2}, share=0.5)
     found = read_manifest(tmp_path)
@@ -36,20 +36,19 @@ def test_a_manifest_is_read_back_and_a_damaged_one_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("mask, mode", [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
-def test_weights_are_for_whom_the_umask_says_though_safetensors_writes_for_the_owner_alone(tmp_path, mask, mode):
+def test_weights_get_the_permissions_of_the_umask(tmp_path, mask, mode):
     before = os.umask(mask)
     try:
         save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
-        (tmp_path / "model.safetensors").chmod(0o600)
+        (tmp_path / "model.safetensors").chmod(0o600)  # as some versions of safetensors write
         write_manifest(tmp_path, "pretrain", settings={}, inputs={}, counts={})
     finally:
         os.umask(before)
     assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == mode
 
 
-def test_numbers_that_json_has_none_of_are_null(tmp_path):
-    write_json(
-        tmp_path / "a.json", {"loss": float("nan"), "deep": [{"x": (float("-inf"), 1.5)}], "n": np.float64("inf")}
-    )
-    text = (tmp_path / "a.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail) == {"loss": None, "deep": [{"x": [None, 1.5]}], "n": None}
+def test_nan_and_infinity_are_written_as_null(tmp_path):
+    value = {"loss": float("nan"), "deep": [{"x": (float("-inf"), 1.5)}], "n": np.float64("inf")}
+    write_json(tmp_path / "a.json", value)
+    for text in ((tmp_path / "a.json").read_text(), json_line(value)):
+        assert json.loads(text, parse_constant=pytest.fail) == {"loss": None, "deep": [{"x": [None, 1.5]}], "n": None}

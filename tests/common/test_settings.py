@@ -1,4 +1,4 @@
-"""Settings: the command line over the file over the defaults, and refusals with the nearest match."""
+"""Settings from the command line and YAML files: precedence, conversion, help, and suggestions for mistakes."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ def parse(*argv: str) -> Example:
     return parse_settings([Example], argv, "example")[0]
 
 
-def test_flags_are_spelt_with_hyphen_or_underscore():
+def test_flags_are_accepted_with_hyphens_and_underscores():
     assert parse("a", "--vocab-size", "7") == parse("a", "--vocab_size", "7") == Example(["a"], vocab_size=7)
 
 
@@ -47,7 +47,7 @@ def test_the_old_name_of_a_key_in_a_file_is_accepted_with_a_notice(tmp_path, cap
 
 
 def test_one_value_in_a_file_is_a_list_of_one(tmp_path):
-    """Or `exclude: notes.txt` would leave out n, o, t …, and publish the notes."""
+    """A text is not a list of its characters: `exclude: notes.txt` must not become n, o, t …"""
     (tmp_path / "run.yaml").write_text("inputs: notes.txt\nsizes: 8\n")
     found = parse("--config", str(tmp_path / "run.yaml"))
     assert (found.inputs, found.sizes) == (["notes.txt"], [8])
@@ -102,7 +102,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(tmp_
     assert found == Example(["x", "y"], uncased=False, vocab_size=8, rate=0.001)
 
 
-def test_training_arguments_are_read_beside_our_own(tmp_path):
+def test_training_arguments_are_read_together_with_our_settings(tmp_path):
     argv = ["a", "--learning-rate", "3e-4", "--output_dir", str(tmp_path), "--rate", "0.1"]
     example, arguments = parse_settings([Example, TrainingArguments], argv, "example")
     assert (example.rate, arguments.learning_rate) == (0.1, 3e-4)
@@ -114,13 +114,13 @@ class Stage:
     overwrite: bool = setting(False, "replace it")
 
 
-def test_a_file_of_settings_is_not_removed_with_the_output_that_it_lies_in(tmp_path):
+def test_a_settings_file_inside_an_overwritten_output_is_refused(tmp_path):
     config, output = tmp_path / "out" / "run.yaml", str(tmp_path / "out")
     config.parent.mkdir()
     config.write_text(f"output: {output}\noverwrite: true\n")
     with pytest.raises(UserError, match=f"--config {config} lies in the output {output}, which --overwrite replaces"):
         parse_settings([Stage], ["--config", str(config)], "example")
-    (kept,) = parse_settings([Stage], ["--config", str(config), "--no-overwrite"], "example")  # to go on with --resume
+    (kept,) = parse_settings([Stage], ["--config", str(config), "--no-overwrite"], "example")
     assert kept == Stage(output)
     (kept,) = parse_settings([Stage], ["--config", str(config), "--output", f"{output}put"], "example")
     assert kept.overwrite
@@ -131,20 +131,20 @@ def test_a_file_of_settings_is_not_removed_with_the_output_that_it_lies_in(tmp_p
     [
         (["a", "--vocab-sise", "7"], "unknown argument '--vocab-sise'; did you mean '--vocab-size'"),
         (["a", "--vocab_sise=7"], "unknown argument '--vocab_sise=7'; did you mean '--vocab-size'"),
-        (["a", "--document-per-file"], "unknown argument '--document-per-file'$"),  # like nothing that there is
+        (["a", "--document-per-file"], "unknown argument '--document-per-file'$"),
         (["a", "--input", "b"], "unknown argument '--input'; did you mean '--inputs'"),
         (["a", "--vocab-size", "seven"], "invalid int value: 'seven'"),
         (["--vocab-size", "7"], "the following arguments are required: INPUT"),
         (["a", "--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_what_is_not_known_is_refused_in_one_line(argv, message):
+def test_a_mistake_on_the_command_line_is_one_line_with_a_suggestion(argv, message):
     with pytest.raises(UserError, match=message) as caught:
         parse(*argv)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_may_leave_open_what_has_no_default_and_give_training_arguments_lists_and_mappings(tmp_path):
+def test_a_file_may_hold_null_for_unset_options_and_mappings_for_training_arguments(tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text("column:\nreport_to: [none]\nlr_scheduler_kwargs: {num_cycles: 1}\nsave_total_limit:\n")
     example, arguments = parse_settings([Example, TrainingArguments], ["a", "--config", str(config)], "example")
@@ -172,7 +172,7 @@ def test_a_file_may_leave_open_what_has_no_default_and_give_training_arguments_l
         ("sizes: [1, two]", "sizes: expected a number"),
     ],
 )
-def test_a_bad_file_is_refused_by_name(tmp_path, text, message):
+def test_a_mistake_in_a_file_names_the_file_and_the_setting(tmp_path, text, message):
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         parse("a", "--config", str(tmp_path / "run.yaml"))

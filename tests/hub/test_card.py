@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 
 import modeling_mybert
 from modeling_mybert import AUTO_MAP
-from mybert.common.machine import commit, hardware
+from mybert.common.machine import hardware
 from mybert.finetuning.run import finetune
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
 from mybert.release.card.escaping import in_markdown, in_metadata
@@ -87,7 +87,6 @@ def test_recorded_facts_are_in_the_card(checkpoint):
         "| training time (seconds) | ",
         "| floating-point operations | ",
         "| tokens seen | ",
-        *([f"| commit of MyBERT | {commit()} |"] if commit() else []),
     ):
         assert words in text, words
     assert "duplicate documents removed" not in text, "the corpus was built without deduplication"

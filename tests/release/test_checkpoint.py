@@ -112,7 +112,7 @@ def test_code_in_a_pickle_is_refused_in_one_line_and_not_run(bert, tmp_path, cap
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mybert export: error: ")
     assert "posix.system" in error
-    assert "ask for a copy in safetensors" in error
+    assert "use a copy in safetensors" in error
     assert not trace.exists()
     assert not (tmp_path / "out").exists()
 
@@ -169,7 +169,7 @@ def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
         return str(folder)
 
     for folder, message in (
-        (str(tmp_path / "nowhere"), "there is no such folder"),
+        (str(tmp_path / "nowhere"), "no such folder"),
         (changed("head", architectures=["RobertaForMaskedLM"]), "a RobertaForMaskedLM, which has no counterpart"),
         (
             changed("class", architectures=["BertForTokenClassification"]),
@@ -177,12 +177,12 @@ def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
         ),
         (changed("type", model_type="encoder-decoder"), "model_type must be 'bert' or 'mybert', .* 'encoder-d"),
         (changed("relative", position_embedding_type="relative_key"), "must be 'absolute', the checkpoint has 'relat"),
-        (changed("shapes", vocab_size=51), r"asks for \(51, .*embeddings.weight, its weights have \(50, "),
+        (changed("shapes", vocab_size=51), r"embeddings.weight has the shape \(50, .* requires \(51, "),
         (changed("layers", num_hidden_layers=0), "num_hidden_layers must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):
             load_checkpoint(folder)
-    for name, content, message in (("none", None, "no config.json"), ("list", "[]", "expected an object")):
+    for name, content, message in (("none", None, "no config.json"), ("list", "[]", "expected a JSON object")):
         config = Path(changed(name)) / "config.json"
         config.unlink() if content is None else config.write_text(content)
         with pytest.raises(UserError, match=message):
@@ -201,7 +201,7 @@ def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
     folder = folder_of(bert, tmp_path, bert.state_dict())
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in range(50))]
     MyBertTokenizer(pieces).save_pretrained(folder)
-    with pytest.raises(UserError, match="has 55 tokens, its model 50"):
+    with pytest.raises(UserError, match="has 55 tokens, the model 50"):
         load_checkpoint(str(folder))
 
 

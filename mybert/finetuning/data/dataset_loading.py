@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet
 from datasets import ClassLabel, Dataset, Features, Json, concatenate_datasets
 
-from mybert.common.error_messages import cause
+from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
-from mybert.common.paths import did_you_mean
 from mybert.finetuning.tasks.base import Task
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import file_format

@@ -1,9 +1,9 @@
 """The manifests behind a checkpoint: of its corpus, its tokenizer, the model it started from, and of theirs."""
 
+import os
 from pathlib import Path
 
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
-from mybert.common.paths import is_file, is_there
 
 PROVENANCE = "provenance.json"
 _FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "model", "checkpoint", "init_from")  # inputs made by a stage
@@ -28,7 +28,7 @@ def _follow(manifest: dict, prefix: str, chain: dict[str, dict], gaps: list[str]
         if not isinstance(entry, dict) or not isinstance(entry.get("path"), str) or "sha256" not in entry:
             continue  # a data set or model of the Hub
         path, known = Path(entry["path"]), f"{prefix}{name}"
-        if is_file(path / MANIFEST) and _is_same(path, entry["sha256"]):
+        if os.path.isfile(path / MANIFEST) and _is_same(path, entry["sha256"]):
             chain[known] = read_manifest(path)
             _follow(chain[known], f"{known}/", chain, gaps)
         elif name in _FOLDERS:
@@ -36,9 +36,9 @@ def _follow(manifest: dict, prefix: str, chain: dict[str, dict], gaps: list[str]
 
 
 def _reason(path: Path) -> str:
-    if not is_there(path):
+    if not os.path.exists(path):
         return "was not found; relative paths start at the current folder"
-    return "has changed since training" if is_file(path / MANIFEST) else f"has no {MANIFEST}"
+    return "has changed since training" if os.path.isfile(path / MANIFEST) else f"has no {MANIFEST}"
 
 
 def _is_same(folder: Path, sha256: str) -> bool:

@@ -114,7 +114,6 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "tokens per second": results.get("tokens_per_second"),
         "floating-point operations": f"{flops:.3g}" if flops else None,
         "hardware": manifest.get("hardware"),
-        "commit of MyBERT": manifest.get("commit"),
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "finished": manifest.get("created"),
     }

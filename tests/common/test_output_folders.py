@@ -1,4 +1,4 @@
-"""What a stage leaves is complete or absent."""
+"""Output files and folders are complete or absent."""
 
 import os
 import resource
@@ -13,7 +13,7 @@ from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import empty_folder, refuse_existing, staged_file, staged_folder
 
 
-def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
+def test_a_folder_appears_only_on_success(tmp_path):
     with pytest.raises(RuntimeError), staged_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("half")
         raise RuntimeError
@@ -24,7 +24,7 @@ def test_a_folder_appears_only_when_the_block_ends_well(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_existing_folder_is_replaced_only_on_request_and_only_by_a_complete_one(tmp_path):
+def test_an_existing_folder_is_replaced_only_with_overwrite_and_by_a_complete_one(tmp_path):
     out = tmp_path / "out"
     with staged_folder(out) as folder:
         (folder / "a").write_text("old")
@@ -39,16 +39,16 @@ def test_an_existing_folder_is_replaced_only_on_request_and_only_by_a_complete_o
     assert [p.name for p in out.iterdir()] == ["b"]
 
 
-def test_a_folder_that_no_stage_made_is_never_replaced(tmp_path):
-    mine = tmp_path / "holidays"
+def test_a_folder_without_a_manifest_is_never_replaced(tmp_path):
+    mine = tmp_path / "photos"
     mine.mkdir()
-    (mine / "photo").write_text("irreplaceable")
+    (mine / "photo").write_text("content")
     with pytest.raises(UserError, match="was not made by mybert"), staged_folder(mine, overwrite=True):
         pass
-    assert (mine / "photo").read_text() == "irreplaceable"
+    assert (mine / "photo").read_text() == "content"
 
 
-def test_a_folder_of_another_stage_or_with_an_input_in_it_is_never_replaced(tmp_path):
+def test_a_folder_of_another_stage_or_with_an_input_is_never_replaced(tmp_path):
     out = tmp_path / "classifier"
     with staged_folder(out) as folder:
         (folder / "train.jsonl").write_text("{}")
@@ -63,14 +63,14 @@ def test_a_folder_of_another_stage_or_with_an_input_in_it_is_never_replaced(tmp_
         refuse_existing(path, overwrite=True, stage="finetune", inputs=["ann/bert", tmp_path / "elsewhere.jsonl"])
 
 
-def test_an_unfinished_run_is_not_thrown_away_for_want_of_a_hint(tmp_path):
+def test_resume_is_suggested_for_an_unfinished_run(tmp_path):
     with staged_folder(tmp_path / "out") as folder:
         write_manifest(folder, "finetune", settings={}, inputs={}, counts={}, complete=False)
-    with pytest.raises(UserError, match="unfinished run: add --resume"):
+    with pytest.raises(UserError, match="unfinished run; add --resume"):
         refuse_existing(tmp_path / "out", overwrite=False, stage="finetune")
 
 
-def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path):
+def test_the_target_of_a_symbolic_link_is_replaced(tmp_path):
     disk = tmp_path / "disk" / "out"
     with staged_folder(disk) as folder:
         write_manifest(folder, "corpus", settings={}, inputs={}, counts={})
@@ -84,7 +84,7 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path):
     assert (tmp_path / "link").is_symlink() and not any(disk.iterdir()) and tmp_path.exists()
 
 
-def test_a_folder_is_emptied_but_for_what_says_whose_it_is(tmp_path):
+def test_an_emptied_folder_keeps_its_manifest(tmp_path):
     write_manifest(tmp_path, "corpus", settings={}, inputs={}, counts={})
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file").write_text("")
@@ -92,7 +92,7 @@ def test_a_folder_is_emptied_but_for_what_says_whose_it_is(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
-def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_an_output_folder_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file"):
         refuse_existing(tmp_path / "file" / "deep" / "out", overwrite=False)
@@ -103,7 +103,7 @@ def test_an_output_that_cannot_be_made_is_refused_before_any_work(tmp_path, monk
         refuse_existing(tmp_path / "new" / "out", overwrite=False)
 
 
-def test_a_file_appears_only_when_the_block_ends_well_and_alone(tmp_path):
+def test_a_file_appears_only_on_success_with_its_manifest(tmp_path):
     out = tmp_path / "new" / "out.txt"
     with pytest.raises(RuntimeError), staged_file(out) as path:
         path.write_text("half")
@@ -116,18 +116,18 @@ def test_a_file_appears_only_when_the_block_ends_well_and_alone(tmp_path):
         assert not out.exists()
     assert out.read_text() == "whole"
     assert sorted(p.name for p in out.parent.iterdir()) == ["out.txt", "out.txt.manifest.json"]
-    assert out.stat().st_mode == (out.parent / "out.txt.manifest.json").stat().st_mode  # as the umask has it
+    assert out.stat().st_mode == (out.parent / "out.txt.manifest.json").stat().st_mode  # both follow the umask
     with pytest.raises(UserError, match=r"out\.txt exists; add --overwrite"), staged_file(out, overwrite=False):
         raise AssertionError("the block was entered")
     with staged_file(out) as path:
         path.write_text("other")
-    assert [p.name for p in out.parent.iterdir()] == ["out.txt"]  # the manifest was not about this one
+    assert [p.name for p in out.parent.iterdir()] == ["out.txt"]  # the old manifest described another file
     with pytest.raises(UserError, match=r"--overwrite: .*out\.txt was not made by mybert"), staged_file(out):
         raise AssertionError("the block was entered")
     assert out.read_text() == "other"
 
 
-def test_a_file_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_an_output_file_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for path, message in (
         (tmp_path / "file" / "out.txt", "cannot be created: .*file is a file"),
@@ -153,7 +153,7 @@ def test_two_runs_do_not_replace_each_others_output(tmp_path, staged):
         raise AssertionError("the block was entered")
 
 
-def test_a_process_killed_inside_the_block_leaves_no_folder_but_one_that_the_next_run_names(tmp_path, caplog):
+def test_a_killed_process_leaves_only_a_temporary_folder_that_the_next_run_reports(tmp_path, caplog):
     script = (
         "import sys, time\nfrom mybert.common.output_folders import staged_folder\n"
         "with staged_folder(sys.argv[1]) as folder:\n"
@@ -183,8 +183,8 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_full_disk_is_one_clear_message_whoever_writes(writer, tmp_path):
-    """The limit on file size stands for the disk: the operating system refuses to write on."""
+def test_a_full_disk_is_a_one_line_message_for_every_library(writer, tmp_path):
+    """A limit on file size gives the same kind of error as a full disk."""
     script = (
         "import sys\nfrom mybert.common.errors import UserError\n"
         "from mybert.common.output_folders import staged_folder\n"
