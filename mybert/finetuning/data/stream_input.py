@@ -1,5 +1,6 @@
 """Rows read one by one: lines of standard input, .txt and .jsonl, and Python values given to a `Predictor`."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,22 +92,17 @@ class LineReader:
         self.columns = RowColumns(task)
 
     def read(self, number: int, line: bytes) -> Line:
-        given = None
+        shown: dict | str = line.decode(errors="backslashreplace").rstrip("\r\n")
         try:
             text = _decoded(number, line)
             if not text.strip():
-                return self._blank(number, text.rstrip("\r\n"))
-            given = self._given(text)
-            return Line(number, given, self.columns.row(given))
+                with contextlib.suppress(UserError):  # the task reads JSON lines only
+                    shown = shown if self.is_json else self.task.plain_row(shown, "it")
+                return Line(number, shown, {}, EMPTY)
+            shown = self._given(text)
+            return Line(number, shown, self.columns.row(shown))
         except UserError as error:
-            shown = line.decode(errors="backslashreplace").rstrip("\r\n") if given is None else given
             return Line(number, shown, {}, str(error))
-
-    def _blank(self, number: int, text: str) -> Line:
-        try:
-            return Line(number, text if self.is_json else self.task.plain_row(text, "it"), {}, EMPTY)
-        except UserError:  # the task reads JSON lines only
-            return Line(number, text, {}, EMPTY)
 
     def _given(self, text: str) -> dict:
         if self.is_json is None and text.lstrip().startswith("{") and (self.kind != ".txt" or _is_record(text)):

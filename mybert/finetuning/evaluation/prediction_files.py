@@ -56,15 +56,9 @@ def _cell(value: Any) -> str:
 def _typed(values: list) -> pa.Array:
     try:
         column = pa.array(values)
-        if column.to_pylist() == values and not _has_empty_struct(column.type):
+        pyarrow.parquet.write_table(pa.table([column], ["column"]), pa.BufferOutputStream())  # raises for some types
+        if column.to_pylist() == values:
             return column
     except (pa.ArrowException, OverflowError):
         pass
     return pa.array([None if value is None else json_line(value).rstrip("\n") for value in values], pa.string())
-
-
-def _has_empty_struct(kind: pa.DataType) -> bool:
-    """Parquet has no struct without fields."""
-    if pa.types.is_struct(kind):
-        return not kind.num_fields or any(_has_empty_struct(field.type) for field in kind)
-    return pa.types.is_list(kind) and _has_empty_struct(kind.value_type)
