@@ -23,8 +23,8 @@ from mybert.common.settings import (
     setting,
 )
 from mybert.finetuning.data.labels import PROBLEMS
+from mybert.finetuning.tasks.registry import TASKS
 
-TASKS = ("text-classification", "token-classification", "question-answering", "multiple-choice")
 TASK_ALIASES = {
     **dict.fromkeys(("classification", "sequence-classification", "sentiment", "sts", "nli"), "text-classification"),
     **dict.fromkeys(("ner", "pos", "tagging"), "token-classification"),

@@ -1,25 +1,27 @@
-"""The tasks by name."""
+"""The tasks by name. Their modules are imported when they are used."""
 
-import importlib
+import pkgutil
+from typing import TYPE_CHECKING
 
 from mybert.common.errors import UserError
-from mybert.finetuning.settings import TASKS
-from mybert.finetuning.tasks.base import Task
 
-_CLASSES = {
-    "text-classification": ("mybert.finetuning.tasks.text_classification", "TextClassification"),
-    "token-classification": ("mybert.finetuning.tasks.token_classification", "TokenClassification"),
-    "question-answering": ("mybert.finetuning.tasks.question_answering", "QuestionAnswering"),
-    "multiple-choice": ("mybert.finetuning.tasks.multiple_choice", "MultipleChoice"),
+if TYPE_CHECKING:
+    from mybert.finetuning.tasks.base import Task
+
+TASKS = {  # value of --task → module:class
+    "text-classification": "mybert.finetuning.tasks.text_classification:TextClassification",
+    "token-classification": "mybert.finetuning.tasks.token_classification:TokenClassification",
+    "question-answering": "mybert.finetuning.tasks.question_answering:QuestionAnswering",
+    "multiple-choice": "mybert.finetuning.tasks.multiple_choice:MultipleChoice",
 }
 
 
-def task_class(name: str) -> type[Task]:
-    """
+def task_class(name: str) -> "type[Task]":
+    """The class of a task.
+
     Raises:
         UserError: there is no such task.
     """
-    if name not in _CLASSES:
+    if name not in TASKS:
         raise UserError(f"--task: expected {', '.join(TASKS)}, found {name!r}")
-    module, attribute = _CLASSES[name]
-    return getattr(importlib.import_module(module), attribute)
+    return pkgutil.resolve_name(TASKS[name])
