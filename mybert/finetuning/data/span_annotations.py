@@ -59,33 +59,45 @@ def words_and_tags(rows: Dataset) -> Dataset:
         `problem` is why a row cannot be used, or None. Spans that end within a word are widened to the whole word,
         and their number is logged.
     """
-    labelled = "spans" in rows.column_names
-    columns = {name: [] for name in _FEATURES if labelled or name != "tags"}
-    widened, total, example = 0, 0, ""
-    for number, row in enumerate(rows, 1):
-        text, problem, tags = _text_of(row["text"]), None, []
-        offsets = split_words(text)
-        if labelled:
-            try:
-                _refuse_verdict(row.get("answer"))
-                spans = list(_spans_of(row["spans"], text))
-                aligned = [_align(span, offsets, text) for span in spans]
-                _refuse_overlaps(aligned, offsets, text)
-                tags = _tags_of(aligned, len(offsets))
-                for span, words in zip(spans, aligned, strict=True):
-                    total += 1
-                    found = text[offsets[words.start][0] : offsets[words.end - 1][1]]
-                    if found != text[span.start : span.end].strip():
-                        widened += 1
-                        example = example or f"row {number}: {short(text[span.start : span.end])} to {short(found)}"
-            except ValueError as error:
-                problem = str(error)
-        row = {"text": text, "tokens": [text[a:b] for a, b in offsets], "offsets": offsets, "problem": problem}
-        for name, values in columns.items():
-            values.append({**row, "tags": tags}[name])
+    names = [name for name in _FEATURES if name != "tags" or "spans" in rows.column_names]
+    found = [_convert(row) for row in rows]
+    widened = [f"row {number}: {change}" for number, row in enumerate(found, 1) for change in row["widened"]]
     if widened:
-        logger.warning("%d of %d spans end within a word and were widened, such as %s", widened, total, example)
-    return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in columns}))
+        total = sum(row["spans"] for row in found)
+        logger.warning(
+            "%d of %d spans end within a word and were widened, such as %s", len(widened), total, widened[0]
+        )
+    columns = {name: [row[name] for row in found] for name in names}
+    return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
+
+
+def _convert(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of `words_and_tags`, the number of spans, and the changes of those that were widened."""
+    text = _text_of(row["text"])
+    offsets = split_words(text)
+    spans, aligned, problem = [], [], None
+    if "spans" in row:
+        try:
+            if row.get("answer") not in (None, "accept"):
+                raise ValueError(f"the annotator's answer is {short(row['answer'])}; leave it out, or accept it")
+            spans = list(_spans_of(row["spans"], text))
+            aligned = [_align(span, offsets, text) for span in spans]
+            _refuse_overlaps(aligned, offsets, text)
+        except ValueError as error:
+            spans, aligned, problem = [], [], str(error)
+    widened = []
+    for span, words in zip(spans, aligned, strict=True):
+        given, found = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
+        widened += [f"{short(given)} to {short(found)}"] if given != found else []
+    return {
+        "text": text,
+        "tokens": [text[start:end] for start, end in offsets],
+        "offsets": offsets,
+        "tags": _tags_of(aligned, len(offsets)),
+        "problem": problem,
+        "spans": len(spans),
+        "widened": widened,
+    }
 
 
 def _text_of(value: Any) -> str:
@@ -94,11 +106,6 @@ def _text_of(value: Any) -> str:
         texts = [one for one in value.values() if isinstance(one, str)]
         value = value.get("text") or (texts[0] if len(texts) == 1 else None)
     return value if isinstance(value, str) else ""
-
-
-def _refuse_verdict(answer: str | None) -> None:
-    if answer not in (None, "accept"):
-        raise ValueError(f"the annotator's answer is {short(answer)}; leave the row out, or correct and accept it")
 
 
 def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
@@ -150,13 +157,9 @@ def _align(span: Span, offsets: list[tuple[int, int]], text: str) -> Span:
 
 
 def _refuse_overlaps(spans: list[Span], offsets: list[tuple[int, int]], text: str) -> None:
-    ordered = sorted(spans)
-    for one, other in itertools.pairwise(ordered):
-        if other.start < one.end:
-            shown = [
-                f"{short(text[offsets[span.start][0] : offsets[span.end - 1][1]])} ({span.label})"
-                for span in (one, other)
-            ]
+    for pair in itertools.pairwise(sorted(spans)):
+        if pair[1].start < pair[0].end:
+            shown = [f"{short(text[offsets[a][0] : offsets[b - 1][1]])} ({label})" for a, b, label in pair]
             raise ValueError(f"the spans {' and '.join(shown)} share a word, which can have one tag; keep one of them")
 
 
