@@ -41,7 +41,7 @@ conformance: .venv/installed ## transformers' own model tests, for BERT and MyBE
 	$(BIN)/python tests/conformance/run.py build/conformance
 
 fuzz: .venv/installed ## malformed inputs for every reader; INPUTS=1000000 takes half an hour
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --inputs $(or $(INPUTS),100000)
+	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto
 
 format: .venv/installed ## apply the style
 	$(BIN)/ruff check --fix .

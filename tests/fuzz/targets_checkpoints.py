@@ -1,4 +1,4 @@
-"""What every command that takes a checkpoint reads: tokenizer, configuration and weights, of any origin."""
+"""Malformed checkpoints: tokenizer, configuration and weights."""
 
 import io
 import json
@@ -11,8 +11,8 @@ from random import Random
 
 import torch
 from mutations import mutated_bytes, mutated_json
-from targets_corpus import PIECES, VOCABULARY
-from watch import Target
+from sandbox import Target
+from targets_text import PIECES, VOCABULARY
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.checkpoint_loading import explain_unreadable
@@ -52,7 +52,7 @@ def tiny_model() -> MyBertForSequenceClassification:
 MODEL = written_by(tiny_model().save_pretrained)
 CONFIG = json.loads(MODEL["config.json"])
 TOKENIZER = written_by(MyBertTokenizer(PIECES).save_pretrained) | {"vocab.txt": VOCABULARY}
-# What makes transformers, or a careless reader, load code, kernels or files of elsewhere.
+# Settings that make transformers load code, kernels or other files.
 TEMPTING = {
     "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "owner/name--evil.Model"},
     "attn_implementation": "owner/kernel",
@@ -119,7 +119,7 @@ def checkpoint_files(random: Random) -> dict[str, bytes]:
 
 
 def mutated_safetensors(random: Random, content: bytes) -> bytes:
-    """Its header reshaped and given its length again, or any of its bytes changed."""
+    """With a reshaped header of correct length, or with edited bytes."""
     length = int.from_bytes(content[:8], "little")
     if random.randrange(3) == 0:
         return mutated_bytes(random, [content])
@@ -133,7 +133,7 @@ def prepare_tokenizer(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> None:
-    """As `import` and `export` do; what belongs to it goes nowhere but into the output."""
+    """Loads and saves as `import` and `export` do; all files are written into the output folder."""
     checkpoint = load_checkpoint(str(folder))
     output = folder.parents[3] / "free/x/y/output"
     shutil.rmtree(output.parents[1], ignore_errors=True)
@@ -176,8 +176,8 @@ TARGETS = [
     Target("config.json", config_files, read_config, 15),
     Target("tokenizer folder", tokenizer_files, read_tokenizer, 2),
     Target("tokenizer of a checkpoint", tokenizer_files, read_tokenizer_of_checkpoint, 2),
-    Target("checkpoint, to import", checkpoint_files, read_checkpoint, 0.4, prepare_tokenizer),
-    Target("checkpoint, fine-tuned", checkpoint_files, read_finetuned, 0.4, prepare_tokenizer),
-    Target("checkpoint, to embed", checkpoint_files, read_encoder, 0.4, prepare_tokenizer),
-    Target("pickled weights", pytorch_weights, read_checkpoint, 0.4, prepare_tokenizer),
+    Target("checkpoint, to import", checkpoint_files, read_checkpoint, prepare=prepare_tokenizer),
+    Target("checkpoint, fine-tuned", checkpoint_files, read_finetuned, prepare=prepare_tokenizer),
+    Target("checkpoint, to embed", checkpoint_files, read_encoder, prepare=prepare_tokenizer),
+    Target("pickled weights", pytorch_weights, read_checkpoint, prepare=prepare_tokenizer),
 ]

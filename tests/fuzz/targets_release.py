@@ -12,9 +12,9 @@ import httpx2
 import huggingface_hub
 from huggingface_hub import HfApi
 from mutations import mutated_bytes, mutated_json
+from sandbox import Target
 from targets_checkpoints import CONFIG, EVIL_CODE, MODEL, TOKENIZER, WEIGHTS, mutated_safetensors
-from targets_corpus import of_folder
-from watch import Target
+from targets_text import of_folder
 
 from mybert import cli
 from mybert.common.errors import UserError
@@ -33,7 +33,6 @@ from mybert.release.settings import PushSettings
 GOOGLES = Path(__file__).parents[1] / "release/tensorflow_checkpoint"
 CORPUS = {
     "stage": "corpus",
-    "created": "2026-01-01T00:00:00+00:00",
     "settings": {"max_length": 128, "deduplicate": False},
     "inputs": {"input-00000": {"path": "books.txt", "sha256": "0" * 64, "bytes": 12}, "tokenizer": {"path": "t"}},
     "counts": {"documents": 3, "sentences": 9, "tokens": 90, "examples_training": 5, "documents_held_out": 1},
@@ -53,13 +52,9 @@ RESULTS = (
         "metrics": {"mlm_accuracy": 0.5, "perplexity": 9.5, "nsp_accuracy": 0.7},
         "mlm_accuracy_interval_95": [0.4, 0.6],
         "constant_baselines": {"mlm_accuracy": 0.1},
-        "steps": 4,
-        "epochs": 1.0,
-        "seed": 42,
+        **{"steps": 4, "epochs": 1.0, "seed": 42, "training_seconds": 3.5, "useful_flops": 1e12},
         "settings": {"mlm_probability": 0.15, "whole_word_masking": True},
         "training_arguments": {"learning_rate": 1e-4, "bf16": True, "optim": "adamw_torch"},
-        "training_seconds": 3.5,
-        "useful_flops": 1e12,
     },
     {
         "task": "text-classification",
@@ -174,15 +169,7 @@ def read_google(folder: Path) -> None:
 
 COMMIT = "a" * 40
 ANSWERS = {
-    "model": {
-        "_id": "1",
-        "id": "owner/name",
-        "sha": COMMIT,
-        "private": False,
-        "siblings": [{"rfilename": "config.json"}],
-        "lastModified": "2026-01-01T00:00:00.000Z",
-        "tags": [],
-    },
+    "model": {"id": "owner/name", "sha": COMMIT, "private": False, "siblings": [{"rfilename": "config.json"}]},
     "refs": {
         "branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": COMMIT}],
         "tags": [{"name": "v1", "ref": "refs/tags/v1", "targetCommit": COMMIT}],
@@ -220,23 +207,18 @@ def read_answers(folder: Path) -> None:
         huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
 
 
+def copy_google(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((GOOGLES / name).read_bytes())
+
+
+GOOGLE = google_files("bert_config.json", "vocab.txt", DATA)
 TARGETS = [
     Target("card of a checkpoint", record_files, read_card, 0.5),
-    Target("manifests that lead on", record_files, read_provenance, 15),
-    Target("checks of what is pushed", push_files, read_pushed, 0.6),
+    Target("manifests of inputs", record_files, read_provenance, 15),
+    Target("checks before an upload", push_files, read_pushed, 0.6),
     Target("mybert push, dry run", push_files, read_push, 0.15, lines=99),
-    Target("Google's index", google_files(INDEX), read_tensors, 0.5, lambda f: copy_google(f, DATA)),
-    Target("Google's index, unchecked", google_files(INDEX, DATA), read_tensors_unchecked, 0.4),
-    Target(
-        "Google's checkpoint",
-        google_files("bert_config.json", "vocab.txt", DATA),
-        read_google,
-        0.2,
-        lambda f: copy_google(f, INDEX),
-    ),
-    Target("the Hub's answers", answers, read_answers, 2, names_place=False),
+    Target("Google's index", google_files(INDEX), read_tensors, 0.5, copy_google(DATA)),
+    Target("Google's index, unchecked", google_files(INDEX, DATA), read_tensors_unchecked),
+    Target("Google's checkpoint", GOOGLE, read_google, 0.2, copy_google(INDEX)),
+    Target("answers of the Hub", answers, read_answers, 2, names_place=False),
 ]
-
-
-def copy_google(folder: Path, name: str) -> None:
-    (folder / name).write_bytes((GOOGLES / name).read_bytes())

@@ -1,67 +1,76 @@
-"""Hostile input: a sample of what `make fuzz` tries by the million, what that has found, and that it would find it."""
+"""Malformed input for every reader. `make fuzz INPUTS=1000000` tries more inputs of the same kind.
+
+FUZZ_INPUTS is the total number of inputs, FUZZ_FIRST the number of the first: `FUZZ_FIRST=4711 FUZZ_INPUTS=0 pytest
+tests/fuzz -k "text .json"` repeats one input. Input N of a target is always the same.
+"""
 
 import json
 import os
 import pickle
 import runpy
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))  # for its neighbours, which are no tests
+sys.path.insert(0, str(Path(__file__).parent))  # for the other modules of this folder
 
-import watch
-from targets import TARGETS
+import sandbox
+import targets_checkpoints
+import targets_finetuning
+import targets_release
+import targets_text
+from sandbox import READ, REFUSED, Defect, Place, Target, attempt, bounded
 from targets_checkpoints import CONFIG, MODEL, WEIGHTS, Evil
-from watch import READ, REFUSED, Defect, Place, Target, attempt, bounded
 
 from mybert.common.errors import UserError
 
+TARGETS = {
+    target.name: target
+    for module in (targets_text, targets_finetuning, targets_checkpoints, targets_release)
+    for target in module.TARGETS
+}
+WEIGHTS_SUM = sum(target.weight for target in TARGETS.values())
+INPUTS, FIRST = (int(os.environ.get(name, default)) for name, default in (("FUZZ_INPUTS", 3000), ("FUZZ_FIRST", 0)))
 DEEP = b"[" * 100_000 + b"]" * 100_000
-MODULE = [{"idx": 0, "name": "0", "path": "..", "type": "x"}]
-# Inputs that once ended in a stack trace, if not the process: name of the target, file, content, and the outcome.
-FOUND = {
-    "a column of a long name": ("text .csv", "a.csv", b"x" * 20_000 + b",n\na,1\n", REFUSED),
+LONG = "x" * 20_000
+
+
+def config_with(**values) -> bytes:
+    return json.dumps(CONFIG | values).encode()
+
+
+# Inputs that once ended in a stack trace or a crash: name of the target, file, content, and the outcome.
+FIXED = {
+    "a column with a long name": ("text .csv", "a.csv", f"{LONG},n\na,1\n".encode(), REFUSED),
     "a manifest that is a number": ("manifest.json", "manifest.json", b"7", REFUSED),
-    "a manifest nested deeply": ("manifest.json", "manifest.json", DEEP, REFUSED),
-    "a seal of other things": ("seal of a checkpoint", "checkpoint.json", b'{"files": {"a.txt": 3}}', READ),
-    "a seal of a long name": (
-        "seal of a checkpoint",
-        "checkpoint.json",
-        json.dumps({"files": {"a" * 5000: {"bytes": 1, "sha256": ""}}}).encode(),
-        READ,
+    "a deeply nested manifest": ("manifest.json", "manifest.json", DEEP, REFUSED),
+    "a seal of another structure": ("seal of a checkpoint", "checkpoint.json", b'{"files": {"a.txt": 3}}', READ),
+    "a seal with a long name": (
+        *("seal of a checkpoint", "checkpoint.json"),
+        *(json.dumps({"files": {LONG: {"bytes": 1, "sha256": ""}}}).encode(), READ),
     ),
-    "settings that are no YAML": ("settings .yaml", "run.yaml", b"{inputs: [x", REFUSED),
-    "a job of another shape": ("an interrupted build", ".out.partial-x/.scratch/job.json", b"[]", READ),
-    "a long line in columns": ("rows in columns", "a.conll", b"a b c\n" + b"x" * 20_000 + b"\n", REFUSED),
-    "SQuAD nested deeply": ("rows .json of SQuAD", "a.json", b'{"data": ' + DEEP + b"}", REFUSED),
-    "a row nested deeply": ("rows .jsonl", "a.jsonl", b'{"text": ' + DEEP + b"}", REFUSED),
-    "no row but null": ("rows .json", "a.json", b"null", REFUSED),
-    "a configuration nested deeply": ("config.json", "config.json", DEEP, REFUSED),
-    "labels that are a text": ("config.json", "config.json", json.dumps(CONFIG | {"id2label": "x"}).encode(), REFUSED),
-    "a dtype that is a module": ("config.json", "config.json", json.dumps(CONFIG | {"dtype": "os"}).encode(), REFUSED),
-    "labelled columns of a long name": ("rows .csv", "a.csv", b"x" * 20_000 + b",n\na,1\n", REFUSED),
-    "a setting of a long value": ("settings .yaml", "run.yaml", b"nsp: " + b"x" * 20_000, REFUSED),
-    "an input of a long name": (
-        "manifests that lead on",
-        "manifest.json",
-        json.dumps({"stage": "corpus", "inputs": {"a": {"path": "x" * 20_000, "sha256": "0"}}}).encode(),
-        READ,
+    "settings that are not YAML": ("settings .yaml", "run.yaml", b"{inputs: [x", REFUSED),
+    "a setting with a long value": ("settings .yaml", "run.yaml", f"nsp: {LONG}".encode(), REFUSED),
+    "a job of another structure": ("interrupted build", ".out.partial-x/.scratch/job.json", b"[]", READ),
+    "a long line in columns": ("rows in columns", "a.conll", f"a b c\n{LONG}\n".encode(), REFUSED),
+    "deeply nested SQuAD": ("rows .json of SQuAD", "a.json", b'{"data": ' + DEEP + b"}", REFUSED),
+    "a deeply nested row": ("rows .jsonl", "a.jsonl", b'{"text": ' + DEEP + b"}", REFUSED),
+    "null instead of rows": ("rows .json", "a.json", b"null", REFUSED),
+    "labelled columns with a long name": ("rows .csv", "a.csv", f"{LONG},n\na,1\n".encode(), REFUSED),
+    "a deeply nested configuration": ("config.json", "config.json", DEEP, REFUSED),
+    "labels that are a text": ("config.json", "config.json", config_with(id2label="x"), REFUSED),
+    "a dtype that is a module": ("config.json", "config.json", config_with(dtype="os"), REFUSED),
+    "an input with a long name": (
+        *("manifests of inputs", "manifest.json"),
+        *(json.dumps({"stage": "corpus", "inputs": {"a": {"path": LONG, "sha256": "0"}}}).encode(), READ),
     ),
-    "a configuration of a long value": (
-        "mybert push, dry run",
-        "config.json",
-        json.dumps(CONFIG | {"classifier_dropout": "x" * 20_000}).encode(),
-        REFUSED,
-    ),
-    "weights of a false header": ("checks of what is pushed", "other.safetensors", b"\xff" * 8 + b"{", READ),
+    "a long value to push": ("mybert push, dry run", "config.json", config_with(classifier_dropout=LONG), REFUSED),
+    "weights with a false header": ("checks before an upload", "other.safetensors", b"\xff" * 8 + b"{", READ),
 }
 
 
@@ -72,60 +81,33 @@ def place(tmp_path) -> Iterator[Place]:
         yield place
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_hostile_input_is_read_or_refused_in_one_line(target, place):
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_malformed_input_is_read_or_refused_in_one_line(target, place):
     if target.prepare:
         target.prepare(place.folder)
-    count = 150 if target.weight > 10 else 12
-
-    @settings(max_examples=count, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.randoms(use_true_random=False).map(target.make))
-    def tried(files: dict[str, bytes]) -> None:
-        attempt(target, place, files)
-
-    tried()
+    for number in range(FIRST, FIRST + max(1, round(INPUTS * target.weight / WEIGHTS_SUM))):
+        files = target.make(Random(f"{target.name}/{number}"))
+        try:
+            attempt(target, place, files)
+        except Defect as defect:
+            pytest.fail(f"input {number} of {target.name}: {defect}\n{repr(files)[:5000]}")
 
 
-@pytest.mark.parametrize("found", FOUND)
-def test_what_was_found_once_is_not_found_again(found, place):
-    name, file, content, outcome = FOUND[found]
-    (target,) = (target for target in TARGETS if target.name == name)
-    if target.prepare:
-        target.prepare(place.folder)
-    assert attempt(target, place, {file: content}) == outcome
+@pytest.mark.parametrize("case", FIXED)
+def test_a_fixed_defect_stays_fixed(case, place):
+    name, file, content, outcome = FIXED[case]
+    if TARGETS[name].prepare:
+        TARGETS[name].prepare(place.folder)
+    assert attempt(TARGETS[name], place, {file: content}) == outcome
 
 
-def test_modules_of_elsewhere_are_not_taken_along(place):
-    (target,) = (target for target in TARGETS if target.name == "checkpoint, to import")
+def test_modules_outside_the_checkpoint_are_not_copied(place):
+    target = TARGETS["checkpoint, to import"]
     target.prepare(place.folder)
     files = {"config.json": MODEL["config.json"], WEIGHTS: MODEL[WEIGHTS]}
-    assert attempt(target, place, files | {"modules.json": json.dumps(MODULE).encode()}) == READ
+    module = json.dumps([{"idx": 0, "name": "0", "path": "..", "type": "x"}]).encode()
+    assert attempt(target, place, files | {"modules.json": module}) == READ
     assert attempt(target, place, files | {"modules.json": b"7"}) == REFUSED
-
-
-def reads(function: Callable[[Path], object]) -> Target:
-    return Target("bad", lambda random: {}, function, 1)
-
-
-def run_code_of_the_input(folder: Path) -> None:
-    (folder / "code.py").exists()
-    runpy.run_path(str(folder / "code.py"))
-
-
-def write_beside(folder: Path) -> None:
-    (folder / "../../outside").write_text("x")
-
-
-def write_and_hide_it(folder: Path) -> None:
-    try:
-        (folder / "new").mkdir()
-    except BaseException:
-        return
-
-
-def connect(folder: Path) -> None:
-    with socket.socket() as found:
-        found.connect(("127.0.0.1", 9))
 
 
 def refuse(message: str) -> Callable[[Path], None]:
@@ -135,32 +117,31 @@ def refuse(message: str) -> Callable[[Path], None]:
     return read
 
 
+def write_in_secret(folder: Path) -> None:
+    try:
+        (folder / "new").mkdir()
+    except BaseException:
+        return
+
+
 @pytest.mark.parametrize(
-    ("read", "said"),
+    ("read", "defect"),
     [
-        (lambda folder: {}["x"], "KeyError"),
-        (lambda folder: int("x"), "ValueError"),  # of a library, not ours
+        (lambda folder: int("x"), "ValueError"),
         (refuse("no good"), "does not name the file"),
         (refuse("{folder} is\nno good"), "is long"),
         (lambda folder: pickle.loads(pickle.dumps(Evil())), "pickle.find_class"),
         (lambda folder: os.system("true"), "os.system"),
-        (lambda folder: subprocess.run(["true"]), "subprocess.Popen"),
-        (connect, "socket.connect"),
-        (run_code_of_the_input, "code of the input was run"),
-        (write_beside, "open"),
-        (write_and_hide_it, "os.mkdir"),
-        (lambda folder: bytes(2 * watch.BYTES), "MemoryError"),
+        (lambda folder: socket.create_connection(("127.0.0.1", 9)), "socket"),
+        (lambda folder: runpy.run_path(str(folder / "code.py")), "code of the input was run"),
+        (lambda folder: (folder / "../../outside").write_text("x"), "open"),
+        (write_in_secret, "os.mkdir"),
+        (lambda folder: bytes(2 * sandbox.BYTES), "MemoryError"),
         (lambda folder: time.sleep(60), "not done after"),
     ],
 )
-def test_a_reader_that_does_what_none_may_is_caught(read, said, place, monkeypatch):
-    monkeypatch.setattr(watch, "SECONDS", 0.2)
-    with pytest.raises(Defect, match=said):
-        attempt(reads(read), place, {"code.py": b"x = 1\n"})
+def test_the_sandbox_reports_a_defect(read, defect, place, monkeypatch):
+    monkeypatch.setattr(sandbox, "SECONDS", 0.2)
+    with pytest.raises(Defect, match=defect):
+        attempt(Target("bad", lambda random: {}, read), place, {"code.py": b"x = 1\n"})
     assert not list(place.root.rglob("outside"))
-
-
-def test_a_reader_that_does_what_it_may_is_let_be(place):
-    assert attempt(reads(lambda folder: (folder / "a").read_bytes()), place, {"a": b"x"}) == READ
-    assert attempt(reads(refuse("{folder}/a is no good")), place, {"a": b"x"}) == REFUSED
-    assert attempt(reads(lambda folder: (place.free / "b").write_bytes(b"x")), place, {"a": b"x"}) == READ

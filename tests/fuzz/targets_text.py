@@ -1,4 +1,4 @@
-"""What `mybert tokenizer`, `corpus` and `pretrain` read: text in every format, settings, what stages leave."""
+"""Malformed text in every format, settings, manifests, vocabularies and corpora."""
 
 import contextlib
 import gzip
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import zstandard
 from mutations import mutated_bytes, mutated_json
-from watch import Target
+from sandbox import Target
 
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
@@ -45,14 +45,14 @@ def of_json(name: str, *seeds) -> Callable[[Random], dict[str, bytes]]:
     return lambda random: {name: mutated_json(random, seeds)}
 
 
-def of_folder(files: dict[str, bytes], json_too: bool = True) -> Callable[[Random], dict[str, bytes]]:
-    """A folder of which one or two files are changed, and sometimes one is missing."""
+def of_folder(files: dict[str, bytes]) -> Callable[[Random], dict[str, bytes]]:
+    """A folder with one or two changed files, sometimes with a missing one."""
 
     def make(random: Random) -> dict[str, bytes]:
         found = dict(files)
         for _ in range(random.choice((1, 1, 2))):
             name = random.choice(list(files))
-            if json_too and name.endswith(".json"):
+            if name.endswith(".json"):
                 found[name] = mutated_json(random, [json.loads(files[name])])
             else:
                 found[name] = mutated_bytes(random, [files[name]])
@@ -64,7 +64,7 @@ def of_folder(files: dict[str, bytes], json_too: bool = True) -> Callable[[Rando
 
 
 def read_text(folder: Path) -> None:
-    """Every document, leaving out bad lines and then refusing them; each can be written as UTF-8."""
+    """Reads every document with both settings of `errors`; each must be valid UTF-8."""
     (path,) = [path for path in folder.iterdir() if path.is_file() or path.name == "saved"]
     for errors in ("skip", "strict"):
         for document in read_documents([str(path)], errors=errors):
@@ -72,7 +72,7 @@ def read_text(folder: Path) -> None:
 
 
 def compressed(name: str, content: bytes, compress: Callable[[bytes], bytes]) -> Callable[[Random], dict[str, bytes]]:
-    """Changed before it is compressed, or after."""
+    """Changed before or after compression."""
     whole = (compress(content), compress(b""), compress(content) + compress(content), compress(bytes(1 << 20)))
 
     def make(random: Random) -> dict[str, bytes]:
@@ -87,25 +87,23 @@ def zstd_of_unknown_size(content: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(content)
 
 
-def parquet_files() -> list[bytes]:
-    texts = ["One two.", None, "größer 数字", "x" * 300]
-    whole = ["One two.", "", "größer 数字", "x" * 300]
-    columns = [
-        pa.array(texts),
-        pa.array(whole),
-        pa.array(whole, pa.large_string()),
-        pa.array(whole).dictionary_encode(),
-        pa.array([b"\xff", b"a", None, b"b"]),
-        pa.array([["a"], None, [], ["b", "c"]]),
-        pa.array([1, 2, None, 3]),
-    ]
+def parquet_files(*columns: pa.Array) -> list[bytes]:
+    """Tables with a column `text` of each kind, in several compressions."""
     found = []
     for column in columns:
         for codec in ("none", "snappy", "zstd"):
             file = io.BytesIO()
-            pyarrow.parquet.write_table(pa.table({"text": column, "n": range(4)}), file, compression=codec)
+            table = pa.table({"text": column, "label": range(len(column))})
+            pyarrow.parquet.write_table(table, file, compression=codec)
             found.append(file.getvalue())
     return found
+
+
+TEXTS = ["One two.", "", "größer 数字", "x" * 300]
+PARQUET = parquet_files(
+    *(pa.array(TEXTS), pa.array(TEXTS, pa.large_string()), pa.array(TEXTS).dictionary_encode(), pa.array([1, None])),
+    *(pa.array(["One two.", None]), pa.array([b"\xff", b"a", None]), pa.array([["a"], None, [], ["b", "c"]])),
+)
 
 
 def saved_folder(rows: datasets.Dataset) -> dict[str, bytes]:
@@ -119,7 +117,6 @@ def within(name: str, make: Callable[[Random], dict[str, bytes]]) -> Callable[[R
 
 
 def read_manifests(folder: Path) -> None:
-    """Everybody who asks a folder for its manifest before anything is done with it."""
     read_manifest(folder)
     with contextlib.suppress(UserError):
         refuse_existing(folder, overwrite=True)
@@ -143,17 +140,17 @@ def sealed_files() -> dict:
         return json.loads((folder / SEAL).read_text())
 
 
-def read_what_a_build_left(folder: Path) -> None:
-    """What `--resume` finds: the job of an interrupted build, and the record of a shard."""
+def read_interrupted_build(folder: Path) -> None:
+    """Reads the job of an interrupted build and the record of a shard, as `--resume` does."""
     settings = CorpusSettings(["x.txt"], tokenizer="t", output=str(folder / "out"), resume=True)
     with contextlib.ExitStack() as stack:
         _left_behind(settings, {"settings": "here"}, stack)
     finished(folder / "shard.arrow")
 
 
-def what_a_build_left() -> dict[str, bytes]:
+def interrupted_build() -> dict[str, bytes]:
     record = {"counts": {"a": 1}, "lengths": {"5": 2}, "sums": {}, "sha256": hashlib.sha256(b"rows").hexdigest()}
-    job = {"settings": "there", "inputs": 2}  # of another build: nothing is locked
+    job = {"settings": "there", "inputs": 2}  # another build's, so that nothing is locked
     files = {"shard.json": record, ".out.partial-x/.scratch/job.json": job}
     return {name: json.dumps(value).encode() for name, value in files.items()} | {"shard.arrow": b"rows"}
 
@@ -193,6 +190,7 @@ def prepare_corpus(folder: Path) -> None:
     MyBertTokenizer(PIECES).save_pretrained(folder / "tokenizer")
 
 
+SAVED = of_folder(saved_folder(datasets.Dataset.from_list(ROWS)))
 TARGETS = [
     Target("text .txt", of_bytes("a.txt", TEXT, TEXT.replace(b"\n", b"\r\n"), TEXT[:20] * 50), read_text, 180),
     Target("text .jsonl", of_bytes("a.jsonl", JSONL, JSONL * 20), read_text, 60),
@@ -203,22 +201,11 @@ TARGETS = [
     Target("text .gz", compressed("a.jsonl.gz", JSONL, gzip.compress), read_text, 40),
     Target("text .zst", compressed("a.txt.zst", TEXT, zstandard.compress), read_text, 60),
     Target("text .zst, streamed", compressed("a.txt.zst", TEXT, zstd_of_unknown_size), read_text, 60),
-    Target("text .parquet", of_bytes("a.parquet", *parquet_files()), read_text, 30),
-    Target(
-        "text, saved data set",
-        within("saved", of_folder(saved_folder(datasets.Dataset.from_list(ROWS)))),
-        read_text,
-        2,
-    ),
-    Target(
-        "manifest.json",
-        of_json("manifest.json", {"stage": "corpus", "inputs": {}}),
-        read_manifests,
-        50,
-        prepare_beside,
-    ),
+    Target("text .parquet", of_bytes("a.parquet", *PARQUET), read_text, 30),
+    Target("text, saved data set", within("saved", SAVED), read_text, 2),
+    Target("manifest.json", of_json("manifest.json", {"stage": "corpus"}), read_manifests, 50, prepare_beside),
     Target("seal of a checkpoint", of_json(SEAL, sealed_files()), read_seal, 100, prepare_beside),
-    Target("an interrupted build", of_folder(what_a_build_left()), read_what_a_build_left, 15),
+    Target("interrupted build", of_folder(interrupted_build()), read_interrupted_build, 15),
     Target("settings .yaml", of_bytes("run.yaml", *YAML), read_settings, 2, names_place=False),
     Target("vocab.txt", of_bytes("vocab.txt", VOCABULARY), read_vocabulary, 100, refusals=(ValueError,)),
     Target("corpus of examples", of_folder(saved_folder(examples())), read_corpus, 1, prepare_corpus),
