@@ -26,12 +26,12 @@ def main() -> None:
 
     from mybert.common.manifest import read_manifest
     from mybert.corpus.build import build_corpus
-    from mybert.corpus.examples.text_encoding import load_plain_tokenizer
+    from mybert.corpus.examples.text_encoding import plain_tokenizer
     from mybert.corpus.settings import CorpusSettings
     from mybert.corpus.text.sources import read_documents
 
     texts = [document.text for document in read_documents(arguments.inputs)]
-    backend = load_plain_tokenizer(arguments.tokenizer).backend
+    backend = plain_tokenizer(arguments.tokenizer).backend
     print(f"{len(texts):,} documents, {sum(map(len, texts)):,} characters, {arguments.cores} cores")
     speeds = {"bare": [], "build": []}
     for pair in range(arguments.pairs):

@@ -28,7 +28,7 @@ class Command:
 COMMANDS = {
     "tokenizer": Command(
         "mybert.corpus.train_tokenizer",
-        ("mybert.corpus.tokenizer_settings:TokenizerSettings",),
+        ("mybert.corpus.settings:TokenizerSettings",),
         "Train a WordPiece vocabulary on documents.",
         (
             "mybert tokenizer books/*.txt --output tokenizer",

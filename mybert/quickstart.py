@@ -70,9 +70,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
         UserError: the output folder exists.
     """
     from mybert.corpus.build import build_corpus
-    from mybert.corpus.settings import CorpusSettings
+    from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.text.python_docs import PYTHON_DOCS
-    from mybert.corpus.tokenizer_settings import TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.pretraining.run import pretrain
     from mybert.pretraining.settings import PretrainingArguments, PretrainSettings

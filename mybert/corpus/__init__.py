@@ -1,1 +1,1 @@
-"""From documents to pretraining examples: files → documents → sentences → segment pairs → an Arrow dataset."""
+"""Text to pretraining examples: `mybert tokenizer` and `mybert corpus`."""

@@ -1,4 +1,4 @@
-"""`mybert corpus`: documents → pretraining examples on disk."""
+"""`mybert corpus`: documents to pretraining examples on disk."""
 
 import functools
 import json
@@ -12,10 +12,10 @@ import numpy as np
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.output_folders import refuse_existing
-from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, expect_room, require_room
+from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
 from mybert.corpus.examples.engines import run_tasks
-from mybert.corpus.examples.shards import Shard, make_shard, plain, plan_shards, save_shards
-from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
+from mybert.corpus.examples.shards import Shard, make_shard, plan_shards, save_shards
+from mybert.corpus.examples.text_encoding import PlainTokenizer, load_wordpiece, plain_tokenizer
 from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
@@ -23,20 +23,20 @@ from mybert.corpus.text.selection import select_documents
 from mybert.corpus.text.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.work_folder import describe_job, work_folder
 
-_MOST_UNKNOWN = 0.5
+_MAX_UNKNOWN = 0.5
 
 
 def main(settings: CorpusSettings) -> None:
-    print(f"the corpus is in {build_corpus(settings)}")
+    print(f"corpus: {build_corpus(settings)}")
 
 
 def build_corpus(settings: CorpusSettings) -> Path:
     """Builds the examples and prints a summary.
 
     Returns:
-        The folder: a `datasets` data set of the training examples, `validation/` with those of held-out documents (if
-        any), `tokenizer/` and `manifest.json`. The same settings and inputs give the same bytes, the manifest's times
-        apart, for any number of processes, either engine, and however often the build was interrupted and resumed.
+        The folder: a `datasets` data set of the training examples, `validation/` with the examples of held-out
+        documents (if any), `tokenizer/` and `manifest.json`. The same settings and inputs give the same bytes (times
+        in the manifest apart) for any number of processes, either engine, and after any number of interruptions.
 
     Raises:
         UserError: the output exists, an input, its text or the tokenizer cannot be used, or the disk is too small.
@@ -47,27 +47,19 @@ def build_corpus(settings: CorpusSettings) -> Path:
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
     with work_folder(settings, describe_job(settings, sources, tokenizer)) as (folder, scratch):
-        stored = open_stored(scratch)
-        if stored is None:  # else most of what is needed is there already
-            expect_room(sources, plain_tokenizer(tokenizer), settings)
-            stored = _store(scratch, settings)
         tokenizer.save_pretrained(folder / "tokenizer")
+        left = open_stored(scratch)
+        stored = left or _store(scratch, settings)
         chosen = select_documents(stored, settings)
-        shards = _plan(stored, chosen.documents, folder / "tokenizer", settings)
+        shards = _plan(stored, chosen.documents, folder / "tokenizer", settings, is_new=left is None)
         parts = _make_shards(shards, scratch, folder / "tokenizer", settings)
         if not any(record["counts"]["examples"] for record in parts["training"]):
             raise UserError(
-                f"no example can be made of these {len(chosen.documents)} documents: they hold no tokens or, for "
-                "--negatives same-document, no second sentence"
+                f"these {len(chosen.documents)} documents give no example: they hold no tokens or, with --negatives "
+                "same-document, no second sentence"
             )
-        key = _key(settings, stored, folder / "tokenizer")
+        _save(shards, parts, folder, scratch, _key(settings, stored, folder / "tokenizer"))
         held = sum(shard.documents for shard in shards if shard.part == "validation")
-        for part, records in parts.items():
-            if not any(record["counts"]["examples"] for record in records):
-                continue  # held-out documents of a sentence each, say
-            target = folder if part == "training" else folder / part
-            paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
-            save_shards(paths, target, f"{key} {part}")
         facts = summarize(parts, stored.counts | chosen.counts | {"documents_held_out": held}, stored.skipped)
         write_manifest(
             folder,
@@ -75,14 +67,14 @@ def build_corpus(settings: CorpusSettings) -> Path:
             settings=settings,
             inputs={
                 **describe_sources(sources),
-                "documents": {"sha256": stored.sha256},  # this alone tells of what is not on this disk
-                # of the folder that was named, for its manifest to be found; the copy has other bytes
+                "documents": {"sha256": stored.sha256},  # the only fingerprint of inputs that are not on this disk
+                # the path of the given folder, whose manifest is looked up later; the copy has other bytes
                 "tokenizer": {"sha256": fingerprint(folder / "tokenizer"), **identity(settings.tokenizer)},
             },
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
-        shutil.rmtree(scratch)  # last: without it nothing can be gone on with
+        shutil.rmtree(scratch)  # last: --resume needs it
     print_report(facts, settings.validation_share)
     return Path(settings.output)
 
@@ -99,12 +91,22 @@ def _store(scratch: Path, settings: CorpusSettings) -> StoredDocuments:
     return store_documents(documents, scratch, settings, skipped)
 
 
-def _plan(stored: StoredDocuments, chosen: np.ndarray, tokenizer: Path, settings: CorpusSettings) -> list[Shard]:
-    """The work to be done; which documents a part has, and in which order, is left beside them."""
+def _plan(
+    stored: StoredDocuments, chosen: np.ndarray, folder: Path, settings: CorpusSettings, *, is_new: bool
+) -> list[Shard]:
+    """Plans the shards and writes the documents of each part, in order, beside the stored documents.
+
+    Args:
+        chosen: indices of the stored documents that are used.
+        folder: of the tokenizer.
+        is_new: whether no shard of an earlier run can exist.
+    """
     identities = stored.identities[chosen]
     validation, training = held_out(identities, settings)
+    tokenizer = plain_tokenizer(str(folder))  # loaded before processes are forked
     _check_fit(stored.folder, chosen[training], tokenizer, settings.tokenizer)
-    require_room(stored, chosen, plain(str(tokenizer)), settings)
+    if is_new:
+        require_room(stored, chosen, tokenizer, settings)
     shards = []
     for part, order, dupes in (("validation", validation, 1), ("training", training, settings.dupe_factor)):
         np.save(stored.folder / f"{part}.npy", np.stack([chosen[order], identities[order]]))
@@ -113,7 +115,7 @@ def _plan(stored: StoredDocuments, chosen: np.ndarray, tokenizer: Path, settings
 
 
 def _make_shards(shards: list[Shard], scratch: Path, tokenizer: Path, settings: CorpusSettings) -> dict:
-    """Records of the shards, by part."""
+    """Returns the records of the shards, by part."""
     make = functools.partial(make_shard, folder=str(scratch), tokenizer=str(tokenizer), settings=settings)
     records = run_tasks(make, shards, settings, "examples")
     parts: dict[str, list[dict]] = {"training": []}
@@ -122,24 +124,30 @@ def _make_shards(shards: list[Shard], scratch: Path, tokenizer: Path, settings: 
     return parts
 
 
-def _check_fit(folder: Path, documents: np.ndarray, tokenizer: Path, name: str) -> None:
+def _save(shards: list[Shard], parts: dict, folder: Path, scratch: Path, key: str) -> None:
+    """Writes the data set of each part that has examples."""
+    for part, records in parts.items():
+        if any(record["counts"]["examples"] for record in records):
+            paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
+            save_shards(paths, folder if part == "training" else folder / part, f"{key} {part}")
+
+
+def _check_fit(folder: Path, documents: np.ndarray, tokenizer: PlainTokenizer, name: str) -> None:
     """
     Raises:
-        UserError: most of what the tokenizer finds in the first documents is unknown to it.
+        UserError: most tokens of the first documents are [UNK].
     """
-    texts = read_stored(folder, documents[:SAMPLE_DOCUMENTS])
-    known = plain(str(tokenizer))  # loaded here, it is there already in the processes forked later
-    sample = [text[:SAMPLE_CHARACTERS] for text in texts]
-    found = [encoding.ids for encoding in known.backend.encode_batch_fast(sample, add_special_tokens=False)]
+    sample = [text[:SAMPLE_CHARACTERS] for text in read_stored(folder, documents[:SAMPLE_DOCUMENTS])]
+    found = [encoding.ids for encoding in tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)]
     total = sum(map(len, found))
-    unknown = sum(ids.count(known.unk_id) for ids in found)
-    if unknown > _MOST_UNKNOWN * total:
+    unknown = sum(ids.count(tokenizer.unk_id) for ids in found)
+    if unknown > _MAX_UNKNOWN * total:
         raise UserError(
-            f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are "
-            "[UNK]; train one on them by `mybert tokenizer`"
+            f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are [UNK]; train "
+            "one on them by `mybert tokenizer`"
         )
 
 
 def _key(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
-    """Everything that the examples are a function of."""
+    """Everything that determines the examples."""
     return json.dumps([settings.decisive(), stored.sha256, fingerprint(tokenizer)], sort_keys=True)

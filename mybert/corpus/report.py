@@ -1,4 +1,4 @@
-"""What is said about a corpus: in its manifest and at the end of the command."""
+"""Statistics of a corpus, for its manifest and the tables at the end of the command."""
 
 from collections import Counter
 from itertools import chain
@@ -9,16 +9,16 @@ import pyarrow as pa
 from mybert.common.tables import print_table
 
 _PERCENTILES = (0, 10, 50, 90, 100)
-_MUCH = 0.1  # of the examples held out
+_LARGE_SHARE = 0.1  # of the examples held out
 
 
 def measure(examples: pa.Table) -> tuple[Counter, Counter]:
-    """What `summarize` adds up.
+    """Statistics of some examples, which `summarize` adds up.
 
     Returns:
-        lengths: examples of each length, the length as a string.
-        sums: `share_of_b`: of the tokens that are not special those in segment B; `random_next`: examples with a
-            random B; `pairs`: examples that have a label.
+        lengths: number of examples of each length; the length is a string.
+        sums: `share_of_b`: sum of the shares of segment B among the tokens that are not special; `random_next`: number
+            of examples with a random B; `pairs`: number of examples with a label.
     """
     types = examples.column("token_type_ids").combine_chunks()
     offsets = types.offsets.to_numpy().astype(np.int64)
@@ -37,13 +37,12 @@ def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter
     """Counts and statistics for the manifest.
 
     Args:
-        parts: records of `make_shard` for `training` and, if any was held out, `validation`.
+        parts: records of `make_shard` for `training` and, if documents were held out, `validation`.
         documents: counts of documents.
-        skipped: of `read_documents`.
+        skipped: from `read_documents`.
 
     Returns:
-        `counts`; `statistics` for each part: shares, mean share of segment B, percentiles of length; `skipped` by
-        reason.
+        `counts`; `statistics` for each part, with shares and percentiles of length; `skipped` by reason.
     """
     counts = Counter(documents)
     for record in chain.from_iterable(parts.values()):
@@ -89,52 +88,38 @@ def _statistics(records: list[dict]) -> dict:
 
 
 def print_report(facts: dict, validation_share: float) -> None:
-    """The closing tables, and remarks on what was probably not meant.
+    """Prints the tables of a corpus and remarks on settings that were probably not intended.
 
     Args:
-        facts: of `summarize`.
-        validation_share: of the documents, that was asked for.
+        facts: from `summarize`.
+        validation_share: the requested share of held-out documents.
     """
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
     cut, kept = counts["tokens_cut"], sum(part["tokens"] for part in statistics.values() if isinstance(part, dict))
+    near = counts["documents_near_duplicate"]
     rows = [
         ("documents", counts["documents"]),
-        ("  empty, left out", counts["documents_empty"]),
-        *((f"  refused by {name}", number) for name, number in counts["documents_filtered"].items()),
-        ("  repeating another", counts["documents_duplicate"]),
-        *([("  nearly repeating another, left out", near)] if (near := counts["documents_near_duplicate"]) else []),
+        ("  empty, removed", counts["documents_empty"]),
+        *((f"  removed by {name}", number) for name, number in counts["documents_filtered"].items()),
+        ("  duplicates", counts["documents_duplicate"]),
+        *([("  near duplicates, removed", near)] if near else []),
         ("  of one sentence", counts["documents_of_one_sentence"]),
         ("  held out for validation", counts["documents_held_out"]),
         ("sentences", counts["sentences"]),
         ("tokens", counts["tokens"]),
         ("unknown tokens", f"{statistics['unknown_rate']:.3%}"),
-        ("examples cut to the maximal length", f"{statistics['truncated_share']:.1%}"),
-        ("  tokens cut off, of all in examples", f"{cut / max(1, kept + cut):.1%}"),
-        ("examples of a shorter target length", f"{statistics['short_share']:.1%}"),
+        ("truncated examples", f"{statistics['truncated_share']:.1%}"),
+        ("  truncated tokens", f"{cut / max(1, kept + cut):.1%}"),
+        ("examples with a short target length", f"{statistics['short_share']:.1%}"),
     ]
-    print_table("Corpus", rows + [(f"left out: {reason}", count) for reason, count in skipped.items()])
+    print_table("Corpus", rows + [(f"skipped: {reason}", count) for reason, count in skipped.items()])
     print_table(
         "Examples",
         [_row(name, counts, statistics) for name in ("training", "validation") if name in statistics],
         ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))} %"],
     )
-    training, held = (counts.get(f"examples_{name}", 0) for name in ("training", "validation"))
-    share = held / (training + held)
-    if validation_share and not held:
-        print(
-            "No document is held out, so that a model of this corpus is not evaluated; more documents help, or "
-            "--split-documents, which cuts them up."
-        )
-    elif share > max(_MUCH, 3 * validation_share):
-        print(
-            f"{share:.0%} of the examples are held out: whole documents are, and these are few or long; "
-            "--split-documents cuts them up."
-        )
-    if "is_next_share" in statistics["training"] and 2 * counts["documents_of_one_sentence"] > counts["documents"]:
-        print(
-            "Most documents have one sentence, after which a random one must come: next sentences are learned from "
-            "documents of several. Join the parts of a document, or leave pairs out with --no-nsp."
-        )
+    for remark in _remarks(counts, statistics, validation_share):
+        print(remark)
 
 
 def _row(name: str, counts: dict, statistics: dict) -> tuple:
@@ -142,3 +127,24 @@ def _row(name: str, counts: dict, statistics: dict) -> tuple:
     share = f"{part['is_next_share']:.1%}" if "is_next_share" in part else None
     lengths = "/".join(map(str, part["length_percentiles"].values()))
     return name, counts[f"examples_{name}"], part["tokens"], share, lengths
+
+
+def _remarks(counts: dict, statistics: dict, validation_share: float) -> list[str]:
+    training, held = (counts.get(f"examples_{name}", 0) for name in ("training", "validation"))
+    share, remarks = held / (training + held), []
+    if validation_share and not held:
+        remarks.append(
+            "No document is held out, so pretraining has no evaluation set. Add documents, or split them by "
+            "--split-documents."
+        )
+    elif share > max(_LARGE_SHARE, 3 * validation_share):
+        remarks.append(
+            f"{share:.0%} of the examples are held out, because whole documents are held out and these are few or "
+            "long. --split-documents splits them."
+        )
+    if "is_next_share" in statistics["training"] and 2 * counts["documents_of_one_sentence"] > counts["documents"]:
+        remarks.append(
+            "Most documents have one sentence, which can only be followed by a random one. Join related texts into "
+            "documents, or build examples without pairs by --no-nsp."
+        )
+    return remarks

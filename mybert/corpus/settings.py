@@ -1,12 +1,13 @@
-"""What `mybert corpus` can be told."""
+"""Settings of `mybert tokenizer` and `mybert corpus`."""
 
 import re
 from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ERRORS, check, check_choice, check_least, setting
+from mybert.common.settings import ERRORS, check, check_choices, check_least, setting
 from mybert.corpus.text.sentences import is_language
 from mybert.io.files import STDIN
+from tokenization.wordpiece_training import least_vocab_size
 
 NEGATIVES = ("other-document", "same-document")
 ENGINES = ("local", "ray")
@@ -14,11 +15,11 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass
-class CorpusSettings:
-    """Settings of `build_corpus`.
+class DocumentSettings:
+    """Settings shared by the commands that read documents.
 
     Raises:
-        UserError: a value is out of its range, or two of them contradict each other.
+        UserError: a value is out of range.
     """
 
     inputs: list[str] = setting(
@@ -27,73 +28,118 @@ class CorpusSettings:
         help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet), folders, patterns, saved data sets, "
         "Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs`",
     )
-    tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer (required)")
-    output: str = setting("", "folder to write (required)")
-    max_length: int = setting(128, "tokens of an example at most, special tokens included (8 or more)")
-    short_seq_prob: float = setting(0.1, "share of documents cut to a shorter random length (0 to 1)")
-    dupe_factor: int = setting(1, "times that a training document is used, cut differently each time (1 or more)")
-    negatives: str = setting("other-document", f"where a wrong next segment is from: {' or '.join(NEGATIVES)}")
-    nsp: bool = setting(True, "build sentence pairs; without, examples are whole sentences in one segment")
-    one_sentence_per_line: bool = setting(False, "sentences stand one a line; otherwise they are found")
-    language: str = setting(
-        "en", "language whose sentence rules hold (ISO 639 code; English rules where there are no others)"
+    output: str = setting("", "output folder")
+    text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
+    errors: str = setting(
+        "strict", "invalid lines stop the command (strict) or are skipped and counted (skip)", choices=ERRORS
     )
-    document_per_file: bool = setting(False, "a .txt file is one document; otherwise blank lines separate them")
-    errors: str = setting("strict", "stop at the first bad line (strict), or leave it out and count it (skip)")
-    deduplicate: bool = setting(False, "keep the first of documents with equal text")
-    deduplicate_near: float | None = setting(
-        None,
-        "keep the first of documents that have this share or more of their five-word sequences in common (Jaccard "
-        "similarity, 0.5 to 1; usual is 0.8); needs mybert[dedup]",
-    )
-    filter: list[str] = setting(
-        default_factory=list,
-        help="package.module:function, from a document's text to whether it is kept; several apply in order",
-    )
-    text_column: str = setting("text", "column of the text in JSON, CSV, TSV, Parquet and data sets")
-    split_documents: int = setting(1, "parts that each document is cut into, each a document then (1 or more)")
-    validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
-    seed: int = setting(42, "seed of every random choice (0 or more)")
-    num_proc: int | None = setting(None, "processes; the result is the same for any number (default: all cores)")
-    engine: str = setting(
-        "local",
-        f"{' or '.join(ENGINES)}: processes of this machine, or the nodes of a Ray cluster that share OUTPUT's disk "
-        "(address in RAY_ADDRESS; needs mybert[ray]); the result is the same",
-    )
-    resume: bool = setting(
-        False, "keep finished shards when interrupted, and go on from those of an interrupted or killed build"
+    num_proc: int | None = setting(
+        None, "number of processes; the result does not depend on it (default: number of CPU cores)"
     )
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
-        self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
-        check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
         check(self, "output", bool(self.output), "a folder")
+        check_choices(self)
+        check_least(self, "num_proc", 1)
+
+
+@dataclass
+class TokenizerSettings(DocumentSettings):
+    """Settings of `build_tokenizer`.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    vocab_size: int = setting(
+        30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
+    )
+    uncased: bool = setting(True, "lower-case the text and strip accents; --cased keeps both", negation="cased")
+    min_frequency: int = setting(2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)")
+    character_coverage: float = setting(
+        0.99999, "share of all character occurrences in the vocabulary, most frequent characters first (above 0 to 1)"
+    )
+    pad_to_multiple_of: int = setting(1, "add [unusedN] up to a multiple of this; 64 makes training faster")
+    compare: str | None = setting(
+        None, "another WordPiece tokenizer (folder or Hub name), reported beside the new vocabulary"
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        least = least_vocab_size(self.uncased)
+        check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
+        check_least(self, "min_frequency", 1)
+        check(self, "character_coverage", 0 < self.character_coverage <= 1, "above 0 and up to 1")
+        check_least(self, "pad_to_multiple_of", 1)
+
+
+@dataclass
+class CorpusSettings(DocumentSettings):
+    """Settings of `build_corpus`.
+
+    Raises:
+        UserError: a value is out of range, or two of them contradict each other.
+    """
+
+    tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer")
+    max_length: int = setting(128, "maximum tokens of an example, special tokens included (8 or more)")
+    short_seq_prob: float = setting(0.1, "share of documents with a shorter, random target length (0 to 1)")
+    dupe_factor: int = setting(1, "number of times that a training document is used, split differently each time")
+    negatives: str = setting("other-document", "where random next segments come from", choices=NEGATIVES)
+    nsp: bool = setting(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")
+    one_sentence_per_line: bool = setting(False, "each line is a sentence; otherwise the text is split into sentences")
+    language: str = setting(
+        "en", "language of the sentence splitter (ISO 639 code; English rules for languages without their own)"
+    )
+    document_per_file: bool = setting(False, "a .txt file is one document; otherwise blank lines separate documents")
+    deduplicate: bool = setting(False, "keep only the first of documents with the same text")
+    deduplicate_near: float | None = setting(
+        None,
+        "keep only the first of documents whose sets of five-word sequences have this Jaccard similarity or more (0.5 "
+        "to 1; usually 0.8); needs mybert[dedup]",
+    )
+    filter: list[str] = setting(
+        default_factory=list,
+        help="package.module:function, called with the text of a document; returns whether to keep it. Several "
+        "filters apply in order",
+    )
+    split_documents: int = setting(1, "split each document into this number of documents (1 or more)")
+    validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
+    seed: int = setting(42, "seed of every random choice (0 or more)")
+    engine: str = setting(
+        "local",
+        "processes on this machine (local), or a Ray cluster whose nodes share the disk of OUTPUT (ray; address in "
+        "RAY_ADDRESS; needs mybert[ray]); the result is the same",
+        choices=ENGINES,
+    )
+    resume: bool = setting(False, "keep finished shards after an interruption and continue from them")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
+        check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
         check_least(self, "max_length", 8)
         check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
         check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
-        check_choice(self, "negatives", NEGATIVES)
         check(self, "language", is_language(self.language), "an ISO 639 code such as en, ja or zh")
-        check_choice(self, "errors", ERRORS)
-        check_choice(self, "engine", ENGINES)
         near = self.deduplicate_near
         check(self, "deduplicate_near", near is None or 0.5 <= near <= 1, "0.5 to 1")
         for name in self.filter:
             check(self, "filter", bool(_FUNCTION.fullmatch(name)), "package.module:function")
-        check_least(self, "num_proc", 1)
         for name in ("dupe_factor", "split_documents"):
             check_least(self, name, 1)
         check_least(self, "seed", 0)
         if not self.nsp and self.negatives != NEGATIVES[0]:
-            raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; leave one of them out")
+            raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; remove one of them")
         if self.engine == "ray" and self.num_proc is not None:
-            raise UserError("--num-proc has no effect with --engine ray, which uses the whole cluster; leave it out")
+            raise UserError("--num-proc has no effect with --engine ray, which uses the whole cluster; remove it")
         if self.resume and STDIN in self.inputs:
-            raise UserError("--resume cannot read standard input again; store it in a file")
+            raise UserError("--resume cannot read standard input again; save it to a file")
 
     def decisive(self) -> dict:
-        """The settings that the examples are a function of, beside what the inputs and the tokenizer hold."""
+        """The settings that determine the examples, apart from the contents of the inputs and the tokenizer."""
         free = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
         return {name: value for name, value in asdict(self).items() if name not in free}

@@ -1,5 +1,6 @@
-"""`mybert tokenizer`: documents → a tokenizer folder, with a report on how well it suits them."""
+"""`mybert tokenizer`: documents to a tokenizer folder, with a report on the vocabulary."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,18 @@ from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.tables import print_table
 from mybert.corpus.examples.engines import explain_killed
 from mybert.corpus.examples.text_encoding import load_wordpiece
+from mybert.corpus.settings import TokenizerSettings
 from mybert.corpus.text.sources import describe_sources, find_sources, read_documents
-from mybert.corpus.tokenizer_settings import TokenizerSettings
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
+from tokenization.wordpiece_training import least_vocab_size
+
+logger = logging.getLogger(__name__)
+
+_FREQUENT = 10  # occurrences of a word, enough to train its embedding
 
 
 def main(settings: TokenizerSettings) -> None:
-    print(f"the tokenizer is in {build_tokenizer(settings)}")
+    print(f"tokenizer: {build_tokenizer(settings)}")
 
 
 def build_tokenizer(settings: TokenizerSettings) -> Path:
@@ -27,7 +33,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
         The folder: `vocab.txt`, `tokenizer.json`, `tokenizer_config.json` and `manifest.json`.
 
     Raises:
-        UserError: the output exists, an input cannot be read, the documents have no words, or `compare` cannot be
+        UserError: the output exists, an input cannot be read, the documents contain no words, or `compare` cannot be
             loaded.
     """
     replacing = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
@@ -46,6 +52,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
         )
     if not word_counts[0]:
         raise UserError(f"{', '.join(settings.inputs)}: no words ({seen['documents']} documents read)")
+    _warn_of_size(settings, word_counts[0])
     vocabulary = train_wordpiece(
         word_counts[0],
         settings.vocab_size,
@@ -74,7 +81,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
     unused = sum(token.startswith("[unused") for token in vocabulary)
     learned = len(vocabulary) - unused
     if learned < settings.vocab_size:
-        print(f"the text gives {learned:,} pieces and no more; {unused:,} rows [unusedN] fill the rest")
+        print(f"the text yields {learned:,} tokens; {unused:,} [unusedN] fill the vocabulary")
     return Path(settings.output)
 
 
@@ -88,10 +95,23 @@ def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iter
         yield document.text
 
 
+def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
+    """Warns if the vocabulary has more tokens than the text has distinct words."""
+    if settings.vocab_size <= len(word_counts):
+        return
+    frequent = sum(count >= _FREQUENT for count in word_counts.values())
+    suggested = max(least_vocab_size(settings.uncased), round(frequent, 1 - len(str(frequent))))
+    logger.warning(
+        "--vocab-size %d is more than the %d distinct words of the text: most tokens would be too rare to train. The "
+        "text has %d words with %d or more occurrences; consider --vocab-size %d, or more text",
+        *(settings.vocab_size, len(word_counts), frequent, _FREQUENT, suggested),
+    )
+
+
 def _print_report(settings: TokenizerSettings, seen: Counter, skipped: Counter, reports: list[dict]) -> None:
     rows = [(name, *(report[name] for report in reports)) for name in reports[0]]
-    columns = ["on the text it was trained on", "this vocabulary"] + ([settings.compare] if settings.compare else [])
+    columns = ["on the training text", "this vocabulary"] + ([settings.compare] if settings.compare else [])
     title = f"{settings.output}: {seen['documents']:,} documents, {seen['characters']:,} characters"
     if skipped:
-        title += "; left out: " + ", ".join(f"{n} {reason}" for reason, n in sorted(skipped.items()))
+        title += "; skipped: " + ", ".join(f"{n} {reason}" for reason, n in sorted(skipped.items()))
     print_table(title, rows, columns)

@@ -1,4 +1,4 @@
-"""The folder a build works in: it becomes the output, vanishes, or stays for `--resume`."""
+"""The temporary folder of a build, kept for `--resume` after an interruption."""
 
 import contextlib
 import glob
@@ -22,23 +22,25 @@ from tokenization import MyBertTokenizer
 logger = logging.getLogger(__name__)
 
 _SCRATCH, _JOB, _LOCK = ".scratch", "job.json", "lock"
-_SECONDS_FOR_ORPHANS = 10  # processes of a killed build end at once, but not before they notice
+LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 
 
 @contextlib.contextmanager
 def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Path]]:
-    """Yields the folder that takes the output's name when the block ends well, and the scratch folder inside.
+    """Yields the folder that becomes the output, and the scratch folder in it.
+
+    With `resume`, the folder of an unfinished build of the same job is used again. After an interruption the folder is
+    kept if it has all documents.
 
     Args:
-        job: of `describe_job`. With `resume`, the folder is that of a build of the same job that did not end well,
-            and it is kept if this one does not either, unless it still has no documents.
+        job: from `describe_job`.
     """
 
     def keep(folder: Path) -> bool:
         return settings.resume and open_stored(folder / _SCRATCH) is not None
 
     with contextlib.ExitStack() as stack:
-        left = _left_behind(settings, job, stack) if settings.resume else None
+        left = _unfinished(settings, job, stack) if settings.resume else None
         folder = stack.enter_context(
             staged_folder(settings.output, overwrite=settings.overwrite, stage="corpus", left=left, keep=keep)
         )
@@ -51,7 +53,7 @@ def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Pat
 
 
 def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
-    """Everything that the result depends on; files by name, size and time, so that nothing large is read for it."""
+    """Everything that determines the result. Files are described by name, size and time, without reading them."""
     inputs = {
         source.name: [[file.stat().st_size, file.stat().st_mtime_ns] for file in source.files()] for source in sources
     }
@@ -63,8 +65,8 @@ def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer:
     }
 
 
-def _left_behind(settings: CorpusSettings, job: dict, stack: contextlib.ExitStack) -> Path | None:
-    """The folder of a build of the same job that nobody works in any more; it is locked until `stack` ends."""
+def _unfinished(settings: CorpusSettings, job: dict, stack: contextlib.ExitStack) -> Path | None:
+    """The folder of an unfinished build of the same job, locked until `stack` ends; None if there is none."""
     output = Path(settings.output)
     for folder in sorted(output.parent.glob(f".{glob.escape(output.name)}.partial-*")):
         try:
@@ -74,12 +76,12 @@ def _left_behind(settings: CorpusSettings, job: dict, stack: contextlib.ExitStac
         if not isinstance(found, dict):
             continue
         if different := sorted(name for name in job if found.get(name) != job[name]):
-            logger.warning("--resume: %s was left by a build with other %s", folder, " and ".join(different))
+            logger.warning("--resume: %s is of a build with other %s; starting anew", folder, " and ".join(different))
             continue
         try:
-            stack.enter_context(filelock.FileLock(folder / _SCRATCH / _LOCK, timeout=_SECONDS_FOR_ORPHANS))
+            stack.enter_context(filelock.FileLock(folder / _SCRATCH / _LOCK, timeout=LOCK_SECONDS))
         except filelock.Timeout as error:
-            raise UserError(f"--resume: another build is still at work in {folder}; wait for it or end it") from error
-        logger.warning("--resume: going on with %s", folder)
+            raise UserError(f"--resume: another build is running in {folder}; wait for it or stop it") from error
+        logger.warning("--resume: continuing in %s", folder)
         return folder
     return None

@@ -1,18 +1,22 @@
-"""A tiny vocabulary and small inputs."""
+"""A tiny vocabulary, small inputs, and a function that builds a corpus."""
 
 import json
 import random
 
+import datasets
 import pytest
+from transformers import BertTokenizer
+
+from mybert.common.manifest import read_manifest
+from mybert.corpus.build import build_corpus
+from mybert.corpus.settings import CorpusSettings
 
 WORDS = ["time", "year", "people", "way", "day", "man", "woman", "life", "world", "school", "family", "group", "hand"]
 
 
 @pytest.fixture(scope="session")
 def vocabulary_folder(tmp_path_factory):
-    """A stock BERT tokenizer that knows WORDS, letters and digits."""
-    from transformers import BertTokenizer
-
+    """A stock BERT tokenizer with WORDS, letters and digits."""
     characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{c}" for c in characters), *WORDS]
     folder = tmp_path_factory.mktemp("tokenizer")
@@ -22,7 +26,7 @@ def vocabulary_folder(tmp_path_factory):
 
 @pytest.fixture
 def make_documents():
-    """make_documents(count, seed=0, sentences=(1, 12), words=(1, 20)) → texts of one sentence a line."""
+    """make_documents(count, seed=0, sentences=(1, 12), words=(1, 20)) → texts with one sentence per line."""
 
     def make(count, seed=0, sentences=(1, 12), words=(1, 20)):
         rng = random.Random(seed)
@@ -50,11 +54,6 @@ def write_jsonl(tmp_path):
 @pytest.fixture
 def build(vocabulary_folder, tmp_path):
     """build(inputs, **settings) → (folder, training examples, validation examples or None, manifest)."""
-    import datasets
-
-    from mybert.common.manifest import read_manifest
-    from mybert.corpus.build import build_corpus
-    from mybert.corpus.settings import CorpusSettings
 
     def run(inputs, **settings):
         defaults = {"tokenizer": str(vocabulary_folder), "output": str(tmp_path / "corpus"), "num_proc": 1}
@@ -64,3 +63,14 @@ def build(vocabulary_folder, tmp_path):
         return folder, datasets.load_from_disk(str(folder)), validation, read_manifest(folder)
 
     return run
+
+
+@pytest.fixture
+def content():
+    """content(folder) → bytes of each file by relative name, without manifests."""
+
+    def read(folder):
+        files = (path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json")
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+    return read

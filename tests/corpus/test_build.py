@@ -1,66 +1,66 @@
-"""The whole command, from files to a folder."""
+"""`mybert corpus`, from files to a folder of examples."""
 
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
+from itertools import accumulate
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 import tokenizers
-from transformers import AutoTokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mybert import cli
+from mybert.cli import main
 from mybert.common.errors import UserError
-from mybert.corpus.build import build_corpus
+from mybert.common.quantities import Quantity
+from mybert.corpus import build as build_module
+from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.document_store import group_in_blocks
-
-
-def content(folder):
-    files = (path for path in Path(folder).rglob("*") if path.is_file() and path.name != "manifest.json")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+from mybert.corpus.text.document_store import even_order, group_in_blocks
+from tokenization import MyBertTokenizer
 
 
 def test_examples_have_the_columns_types_and_shape_that_pretraining_reads(build, make_documents, write_jsonl):
     folder, training, validation, manifest = build([write_jsonl(make_documents(100))], max_length=48)
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
-    assert {name: feature.feature.dtype for name, feature in list(training.features.items())[:2]} == {
-        "input_ids": "int32",
-        "token_type_ids": "int8",
-    }
+    assert [training.features[name].feature.dtype for name in ("input_ids", "token_type_ids")] == ["int32", "int8"]
     assert training.features["next_sentence_label"].dtype == "int8"
     assert validation.features == training.features
     for example in [*training, *validation]:
-        ids, types = example["input_ids"], example["token_type_ids"]
+        ids, types_of = example["input_ids"], example["token_type_ids"]
         first, last = (place for place, token in enumerate(ids) if token == tokenizer.sep_token_id)
         assert ids[0] == tokenizer.cls_token_id and last == len(ids) - 1 <= 47
         assert 1 < first < last - 1
-        assert types == [0] * (first + 1) + [1] * (last - first)
+        assert types_of == [0] * (first + 1) + [1] * (last - first)
         assert ids.count(tokenizer.cls_token_id) == 1
     assert set(training["next_sentence_label"]) == {0, 1}
     assert manifest["stage"] == "corpus" and manifest["settings"]["seed"] == 42
     assert manifest["counts"]["examples_training"] == len(training)
     assert manifest["counts"]["tokens"] > 0 and manifest["inputs"]["input-0"]["sha256"]
-    labels = np.array(training["next_sentence_label"])
-    assert manifest["statistics"]["training"]["is_next_share"] == pytest.approx(1 - labels.mean())
-    lengths = [len(ids) for ids in training["input_ids"]]
-    assert manifest["statistics"]["training"]["length_mean"] == pytest.approx(np.mean(lengths))
-    share = np.mean([(sum(types) - 1) / (len(types) - 3) for types in training["token_type_ids"]])
-    assert manifest["statistics"]["training"]["mean_share_of_b"] == pytest.approx(share)
+    statistics = manifest["statistics"]["training"]
+    assert statistics["is_next_share"] == pytest.approx(1 - np.mean(training["next_sentence_label"]))
+    assert statistics["length_mean"] == pytest.approx(np.mean([len(ids) for ids in training["input_ids"]]))
+    share = np.mean([(sum(types_of) - 1) / (len(types_of) - 3) for types_of in training["token_type_ids"]])
+    assert statistics["mean_share_of_b"] == pytest.approx(share)
 
 
-def test_documents_of_one_sentence_are_remarked_upon_where_pairs_are_made(
+def test_documents_of_one_sentence_are_remarked_on_where_pairs_are_built(
     build, make_documents, write_jsonl, tmp_path, capsys
 ):
     short, long = make_documents(60, sentences=(1, 1)), make_documents(50, sentences=(4, 9))
-    for documents, nsp, remarked in ((short + long, True, True), (long, True, False), (short, False, False)):
+    for documents, nsp, expected in ((short + long, True, True), (long, True, False), (short, False, False)):
         build([write_jsonl(documents)], nsp=nsp, output=str(tmp_path / f"{len(documents)}"))
-        assert ("Most documents have one sentence" in capsys.readouterr().out) == remarked
+        assert ("--no-nsp" in capsys.readouterr().out) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,21 @@ def test_documents_of_one_sentence_are_remarked_upon_where_pairs_are_made(
         (3, 0.0, None),
         (1, 0.05, "No document is held out"),
         (4, 0.5, None),
-        (3, 0.05, "of the examples are held out: whole documents are"),
+        (3, 0.05, "of the examples are held out, because"),
         (200, 0.05, None),
     ],
 )
-def test_a_share_held_out_that_is_not_what_was_asked_for_is_remarked_upon(
+def test_an_unexpected_share_of_held_out_examples_is_remarked_on(
     build, make_documents, write_jsonl, capsys, documents, share, remark
 ):
     *_, manifest = build([write_jsonl(make_documents(documents, sentences=(9, 9)))], nsp=False, validation_share=share)
-    said = capsys.readouterr().out
-    assert f"held out for validation │ {manifest['counts']['documents_held_out']}" in " ".join(said.split())
-    assert (remark in said) if remark else ("held out," not in said and "are held out" not in said)
+    printed = capsys.readouterr().out
+    assert f"held out for validation │ {manifest['counts']['documents_held_out']}" in " ".join(printed.split())
+    assert ("--split-documents" in printed) == bool(remark) and (remark or "") in printed
 
 
-def test_the_same_bytes_for_any_number_of_processes_and_others_for_another_seed(
-    build, make_documents, write_jsonl, tmp_path
+def test_the_bytes_are_the_same_for_any_number_of_processes_and_differ_by_seed(
+    build, make_documents, write_jsonl, tmp_path, content
 ):
     inputs = [write_jsonl(make_documents(600, sentences=(5, 20)))]
     results = [
@@ -95,7 +95,7 @@ def test_the_same_bytes_for_any_number_of_processes_and_others_for_another_seed(
     assert results[0] != results[3]
 
 
-def test_a_special_token_in_a_text_stays_text(build, make_documents, write_jsonl):
+def test_a_special_token_in_a_text_is_read_as_text(build, make_documents, write_jsonl):
     documents = [f"[SEP] {text}\n[MASK] [CLS] [PAD] [UNK] day." for text in make_documents(30)]
     folder, training, _, _ = build([write_jsonl(documents)])
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
@@ -104,14 +104,30 @@ def test_a_special_token_in_a_text_stays_text(build, make_documents, write_jsonl
         assert not {tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id}.intersection(ids)
 
 
-def test_sentences_come_out_as_the_tokenizer_alone_would_have_them(build, make_documents, write_jsonl):
+def test_tokens_are_those_of_the_tokenizer_alone(build, make_documents, write_jsonl):
     documents = make_documents(20)
     folder, training, _, _ = build([write_jsonl(documents)], nsp=False, validation_share=0, short_seq_prob=0)
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
     expected = sorted(i for text in documents for i in tokenizer(text, add_special_tokens=False)["input_ids"])
     assert sorted(i for ids in training["input_ids"] for i in ids[1:-1]) == expected
     assert training.column_names == ["input_ids", "token_type_ids"]
-    assert not any(any(types) for types in training["token_type_ids"])
+    assert not any(any(types_of) for types_of in training["token_type_ids"])
+
+
+def test_words_added_to_a_tokenizer_have_the_same_ids_in_the_corpus(
+    build, make_documents, write_jsonl, tmp_path, vocabulary_folder
+):
+    tokenizer = MyBertTokenizer.from_pretrained(vocabulary_folder)
+    tokenizer.add_tokens(["schoolhand"])
+    tokenizer.save_pretrained(tmp_path / "extended")
+    documents = [f"schoolhand {text}" for text in make_documents(30)]
+    folder, training, _, _ = build([write_jsonl(documents)], tokenizer=str(tmp_path / "extended"), nsp=False)
+    added = tokenizer.convert_tokens_to_ids("schoolhand")
+    assert added == len(tokenizer) - 1
+    assert added in {token for ids in training["input_ids"] for token in ids}
+    for kind in (MyBertTokenizer, AutoTokenizer):
+        copy = kind.from_pretrained(folder / "tokenizer")
+        assert copy(documents[0])["input_ids"] == tokenizer(documents[0])["input_ids"]
 
 
 def test_held_out_documents_share_no_text_with_training(build, write_jsonl):
@@ -127,20 +143,16 @@ def test_held_out_documents_share_no_text_with_training(build, write_jsonl):
     assert len(numbers(validation)) == 20 and len(numbers(training)) == 80
 
 
-def test_few_documents_are_held_out_only_if_pairs_can_be_made_on_both_sides(
-    build, make_documents, write_jsonl, tmp_path
+@pytest.mark.parametrize(("count", "held_out"), [(3, 0), (4, 2), (40, 2), (100, 5)])
+def test_few_documents_are_held_out_only_if_pairs_can_be_built_in_both_parts(
+    build, make_documents, write_jsonl, count, held_out
 ):
-    for count, expected in {3: 0, 4: 2, 40: 2, 100: 5}.items():
-        _, _, validation, manifest = build(
-            [write_jsonl(make_documents(count, sentences=(3, 9)))], overwrite=True, output=str(tmp_path / str(count))
-        )
-        assert (validation is not None) == bool(expected)
-        assert manifest["counts"]["documents_held_out"] == expected
+    _, _, validation, manifest = build([write_jsonl(make_documents(count, sentences=(3, 9)))])
+    assert (validation is not None) == bool(held_out)
+    assert manifest["counts"]["documents_held_out"] == held_out
 
 
-def test_repeated_and_empty_documents_are_counted_and_left_out_on_request(
-    build, make_documents, write_jsonl, tmp_path
-):
+def test_repeated_and_empty_documents_are_counted_and_removed_on_request(build, make_documents, write_jsonl, tmp_path):
     documents = make_documents(20)
     path = write_jsonl([*documents, "", " \n\t", *documents[:5]])
     for deduplicate, kept in ((False, 25), (True, 20)):
@@ -149,17 +161,18 @@ def test_repeated_and_empty_documents_are_counted_and_left_out_on_request(
         assert (counts["documents"], counts["documents_duplicate"], counts["documents_empty"]) == (kept, 5, 2)
 
 
-def test_one_document_is_refused_split_or_used_in_itself(build, make_documents, write_jsonl, tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "documents"), [({"split_documents": 6}, 6), ({"negatives": "same-document"}, 1), ({"nsp": False}, 1)]
+)
+def test_one_document_is_refused_split_or_used_alone(
+    build, make_documents, write_jsonl, tmp_path, settings, documents
+):
     path = write_jsonl(make_documents(1, sentences=(60, 60)))
     with pytest.raises(UserError, match=r"only one distinct document.*--split-documents N"):
         build([path])
     assert not (tmp_path / "corpus").exists()
-    *_, manifest = build([path], split_documents=6)
-    assert manifest["counts"]["documents"] == 6
-    *_, manifest = build([path], negatives="same-document", output=str(tmp_path / "same"))
-    assert manifest["counts"]["examples_training"] > 0
-    *_, manifest = build([path], nsp=False, output=str(tmp_path / "none"))
-    assert manifest["counts"]["examples_training"] > 0
+    *_, manifest = build([path], **settings)
+    assert manifest["counts"]["documents"] == documents and manifest["counts"]["examples_training"] > 0
 
 
 def test_copies_that_crowd_out_all_others_are_named_as_the_reason(build, make_documents, write_jsonl):
@@ -171,15 +184,12 @@ def test_copies_that_crowd_out_all_others_are_named_as_the_reason(build, make_do
     assert manifest["counts"]["documents"] == 12
 
 
-def test_documents_that_give_no_example_are_refused(build, make_documents, write_jsonl, tmp_path):
-    path = write_jsonl(make_documents(10, sentences=(1, 1)))
-    with pytest.raises(UserError, match=r"no example can be made of these .* no second sentence"):
+def test_documents_of_one_sentence_get_random_segments_or_are_refused(build, make_documents, write_jsonl, tmp_path):
+    path = write_jsonl(make_documents(50, sentences=(1, 1)))
+    with pytest.raises(UserError, match=r"50 documents give no example.* no second sentence"):
         build([path], negatives="same-document")
     assert not (tmp_path / "corpus").exists()
-
-
-def test_documents_of_one_sentence_get_a_random_second_segment(build, make_documents, write_jsonl):
-    _, training, _, manifest = build([write_jsonl(make_documents(50, sentences=(1, 1)))])
+    _, training, _, manifest = build([path])
     assert set(training["next_sentence_label"]) == {1}
     assert manifest["counts"]["documents_of_one_sentence"] == 50
 
@@ -190,7 +200,7 @@ def test_sentences_are_found_in_running_text(build, write_jsonl):
     assert manifest["counts"]["sentences"] == 4 * 50
 
 
-def test_a_line_of_a_megabyte_is_truncated_and_said_so(build, make_documents, write_jsonl):
+def test_a_line_of_a_megabyte_is_truncated_and_counted(build, make_documents, write_jsonl):
     _, training, _, manifest = build(
         [write_jsonl([*make_documents(20), "word " * 200_000])], one_sentence_per_line=False
     )
@@ -198,51 +208,49 @@ def test_a_line_of_a_megabyte_is_truncated_and_said_so(build, make_documents, wr
     assert manifest["counts"]["tokens_cut"] > 100_000
 
 
-def test_no_usable_documents(build, write_jsonl, tmp_path):
-    with pytest.raises(UserError, match=r"no document holds text \(2 read\)"):
-        build([write_jsonl(["", "  "])])
-    (tmp_path / "empty.txt").touch()
-    with pytest.raises(UserError, match=r"no document holds text \(0 read\)"):
-        build([str(tmp_path / "empty.txt")])
-    assert not (tmp_path / "corpus").exists()
-
-
-def test_bad_lines_stop_the_build_or_are_counted_in_the_manifest(build, make_documents, write_jsonl, tmp_path):
-    path = write_jsonl(make_documents(20))
-    with open(path, "a") as file:
+def test_inputs_without_text_or_with_bad_lines_leave_nothing(build, make_documents, write_jsonl, tmp_path):
+    good = make_documents(20)
+    bad = write_jsonl(good)
+    with open(bad, "a") as file:
         file.write("{broken\n")
-    with pytest.raises(UserError, match="line 21: not JSON"):
-        build([path])
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["documents.jsonl"]
-    *_, manifest = build([path], errors="skip")
+    (tmp_path / "empty.txt").touch()
+    for inputs, message in (
+        ([write_jsonl(["", "  "], "blank.jsonl")], r"no document holds text \(2 read\)"),
+        ([str(tmp_path / "empty.txt")], r"no document holds text \(0 read\)"),
+        ([bad], "line 21: not JSON"),
+        ([bad, str(tmp_path / "missing.txt")], r"missing\.txt does not exist"),
+    ):
+        with pytest.raises(UserError, match=message):
+            build(inputs)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["blank.jsonl", "documents.jsonl", "empty.txt"]
+    *_, manifest = build([bad], errors="skip")
     assert manifest["skipped"] == {"not JSON": 1}
 
 
-def test_an_output_that_exists_is_kept_unless_overwriting(build, make_documents, write_jsonl, tmp_path):
+def test_an_existing_output_is_kept_unless_overwrite_is_set(build, make_documents, write_jsonl, tmp_path, content):
     path = write_jsonl(make_documents(20))
     build([path])
     before = content(tmp_path / "corpus")
-    with pytest.raises(UserError, match="exists; add --overwrite"):
+    with pytest.raises(UserError, match="--overwrite"):
         build([path], seed=1)
     assert content(tmp_path / "corpus") == before
     build([path], seed=1, overwrite=True)
     assert content(tmp_path / "corpus") != before
 
 
-def test_tokenizers_that_cannot_serve_are_refused(build, make_documents, write_jsonl, tmp_path, vocabulary_folder):
+def test_unsuitable_tokenizers_are_refused(build, make_documents, write_jsonl, tmp_path):
     path = write_jsonl(make_documents(20))
-    with pytest.raises(UserError, match=r"--tokenizer .*missing cannot be used .there is no such folder"):
-        build([path], tokenizer=str(tmp_path / "missing"))
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
-    from transformers import PreTrainedTokenizerFast
-
     PreTrainedTokenizerFast(tokenizer_object=bpe).save_pretrained(tmp_path / "bpe")
-    with pytest.raises(UserError, match="expected WordPiece"):
-        build([path], tokenizer=str(tmp_path / "bpe"))
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nx\n")
-    with pytest.raises(UserError, match=r"lacks the special tokens \[MASK\]"):
-        build([path], tokenizer=str(tmp_path / "bare"))
+    for name, message in (
+        ("missing", r"--tokenizer .*missing cannot be used .there is no such folder"),
+        ("bpe", "expected WordPiece"),
+        ("bare", r"lacks the special tokens \[MASK\]"),
+    ):
+        with pytest.raises(UserError, match=message):
+            build([path], tokenizer=str(tmp_path / name))
     chinese = write_jsonl([f"时间人年道路日{number}。" for number in range(20)], "chinese.jsonl")
     with pytest.raises(UserError, match=r"does not fit these documents: .*% of their tokens are"):
         build([chinese])
@@ -262,6 +270,7 @@ BAD_SETTINGS = {
     "tokenizer": "",
     "output": "",
     "inputs": [],
+    "filter": "keep",
 }
 
 
@@ -272,76 +281,108 @@ def test_settings_out_of_range_are_named(name):
         CorpusSettings(**good | {name: BAD_SETTINGS[name]})
 
 
-def test_the_command_says_where_the_corpus_is(make_documents, write_jsonl, vocabulary_folder, tmp_path, capsys):
+@pytest.mark.parametrize("options", [{}, {"nsp": False}, {"dupe_factor": 3, "max_length": 32}])
+def test_the_disk_space_used_is_near_the_estimate(options, build, make_documents, write_jsonl, capsys, monkeypatch):
+    sizes = {}
+
+    def size(folder):
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+    def rmtree(path, *arguments, **more):
+        if Path(path).name == ".scratch":
+            sizes["building"] = size(Path(path).parent) - (Path(path) / "documents.utf8").stat().st_size
+        return whole(path, *arguments, **more)
+
+    whole = shutil.rmtree
+    monkeypatch.setattr(build_module.shutil, "rmtree", rmtree)
+    sizes["after"] = size(build([write_jsonl(make_documents(1500, sentences=(10, 20), words=(10, 20)))], **options)[0])
+    numbers = re.search(r"about ([\d.]+ [kM])B .* building, ([\d.]+ [kM])B after", capsys.readouterr().out).groups()
+    building, after = map(Quantity, numbers)
+    assert 0.6 < sizes["building"] / building < 1.1
+    assert 0.6 < sizes["after"] / after < 1.1
+
+
+def test_too_little_disk_space_is_refused_and_leaves_nothing(
+    build, make_documents, write_jsonl, tmp_path, monkeypatch
+):
+    path = write_jsonl(make_documents(300))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=10_000))
+    with pytest.raises(UserError, match=r"no room for the examples: about .* [kM]B .* free; free some space"):
+        build([path])
+    assert [path.name for path in tmp_path.iterdir()] == ["documents.jsonl"]
+
+
+def test_the_command_prints_the_folder_and_the_counts(
+    make_documents, write_jsonl, vocabulary_folder, tmp_path, capsys
+):
     output = str(tmp_path / "out")
     words = [write_jsonl(make_documents(30)), "--tokenizer", str(vocabulary_folder), "--output", output]
-    assert cli.main(["corpus", *words, "--max-length", "32", "--no-nsp", "--num_proc", "1"]) == 0
+    assert main(["corpus", *words, "--max-length", "32", "--no-nsp", "--num_proc", "1"]) == 0
     printed = capsys.readouterr().out
-    assert f"the corpus is in {output}" in printed
+    assert f"corpus: {output}" in printed
     assert "documents" in printed and "unknown tokens" in printed
     assert datasets.load_from_disk(output).column_names == ["input_ids", "token_type_ids"]
 
 
-def _run_in_another_process(arguments, **options):
+def _start(arguments, **options):
     code = "import sys; from mybert.cli import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen([sys.executable, "-c", code, "corpus", *arguments], stderr=subprocess.PIPE, **options)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
+def test_a_full_disk_is_one_message_and_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
     path = write_jsonl(make_documents(2000))
-    limit = 100_000
-    process = _run_in_another_process(
+    process = _start(
         [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
     _, printed = process.communicate(timeout=60)
     assert process.returncode == 2, printed.decode()
     assert b"mybert corpus: error: no room to write" in printed
-    assert b"\r" not in printed, "bars are for terminals"
+    assert b"\r" not in printed, "progress bars are for terminals"
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
 
 
-def test_a_killed_build_leaves_no_output(make_documents, write_jsonl, vocabulary_folder, tmp_path):
-    path = write_jsonl(make_documents(4000))
-    arguments = [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "1"]
-    process = _run_in_another_process([*arguments, "--dupe-factor", "200"])
-    deadline = time.monotonic() + 60
-    while (
-        not list(tmp_path.glob(".out.partial-*/.scratch/validation-shard-00000.json")) and time.monotonic() < deadline
-    ):
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert list(tmp_path.glob(".out.partial-*")), "killed too early"
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_interrupted_build_says_so_and_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
+def test_an_interrupted_build_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
     path = write_jsonl(make_documents(4000))
     arguments = [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"]
-    process = _run_in_another_process(
+    process = _start(
         [*arguments, "--dupe-factor", "200"],
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
+    shard = ".out.partial-*/.scratch/validation-shard-00000.json"
     deadline = time.monotonic() + 60
-    while (
-        not list(tmp_path.glob(".out.partial-*/.scratch/validation-shard-00000.json")) and time.monotonic() < deadline
-    ):
+    while not list(tmp_path.glob(shard)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes at once
+    os.killpg(process.pid, signal.SIGINT)  # a terminal interrupts all processes at once
     _, printed = process.communicate(timeout=60)
     assert process.returncode == 130, printed.decode()
     assert printed.endswith(b"mybert corpus: interrupted\n")
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
 
 
-def test_a_missing_input_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
-    settings = CorpusSettings(
-        inputs=[write_jsonl(make_documents(20)), str(tmp_path / "missing.txt")],
-        tokenizer=str(vocabulary_folder),
-        output=str(tmp_path / "out"),
-    )
-    with pytest.raises(UserError, match=r"missing\.txt does not exist"):
-        build_corpus(settings)
-    assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
+def process_of(task: int) -> int:
+    return os.getpid()
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity") or os.cpu_count() == 1,
+    reason="processes cannot be bound to some of the cores",
+)
+def test_a_build_bound_to_one_core_starts_no_other_process():
+    before = os.sched_getaffinity(0)
+    settings = CorpusSettings(["a.txt"], tokenizer="t", output="o")
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert set(run_tasks(process_of, range(4), settings, "tasks")) == {os.getpid()}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=60))
+def test_running_sums_of_an_even_order_stay_near_the_average(sizes):
+    order = even_order(sizes)
+    assert sorted(order) == list(range(len(sizes)))
+    average = sum(sizes) / max(1, len(sizes))
+    for count, total in enumerate(accumulate(sizes[i] for i in order), 1):
+        assert abs(total - count * average) <= 2 * max(sizes)

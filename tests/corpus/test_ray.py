@@ -28,11 +28,6 @@ def keep(text):
 """
 
 
-def content(folder):
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 @pytest.fixture
 def cluster(monkeypatch):
     from ray.cluster_utils import Cluster
@@ -47,13 +42,13 @@ def cluster(monkeypatch):
 
 
 def test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processes(
-    cluster, build, make_documents, write_jsonl, tmp_path, monkeypatch
+    cluster, build, make_documents, write_jsonl, tmp_path, monkeypatch, content
 ):
     seen = tmp_path / "seen"
     second = cluster.second.node_id
     (tmp_path / "slow_filter.py").write_text(FILTER.format(seen=str(seen), doomed=second))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(documents_module, "_CHARACTERS_A_TASK", 40_000)
+    monkeypatch.setattr(documents_module, "CHARACTERS_PER_TASK", 40_000)
     inputs = [write_jsonl(make_documents(800, sentences=(5, 20), words=(10, 20)))]
 
     def kill_the_second_node_at_work():

@@ -19,11 +19,6 @@ from mybert.corpus.examples import shards
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
 
 
-def content(folder):
-    files = (path for path in Path(folder).rglob("*") if path.is_file() and path.name != "manifest.json")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 @pytest.fixture
 def inputs(make_documents, write_jsonl):
     """More than a million characters: five blocks of training documents."""
@@ -55,7 +50,7 @@ def interrupt_after(monkeypatch):
 
 
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
-    build, inputs, vocabulary_folder, tmp_path
+    build, inputs, vocabulary_folder, tmp_path, content
 ):
     output = tmp_path / "corpus"
     command = [sys.executable, "-c", "import sys; from mybert.cli import main; sys.exit(main(sys.argv[1:]))", "corpus"]
@@ -75,13 +70,13 @@ def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
         process.wait()
         assert len(list(tmp_path.glob(".corpus.partial-*"))) == 1 and not output.exists()
     ended = subprocess.run([*command, "2"], capture_output=True, text=True)
-    assert ended.returncode == 0 and "going on with" in ended.stderr, ended.stderr
+    assert ended.returncode == 0 and "continuing in" in ended.stderr, ended.stderr
     assert not list(tmp_path.glob(".corpus.*"))
     never = build(inputs, dupe_factor=4, output=str(tmp_path / "never"))[0]
     assert content(output) == content(never)
 
 
-def test_finished_shards_are_not_made_again_unless_damaged(build, inputs, tmp_path, interrupt_after):
+def test_finished_shards_are_not_made_again_unless_damaged(build, inputs, tmp_path, interrupt_after, content):
     made = interrupt_after(None)
     never = content(build(inputs, dupe_factor=4, output=str(tmp_path / "never"))[0])
     blocks = len(made)
@@ -106,7 +101,7 @@ def test_only_a_build_of_the_same_job_is_gone_on_with(build, inputs, tmp_path, i
         build(inputs, **SETTINGS)
     made = interrupt_after(None)
     build(inputs, **SETTINGS, seed=1, output=str(tmp_path / "corpus"))
-    assert "was left by a build with other settings" in caplog.text
+    assert "is of a build with other settings" in caplog.text
     assert made[0] == "validation-0"
 
 
@@ -114,13 +109,13 @@ def test_a_build_that_is_still_at_work_is_left_alone(build, inputs, tmp_path, in
     interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):
         build(inputs, **SETTINGS)
-    monkeypatch.setattr(work_folder, "_SECONDS_FOR_ORPHANS", 0.1)
+    monkeypatch.setattr(work_folder, "LOCK_SECONDS", 0.1)
     (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
-    with filelock.FileLock(lock), pytest.raises(UserError, match="another build is still at work"):
+    with filelock.FileLock(lock), pytest.raises(UserError, match="another build is running"):
         build(inputs, **SETTINGS)
 
 
-def test_a_build_interrupted_at_its_very_end_goes_on(build, inputs, tmp_path, interrupt_after, monkeypatch):
+def test_a_build_interrupted_at_its_very_end_goes_on(build, inputs, tmp_path, interrupt_after, monkeypatch, content):
     """While its inputs are read once more, for their fingerprints; by then the disk may have room for no other."""
 
     def interrupt(*_):
@@ -132,7 +127,7 @@ def test_a_build_interrupted_at_its_very_end_goes_on(build, inputs, tmp_path, in
             build(inputs, **SETTINGS)
     made = interrupt_after(None)
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_build, "expect_room", lambda *_: pytest.fail("it has taken the room already"))
+        patch.setattr(corpus_build, "require_room", lambda *_: pytest.fail("the shards exist already"))
         resumed, *_ = build(inputs, **SETTINGS)
     assert made == []
     assert content(resumed) == content(build(inputs, dupe_factor=4, output=str(tmp_path / "never"))[0])

@@ -94,7 +94,7 @@ def test_no_document_is_lost_below_the_threshold_and_hardly_any_kept_above_it(pl
 def test_near_copies_are_the_same_for_any_number_of_processes_and_size_of_tasks(planted, select, monkeypatch):
     texts, _ = planted
     one = select(texts, deduplicate_near=0.7)
-    monkeypatch.setattr(documents_module, "_CHARACTERS_A_TASK", 10_000)
+    monkeypatch.setattr(documents_module, "CHARACTERS_PER_TASK", 10_000)
     assert select(texts, deduplicate_near=0.7, num_proc=2) == one
 
 
@@ -139,7 +139,7 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
     *_, manifest = build([write_jsonl(texts)], filter=[name])
     assert manifest["counts"]["documents_filtered"] == {name: expected}
     assert manifest["counts"]["documents"] == 60 - expected
-    assert f"refused by {name}" in capsys.readouterr().out
+    assert f"removed by {name}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
         "return 1 / 0": r"failed at the document that begins 'text': ZeroDivisionError",
         "raise ValueError('one\\ntwo')": "failed at the document that begins 'text': ValueError: one two$",
         "raise SystemExit(3)": "failed at the document that begins 'text': SystemExit: 3$",
-        "return text": "must answer True or False, but gave 'text'",
+        "return text": "must return True or False; it returned 'text'",
         "return False": "none of 1 documents is left",
     }.items(),
 )

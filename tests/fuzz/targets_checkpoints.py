@@ -16,7 +16,7 @@ from targets_text import PIECES, VOCABULARY
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.checkpoint_loading import explain_unreadable
-from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
+from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.embedding.embedder import Embedder
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
@@ -93,7 +93,7 @@ def tokenizer_files(random: Random) -> dict[str, bytes]:
 
 def read_tokenizer(folder: Path) -> None:
     tokenizer = load_wordpiece(str(folder))
-    plain_tokenizer(tokenizer).backend.encode("the file [MASK] é数字")
+    tokenizer.plain_text_backend().encode("the file [MASK] é数字")
 
 
 def read_tokenizer_of_checkpoint(folder: Path) -> None:

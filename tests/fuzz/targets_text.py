@@ -24,7 +24,7 @@ from mybert.common.output_folders import refuse_existing
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sources import read_documents
-from mybert.corpus.work_folder import _left_behind
+from mybert.corpus.work_folder import _unfinished
 from mybert.pretraining.checkpoints import SEAL, find_damage, seal
 from mybert.pretraining.inputs import Corpus
 from tokenization import MyBertTokenizer
@@ -144,7 +144,7 @@ def read_interrupted_build(folder: Path) -> None:
     """Reads the job of an interrupted build and the record of a shard, as `--resume` does."""
     settings = CorpusSettings(["x.txt"], tokenizer="t", output=str(folder / "out"), resume=True)
     with contextlib.ExitStack() as stack:
-        _left_behind(settings, {"settings": "here"}, stack)
+        _unfinished(settings, {"settings": "here"}, stack)
     finished(folder / "shard.arrow")
 
 

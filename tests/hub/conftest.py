@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for hub_server and hub_protoco
 from hub_server import REPO, WRITER, Hub
 
 from mybert.corpus.build import build_corpus
-from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.tokenizer_settings import TokenizerSettings
+from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings

@@ -7,8 +7,7 @@ import pytest
 
 from mybert.common.manifest import read_manifest
 from mybert.corpus.build import build_corpus
-from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.tokenizer_settings import TokenizerSettings
+from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.manifest_chain import manifest_chain

@@ -6,7 +6,7 @@ import pytest
 
 from mybert.cli import main
 from mybert.common.errors import UserError
-from mybert.corpus.tokenizer_settings import TokenizerSettings
+from mybert.corpus.settings import TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
@@ -41,12 +41,22 @@ def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path
     assert "30,522" in printed
 
 
-def test_a_text_that_gives_fewer_pieces_than_asked_for_says_so(corpus, tmp_path, capsys):
+def test_a_vocabulary_larger_than_the_text_is_reported(corpus, tmp_path, capsys, caplog):
+    corpus.write_text(corpus.read_text(encoding="utf-8") * 4, encoding="utf-8")
     assert run(corpus, tmp_path / "tokenizer", "--vocab-size", "2000") == 0
     pieces = MyBertTokenizer.from_pretrained(tmp_path / "tokenizer").get_vocab()
     learned = sum(not piece.startswith("[unused") for piece in pieces)
-    said = f"gives {learned:,} pieces and no more; {len(pieces) - learned:,} rows [unusedN]"
-    assert learned < 2000 and said in capsys.readouterr().out
+    assert learned < 2000
+    assert f"{learned:,} tokens; {len(pieces) - learned:,} [unusedN]" in capsys.readouterr().out
+    # "the", "and" and the full stop
+    for fact in ("--vocab-size 2000", "16 distinct words", "3 words with 10 or more", "--vocab-size 141"):
+        assert fact in caplog.text
+
+
+def test_a_vocabulary_smaller_than_the_number_of_words_gives_no_warning(tmp_path, caplog):
+    (tmp_path / "words.jsonl").write_text(json.dumps({"body": " ".join(f"w{n}x" for n in range(300))}) + "\n")
+    assert run(tmp_path / "words.jsonl", tmp_path / "tokenizer", "--vocab-size", "200") == 0
+    assert "distinct words" not in caplog.text
 
 
 def test_files_in_any_order_give_the_same_bytes(corpus, tmp_path):

@@ -1,4 +1,4 @@
-"""Stage 2: a pure function from a block of documents to examples."""
+"""A block of documents to examples."""
 
 import random
 from collections import Counter
@@ -13,7 +13,7 @@ from mybert.corpus.examples.text_encoding import PlainTokenizer
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sentences import one_per_line, sentence_splitter
 
-_SENTENCES_A_CALL = 8192
+_SENTENCES_PER_CALL = 8192
 
 
 def example_schema(nsp: bool) -> pa.Schema:
@@ -30,13 +30,13 @@ def block_to_examples(
     key: str,
     dupes: int,
 ) -> tuple[pa.Table, Counter]:
-    """Examples of some documents: a function of its arguments alone.
+    """Builds the examples of some documents. The result depends on the arguments alone.
 
     Args:
         texts: the documents.
         identities: equal for equal texts.
-        key: names the block; chance depends on it, the seed and the number of the repetition.
-        dupes: how many times the documents are used.
+        key: name of the block; it seeds the random choices, with the seed and the number of the repetition.
+        dupes: number of times that the documents are used.
 
     Returns:
         table: `input_ids`: `[CLS] A [SEP] B [SEP]`; `token_type_ids`: 0 up to the first `[SEP]`, then 1;
@@ -76,9 +76,9 @@ def block_to_examples(
 def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSettings):
     """
     Returns:
-        ids: (tokens,) int32, all sentences one after the other.
-        documents: where they begin; sentences and documents without tokens are not among them.
-        counts: of what was found.
+        ids: (tokens,) int32, the concatenated sentences.
+        documents: the sentences and documents that have tokens.
+        counts: of sentences, tokens and documents.
     """
     split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
     sentences, ends = [], []
@@ -86,9 +86,9 @@ def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSett
         sentences += split(text)
         ends.append(len(sentences))
     parts, lengths = [], []
-    for start in range(0, len(sentences), _SENTENCES_A_CALL):
+    for start in range(0, len(sentences), _SENTENCES_PER_CALL):
         batch = tokenizer.backend.encode_batch_fast(
-            sentences[start : start + _SENTENCES_A_CALL], add_special_tokens=False
+            sentences[start : start + _SENTENCES_PER_CALL], add_special_tokens=False
         )
         lists = [encoding.ids for encoding in batch]
         lengths += map(len, lists)
@@ -114,7 +114,7 @@ def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSett
 
 
 def _assemble(ids: np.ndarray, of: dict[str, np.ndarray], tokenizer: PlainTokenizer, nsp: bool) -> pa.Table:
-    """Copies the spans between special tokens, all examples at once."""
+    """The examples as a table: the segments in `ids` given by `of`, with special tokens."""
     a, b = of["a_end"] - of["a"], of["b_end"] - of["b"]
     lengths = a + 2 + (b + 1 if nsp else 0)
     offsets = np.concatenate([[0], lengths.cumsum()])
@@ -134,6 +134,6 @@ def _assemble(ids: np.ndarray, of: dict[str, np.ndarray], tokenizer: PlainTokeni
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers from each start on, `lengths` of them, one range after the other."""
+    """The concatenation of `arange(start, start + length)` for each start and length."""
     before = lengths.cumsum() - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())

@@ -1,6 +1,8 @@
-"""Where the work is done: a pure function over many tasks, in processes of this machine or on a Ray cluster.
+"""Engines that apply a function to many tasks: processes of this machine, or a Ray cluster.
 
-A function writes its result to the build's folder or returns it; a task done twice does no harm.
+A task may run twice: a function returns its result or writes it to a file of its own.
+
+To add an engine, write a generator like `_run_locally` and name it in `_ENGINES` and in `settings.ENGINES`.
 """
 
 import contextlib
@@ -20,19 +22,16 @@ from tokenization.processes import map_unordered
 
 
 def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusSettings, name: str) -> list:
-    """`[function(task) for task in tasks]` on the engine of `settings`.
+    """Computes `[function(task) for task in tasks]` on the engine of `settings`.
 
     Args:
-        function: and its tasks and results: picklable.
-        name: for the progress bar.
+        function: picklable, with picklable tasks and results.
+        name: title of the progress bar.
 
     Raises:
-        UserError: of `function`; or a process was killed, or Ray is not there.
+        UserError: `function` raised one, a process was killed, or Ray is not installed.
     """
-    if settings.engine == "ray":
-        done = _on_ray(function, tasks)
-    else:
-        done = map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
+    done = _ENGINES[settings.engine](function, tasks, settings)
     results = [None] * len(tasks)
     with explain_killed(), contextlib.closing(done), one_thread_a_process():
         for number, result in tqdm(done, desc=name, total=len(tasks), disable=not tasks or None):
@@ -49,14 +48,12 @@ def explain_killed() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        raise UserError(
-            "a process of the build was killed, as the system does when memory runs out; use a smaller --num-proc"
-        ) from error
+        raise UserError("a process was killed, probably because memory ran out; use a smaller --num-proc") from error
 
 
 @contextlib.contextmanager
 def one_thread_a_process() -> Iterator[None]:
-    """The tokenizers library starts a thread a core, in each process, unless told otherwise."""
+    """Keeps the tokenizers library from starting a thread per core in each process."""
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
@@ -67,10 +64,15 @@ def one_thread_a_process() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _on_ray(function: Callable, tasks: Sequence) -> Iterator[tuple[int, Any]]:
-    """Ray Data runs the tasks, and runs those of a lost node again elsewhere.
+def _run_locally(function: Callable, tasks: Sequence, settings: CorpusSettings) -> Iterator[tuple[int, Any]]:
+    """Yields the number and the result of each task, in the order of completion."""
+    return map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
 
-    On the cluster that the process is connected to, or that RAY_ADDRESS names, or on one that Ray starts here.
+
+def _run_on_ray(function: Callable, tasks: Sequence, settings: CorpusSettings) -> Iterator[tuple[int, Any]]:
+    """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another.
+
+    The cluster is the connected one, or that of RAY_ADDRESS, or a new one on this machine.
     """
     try:
         import ray
@@ -80,7 +82,7 @@ def _on_ray(function: Callable, tasks: Sequence) -> Iterator[tuple[int, Any]]:
         ray.init(log_to_driver=False)
     rows = ray.data.from_items(
         [{"number": number, "task": pickle.dumps(task)} for number, task in enumerate(tasks)],
-        override_num_blocks=len(tasks),  # a task is what is run again
+        override_num_blocks=len(tasks),  # Ray repeats whole blocks
     )
     for row in rows.map(_Row(function)).iter_rows():
         result = pickle.loads(row["result"])
@@ -90,9 +92,9 @@ def _on_ray(function: Callable, tasks: Sequence) -> Iterator[tuple[int, Any]]:
 
 
 class _Row:
-    """A function of tasks as one of rows; both travel as bytes, since columns have one type.
+    """A function of rows made from a function of tasks. Tasks and results are pickled, since columns have one type.
 
-    An error is a result too: Ray would give it another type and a page of its own frames.
+    An exception is returned as a result, because Ray would wrap it in its own type.
     """
 
     def __init__(self, function: Callable):
@@ -106,3 +108,6 @@ class _Row:
                 error.add_note(traceback.format_exc())
                 result = error
         return {"number": row["number"], "result": pickle.dumps(result)}
+
+
+_ENGINES = {"local": _run_locally, "ray": _run_on_ray}

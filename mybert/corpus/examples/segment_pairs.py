@@ -1,7 +1,6 @@
-"""Tokenised documents → spans of tokens that become examples. No text, no files: only lengths and chance.
+"""Tokenised documents to segment pairs, as ranges of tokens.
 
-A block's tokens stand in one flat array, sentence after sentence, document after document, so a segment is a range of
-it and is given by its two ends; truncation moves an end.
+The sentences of a block are concatenated in one array of tokens. A segment is a range of this array.
 """
 
 import random
@@ -13,8 +12,8 @@ from typing import NamedTuple
 from mybert.common.errors import UserError
 
 ONE_DOCUMENT = (
-    "a wrong next segment must come from another document, but these inputs hold only one distinct document, or so "
-    "many copies of it that others are rare; add documents, leave copies out by --deduplicate, cut it in parts by "
+    "a random next segment must come from another document, but the inputs hold only one distinct document, or so "
+    "many copies of it that others are rare; add documents, remove copies by --deduplicate, split it by "
     "--split-documents N, or use --negatives same-document or --no-nsp"
 )
 
@@ -25,9 +24,9 @@ class Pair(NamedTuple):
     Attributes:
         a, a_end: segment A is `tokens[a:a_end]`.
         b, b_end: segment B likewise; empty in an example without pairs.
-        is_random: B is not what follows A.
-        is_short: the document was cut to a shorter random length.
-        cut: tokens that truncation took from the two.
+        is_random: B does not follow A in the text.
+        is_short: the target length was shorter and random.
+        cut: number of tokens removed by truncation.
     """
 
     a: int
@@ -41,12 +40,12 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenisedDocuments:
-    """Where the sentences and documents of a block begin.
+    """Sentence and document boundaries of a block.
 
     Attributes:
-        offsets: (sentences + 1,) first token of each sentence, and the end; no sentence is empty.
-        bounds: (documents + 1,) first sentence of each document, and the end; no document is empty.
-        identities: (documents,) equal for documents of equal text.
+        offsets: (sentences + 1,) first token of each sentence, then the end; no sentence is empty.
+        bounds: (documents + 1,) first sentence of each document, then the end; no document is empty.
+        identities: (documents,) equal for documents with equal text.
     """
 
     offsets: list[int]
@@ -54,7 +53,7 @@ class TokenisedDocuments:
     identities: list[int]
 
     def reach(self, start: int, tokens: int, last: int) -> int:
-        """The end of the fewest sentences from `start` on (at least one) that hold `tokens`, or `last` if none do."""
+        """The end of the fewest sentences from `start` (at least one) with `tokens` in total, at most `last`."""
         return bisect_left(self.offsets, self.offsets[start] + tokens, start + 1, last)
 
 
@@ -66,19 +65,21 @@ def segment_pairs(
     short_seq_prob: float,
     same_document: bool = False,
 ) -> list[Pair]:
-    """Pairs as BERT's pretraining data has them (section 3.1, appendix A.2; `create_pretraining_data.py`).
+    """Segment pairs of BERT's pretraining data (Devlin et al. 2019, section 3.1; `create_pretraining_data.py`).
 
-    A document is walked in chunks of whole sentences that fill the target length. A chunk is cut at a random sentence
-    into A and the rest; half of the time the rest is B, otherwise B is a random segment and the rest is used again.
-    Unlike the reference, which gives up after ten tries, B never comes from a document with A's text by accident.
+    A document is divided into chunks of whole sentences that fill the target length. A chunk is split at a random
+    sentence into A and the rest. With probability 0.5 the rest is B, otherwise B is a random segment and the rest is
+    used again. A random B never comes from a document with the same text as A's; the reference stops checking after
+    ten tries.
 
     Args:
-        max_tokens: of A and B together.
-        same_document: a random B comes from another place of A's document. A chunk of a document too short to have
-            such a place keeps its continuation, and is left out if it has none.
+        max_tokens: maximum tokens of A and B together.
+        short_seq_prob: probability that a document has a shorter, random target length.
+        same_document: take a random B from another place in A's document. If the document is too short, B is the
+            continuation; a chunk without a continuation gives no pair.
 
     Raises:
-        UserError: there is no second document to take B from.
+        UserError: there is no second document for B.
     """
     if not same_document and len(set(documents.identities)) < 2:
         raise UserError(ONE_DOCUMENT)
@@ -107,7 +108,7 @@ def segment_pairs(
 def full_sentences(
     documents: TokenisedDocuments, rng: random.Random, *, max_tokens: int, short_seq_prob: float
 ) -> list[Pair]:
-    """One segment each, of as many whole sentences of one document as fit; a longer sentence is cut into pieces."""
+    """Single segments with as many whole sentences of a document as fit; longer sentences are split."""
     pairs = []
     for first, last in pairwise(documents.bounds):
         target = max_tokens
@@ -133,7 +134,7 @@ def _in_another_document(documents: TokenisedDocuments, document: int, start, mi
 
 
 def _elsewhere_in_document(documents: TokenisedDocuments, document: int, start: int, middle: int, wanted: int, rng):
-    """Sentences before A, or after A but not right after it; None if there are none."""
+    """Sentences before A, or after A but not directly after it; None if there are none."""
     low, high = documents.bounds[document], documents.bounds[document + 1]
     before, after = start - low, max(0, high - (middle + 1))
     if not before + after:
@@ -146,7 +147,7 @@ def _elsewhere_in_document(documents: TokenisedDocuments, document: int, start: 
 
 
 def _truncated(offsets, a, b, is_random: bool, is_short: bool, max_tokens: int, rng: random.Random) -> Pair:
-    """Takes tokens from the longer segment (B of equals), each from its front or back by the toss of a coin."""
+    """Removes tokens from the longer segment (B if equal), each from the front or back at random."""
     a, a_end, b, b_end = offsets[a[0]], offsets[a[1]], offsets[b[0]], offsets[b[1]]
     cut = max(0, a_end - a + b_end - b - max_tokens)
     if cut:
@@ -161,7 +162,7 @@ def _truncated(offsets, a, b, is_random: bool, is_short: bool, max_tokens: int, 
 
 
 def _between(low: int, high: int, rng: random.Random) -> int:
-    """`rng.randint`, several times as fast; over ranges this small its bias is below 2**-30."""
+    """As `rng.randint`, several times as fast; the bias is below 2**-30 for these ranges."""
     return low + int(rng.random() * (high - low + 1))
 
 

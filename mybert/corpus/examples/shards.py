@@ -1,6 +1,5 @@
-"""Stage 2 on disk: some blocks of documents → one file of examples. A shard is finished once its record stands."""
+"""Shards: files with the examples of some blocks of documents. A shard is finished when its record exists."""
 
-import functools
 import hashlib
 import json
 import shutil
@@ -16,19 +15,19 @@ import pyarrow as pa
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import fingerprint, write_json
 from mybert.corpus.examples.blocks import block_to_examples, example_schema
-from mybert.corpus.examples.text_encoding import load_plain_tokenizer
+from mybert.corpus.examples.text_encoding import plain_tokenizer
 from mybert.corpus.report import measure
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import even_order, group_in_blocks, read_stored
 
-# As many as keep all processes busy to the end, of a size that memory holds; both regardless of their number.
-_SHARDS, _FEWEST_CHARACTERS, _MOST_CHARACTERS = 64, 1 << 20, 1 << 25
-_FILE_BYTES = 500_000_000  # of a finished data set: the data sets library's own limit
+# Enough shards to keep all processes busy, each small enough for memory; independent of the number of processes.
+_SHARDS, _MIN_CHARACTERS, _MAX_CHARACTERS = 64, 1 << 20, 1 << 25
+_FILE_BYTES = 500_000_000  # of a file of the data set: the default of the datasets library
 
 
 @dataclass(frozen=True)
 class Block:
-    """Documents that examples are made of together: `order[start:end]` of a part, used `dupes` times."""
+    """The documents `order[start:end]` of a part, used `dupes` times."""
 
     key: str
     start: int
@@ -38,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Shard:
-    """What one task makes: examples of `blocks`, in the file `name`.arrow."""
+    """One task: the examples of `blocks`, written to the file `name`.arrow."""
 
     name: str
     part: str
@@ -50,16 +49,16 @@ class Shard:
 
 
 def plan_shards(part: str, lengths: np.ndarray, dupes: int) -> list[Shard]:
-    """Shards of about as much work each.
+    """Plans shards of about the same size.
 
     Args:
         part: `training` or `validation`.
-        lengths: (documents,) characters of each, in the order in which the part has them.
-        dupes: times that a document is used.
+        lengths: (documents,) characters of each, in the order of the part.
+        dupes: number of times that a document is used.
     """
     ranges = group_in_blocks(lengths)
     sizes = [int(lengths[start:end].sum()) for start, end in ranges]
-    wanted = min(max(sum(sizes) // _SHARDS, _FEWEST_CHARACTERS // dupes), _MOST_CHARACTERS // dupes)
+    wanted = min(max(sum(sizes) // _SHARDS, _MIN_CHARACTERS // dupes), _MAX_CHARACTERS // dupes)
     shards, blocks, characters = [], [], 0
     for number in even_order(sizes):
         blocks.append(Block(f"{part}-{number}", *ranges[number], dupes))
@@ -72,11 +71,11 @@ def plan_shards(part: str, lengths: np.ndarray, dupes: int) -> list[Shard]:
 
 
 def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSettings) -> dict:
-    """Writes the examples of a shard, or finds them written.
+    """Writes the examples of a shard, unless it is finished.
 
     Args:
-        folder: with the documents and, for each part, `PART.npy`: its documents in order, and their identities.
-        tokenizer: its folder.
+        folder: holds the documents and, for each part, `PART.npy`: its documents in order, and their identities.
+        tokenizer: folder of the tokenizer.
 
     Returns:
         `counts` of `block_to_examples`, `lengths` and `sums` of `measure`, and the `sha256` of the file.
@@ -86,12 +85,13 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
         return record
     order = np.load(path.with_name(f"{shard.part}.npy"), mmap_mode="r")
     counts, lengths, sums = Counter(), Counter(), Counter()
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # a node taken for lost may be at the same shard
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # a node assumed lost may write the same shard
     with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_stream(sink, example_schema(settings.nsp)) as writer:
         for block in shard.blocks:
             documents, identities = order[:, block.start : block.end].tolist()
             texts = read_stored(folder, documents)
-            table, found = block_to_examples(texts, identities, plain(tokenizer), settings, block.key, block.dupes)
+            encoder = plain_tokenizer(tokenizer)
+            table, found = block_to_examples(texts, identities, encoder, settings, block.key, block.dupes)
             writer.write_table(table)
             counts.update(found)
             of_table = measure(table)
@@ -103,11 +103,8 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
     return record
 
 
-plain = functools.cache(load_plain_tokenizer)
-
-
 def finished(path: Path) -> dict | None:
-    """The record of a shard; None if the shard is not complete or not as it was written."""
+    """The record of a shard; None if the shard is incomplete or damaged."""
     try:
         record = parse_json(path.with_suffix(".json").read_bytes())
         return record if record["sha256"] == fingerprint(path) else None
@@ -116,18 +113,16 @@ def finished(path: Path) -> dict | None:
 
 
 def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
-    """Writes the examples of some shards as `Dataset.save_to_disk` does, but a file at a time.
-
-    So no more than a file's worth of mapped pages counts as memory of this process.
+    """Writes the examples of some shards as `Dataset.save_to_disk` does, one file at a time to limit mapped memory.
 
     Args:
-        identity: the fingerprint, random otherwise, becomes a function of it.
+        identity: determines the fingerprint of the data set, which is random by default.
     """
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    files = open_shards(paths).data.nbytes // _FILE_BYTES + 1
+    files = _open_shards(paths).data.nbytes // _FILE_BYTES + 1
     names = [f"data-{index:05d}-of-{files:05d}.arrow" for index in range(files)]
     for index, name in enumerate(names):
-        examples = open_shards(paths).shard(files, index, contiguous=True)
+        examples = _open_shards(paths).shard(files, index, contiguous=True)
         examples._fingerprint = digest
         part = folder / ".part"
         examples.save_to_disk(str(part), num_shards=1)
@@ -139,8 +134,8 @@ def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
     shutil.rmtree(part)
 
 
-def open_shards(paths: list[Path]) -> datasets.Dataset:
-    """The examples of shards, one shard after the other; mapped, not read."""
+def _open_shards(paths: list[Path]) -> datasets.Dataset:
+    """The concatenated examples of shards, memory-mapped."""
     examples = datasets.concatenate_datasets([datasets.Dataset.from_file(str(path)) for path in paths])
     examples.reset_format()
     return examples

@@ -1,5 +1,6 @@
-"""A WordPiece tokenizer as the corpus needs it: plain ids of plain text."""
+"""Loading a WordPiece tokenizer, and its form for plain text."""
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,10 @@ from tokenization import MyBertTokenizer
 
 
 class PlainTokenizer(NamedTuple):
-    """A tokenizer that adds, truncates and pads nothing, to which `[SEP]` in a text is a bracket, a word, a bracket.
+    """A tokenizer without special tokens, truncation and padding: `[SEP]` in a text is a bracket, a word, a bracket.
 
     Attributes:
-        backend: of the tokenizers library.
+        backend: a tokenizer of the tokenizers library.
         cls_id, sep_id, unk_id: ids of the special tokens.
     """
 
@@ -26,31 +27,29 @@ class PlainTokenizer(NamedTuple):
 
 
 def load_wordpiece(name: str, flag: str = "--tokenizer") -> MyBertTokenizer:
-    """The tokenizer of a folder or Hub name, ours or a stock BERT's; no code of the folder is run.
+    """Loads the tokenizer of a folder or Hub name, MyBERT's or a stock BERT's. No code of the folder is run.
 
     Args:
-        flag: what it was named by.
+        flag: the option that named it, for the error message.
 
     Raises:
-        UserError: it cannot be loaded, is not BERT's WordPiece, or lacks a special token that BERT needs.
+        UserError: it cannot be loaded, is not a WordPiece tokenizer, or lacks a special token of BERT.
     """
     if not Path(name).exists():
         check_repository(name)
     try:
         return MyBertTokenizer.from_pretrained(name)
-    except Exception as error:  # OSError, ValueError, KeyError, JSON errors and the Hub's own kinds, by cause
+    except Exception as error:  # OSError, ValueError, KeyError, and errors of the JSON and Hub libraries
         reason = cause(error)
         if not Path(name).is_dir():
             reason = f"there is no such folder, and as a Hub name: {reason}"
         raise UserError(f"{flag} {name} cannot be used ({reason}); make one by `mybert tokenizer`") from error
 
 
-def plain_tokenizer(tokenizer: MyBertTokenizer) -> PlainTokenizer:
-    """What building needs of `tokenizer`, which itself is not changed."""
+@functools.cache
+def plain_tokenizer(folder: str) -> PlainTokenizer:
+    """The tokenizer of `folder` for plain text; loaded once per process."""
+    tokenizer = load_wordpiece(folder)
     return PlainTokenizer(
         tokenizer.plain_text_backend(), tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id
     )
-
-
-def load_plain_tokenizer(folder: str | Path) -> PlainTokenizer:
-    return plain_tokenizer(load_wordpiece(str(folder)))

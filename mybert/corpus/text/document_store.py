@@ -1,6 +1,6 @@
-"""Stage 1: documents are streamed into one file, counted, held out, ordered and grouped into blocks.
+"""Documents on disk: storing, reading, holding out, and grouping into blocks.
 
-What stays in memory is some 100 bytes a document, never their text.
+Memory holds about 100 bytes per document, never the texts.
 """
 
 import functools
@@ -23,12 +23,12 @@ from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sentences import cut_document, one_per_line, sentence_splitter
 from mybert.corpus.text.sources import Document
 
-_CHARACTERS_A_TASK = 1 << 22
+CHARACTERS_PER_TASK = 1 << 22
 _TEXTS, _FACTS = "documents.utf8", "documents.json"
-# A block has at least so many documents, for a random segment to be drawn from, and so many characters ...
+# A block has at least this number of documents, for random segments, and of characters ...
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 64, 1 << 18
-# ... unless its documents are whole books: then memory is the limit.
-_BLOCK_MOST_CHARACTERS, _BLOCK_FEWEST_DOCUMENTS = 1 << 25, 8
+# ... unless its documents are very long: then memory is the limit.
+_BLOCK_MAX_CHARACTERS, _BLOCK_MIN_DOCUMENTS = 1 << 25, 8
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class StoredDocuments:
     """Documents on disk.
 
     Attributes:
-        folder: holds their text, end to end as UTF-8, where each begins, and what follows here.
-        lengths: (documents,) characters of each.
+        folder: holds the concatenated texts in UTF-8, their offsets, and the values below.
+        lengths: (documents,) number of characters.
         identities: (documents,) equal for equal texts.
-        size: of all texts in bytes.
+        size: bytes of all texts.
         counts: `documents_read`, `documents_empty`.
-        skipped: what reading left out, by reason.
-        sha256: over the texts, in order.
+        skipped: number of skipped lines by reason.
+        sha256: of the texts, in order.
     """
 
     folder: Path
@@ -57,13 +57,13 @@ class StoredDocuments:
 def store_documents(
     documents: Iterable[Document], folder: Path, settings: CorpusSettings, skipped: Counter
 ) -> StoredDocuments:
-    """Writes the documents that hold text to `folder`.
+    """Writes the documents that are not blank to `folder`.
 
     Args:
-        skipped: of `read_documents`.
+        skipped: from `read_documents`.
 
     Raises:
-        UserError: none holds text.
+        UserError: all are blank.
     """
     counts = Counter(documents_read=0, documents_empty=0)
     offsets, lengths, identities = array("q", [0]), array("q"), array("q")
@@ -79,7 +79,7 @@ def store_documents(
             identities.append(int.from_bytes(digest, "little", signed=True))
     if not lengths:
         raise UserError(
-            f"no document holds text ({counts['documents_read']} read); look at the inputs and --text-column"
+            f"no document holds text ({counts['documents_read']} read); check the inputs and --text-column"
         )
     for name, values in (("offsets", offsets), ("lengths", lengths), ("identities", identities)):
         np.save(folder / f"{name}.npy", np.frombuffer(values, dtype=np.int64))
@@ -88,7 +88,7 @@ def store_documents(
 
 
 def open_stored(folder: Path) -> StoredDocuments | None:
-    """What `store_documents` has left in `folder`; None if it did not get to its end."""
+    """Opens the documents written by `store_documents`; None if it did not finish."""
     if not (folder / _FACTS).is_file():
         return None
     facts = json.loads((folder / _FACTS).read_text())
@@ -113,9 +113,9 @@ def _texts(documents, settings: CorpusSettings, counts: Counter) -> Iterator[str
 
 
 def read_stored(folder: str | Path, documents: Iterable[int]) -> list[str]:
-    """Texts of some of the documents that `store_documents` has written.
+    """Reads the texts of some documents written by `store_documents`.
 
-    They are read, not mapped: pages of a mapped file count as memory of the process that has touched them.
+    They are not memory-mapped, because mapped pages count as memory of the process.
     """
     offsets = _open_offsets(str(folder))
     texts = []
@@ -124,7 +124,7 @@ def read_stored(folder: str | Path, documents: Iterable[int]) -> list[str]:
             begin, end = int(offsets[document]), int(offsets[document + 1])
             file.seek(begin)
             content = file.read(end - begin)
-            while len(content) < end - begin:  # one read gives 2 GB at most
+            while len(content) < end - begin:  # one read returns at most 2 GB
                 content += file.read(end - begin - len(content))
             texts.append(content.decode())
     return texts
@@ -136,20 +136,20 @@ def _open_offsets(folder: str) -> np.ndarray:
 
 
 def in_tasks(rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """`rows` in stretches of about 4 million characters.
+    """Splits `rows` into ranges of about 4 million characters.
 
     Args:
-        lengths: (rows,) characters that each means.
+        lengths: (rows,) number of characters of each.
     """
-    ends = np.flatnonzero(np.diff(np.cumsum(lengths) // _CHARACTERS_A_TASK)) + 1
+    ends = np.flatnonzero(np.diff(np.cumsum(lengths) // CHARACTERS_PER_TASK)) + 1
     return np.split(rows, ends)
 
 
 def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarray, np.ndarray]:
-    """Which documents are for validation and which for training, each in a random order.
+    """Splits documents into validation and training, each in a random order.
 
-    Equal documents stay on one side. Where a wrong next segment needs a second document, at least two of different
-    text are held out, and none if there are fewer than four.
+    Equal texts go to the same part. If random next segments need a second document, at least two different texts are
+    held out, or none if there are fewer than four.
 
     Args:
         identities: (documents,) equal for equal texts.
@@ -158,7 +158,7 @@ def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarr
         validation, training: indices of documents.
 
     Raises:
-        UserError: there are no two distinct documents, though pairs need them.
+        UserError: pairs need two distinct documents and there is only one.
     """
     distinct, inverse = np.unique(identities, return_inverse=True)
     needed = 2 if settings.nsp and settings.negatives == "other-document" else 1
@@ -166,7 +166,7 @@ def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarr
         raise UserError(ONE_DOCUMENT)
     rng = np.random.default_rng([settings.seed, len(identities)])
     order = rng.permutation(len(identities))
-    rank = np.empty(len(distinct), dtype=np.int64)  # texts in the order of their first document
+    rank = np.empty(len(distinct), dtype=np.int64)  # of the texts, by their first document in `order`
     firsts = order[np.sort(np.unique(inverse[order], return_index=True)[1])]
     rank[inverse[firsts]] = np.arange(len(distinct))
     count = max(needed, round(len(distinct) * settings.validation_share)) if settings.validation_share else 0
@@ -177,7 +177,7 @@ def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarr
 
 
 def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of documents, small enough to be balanced over processes, large enough for random segments.
+    """Ranges of documents, small enough to balance processes and large enough for random segments.
 
     Args:
         lengths: (documents,) characters of each.
@@ -185,8 +185,8 @@ def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
     sums = np.concatenate([[0], np.cumsum(lengths)])
     blocks, start = [], 0
     while start < len(lengths):
-        full, huge = np.searchsorted(sums, sums[start] + [_BLOCK_CHARACTERS, _BLOCK_MOST_CHARACTERS])
-        end = min(max(start + _BLOCK_DOCUMENTS, full), max(start + _BLOCK_FEWEST_DOCUMENTS, huge))
+        full, huge = np.searchsorted(sums, sums[start] + [_BLOCK_CHARACTERS, _BLOCK_MAX_CHARACTERS])
+        end = min(max(start + _BLOCK_DOCUMENTS, full), max(start + _BLOCK_MIN_DOCUMENTS, huge))
         if end > len(lengths):
             if blocks and len(lengths) - start < _BLOCK_DOCUMENTS:
                 start = blocks.pop()[0]
@@ -197,7 +197,7 @@ def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
 
 
 def even_order(sizes: Sequence[int]) -> list[int]:
-    """An order of `sizes`, given as indices, whose running sum stays near its average: processes get even shares."""
+    """Indices of `sizes` in an order in which the running sum stays near the average, so that shards are balanced."""
     waiting = sorted((size, index) for index, size in enumerate(sizes))
     average = sum(sizes) / max(1, len(sizes))
     order, missing = [], 0.0

@@ -1,7 +1,7 @@
-"""Documents nearly equal to an earlier one, found by MinHash and banding, then compared in full.
+"""Removal of near duplicates: candidates by MinHash and banding, then exact Jaccard similarity.
 
-Candidates come from signatures of the datasketch library (Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive
-Datasets, chapter 3). Each pair is judged by its true Jaccard similarity, so chance can miss a pair but never adds one.
+Signatures are those of the datasketch library (Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets,
+chapter 3). Banding may miss a similar pair; it never removes a document below the threshold.
 """
 
 import functools
@@ -19,21 +19,21 @@ from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
 
-_WORDS_A_SEQUENCE = 5
+_WORDS_PER_SEQUENCE = 5
 _PERMUTATIONS = 128
-_MOST_MISSED = 0.02  # of the pairs that are just similar enough
-_SEQUENCES_A_CALL = 10_000  # of _PERMUTATIONS values each at a time
+_MAX_MISSED = 0.02  # of the pairs at the threshold
+_SEQUENCES_PER_CALL = 10_000  # each has _PERMUTATIONS values in memory
 _WORD = re.compile(r"\w+")
 
 
 def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
-    """`documents` without those linked to an earlier one by a chain of similar pairs.
+    """Removes the documents linked to an earlier one by a chain of similar pairs.
 
     Args:
         documents: indices of stored documents, ascending.
 
     Raises:
-        UserError: the datasketch library is not there.
+        UserError: datasketch is not installed.
     """
     try:
         import datasketch  # noqa: F401
@@ -56,23 +56,23 @@ def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, sett
 
 
 def word_sequences(text: str) -> set[str]:
-    """The sequences of five words, all words lower-case; of a shorter text all its words, of one without words itself.
+    """The sequences of five lower-case words of a text; all words of a shorter text; a text without words itself.
 
-    Where a script has no spaces, what stands between two punctuation marks is a word.
+    In scripts without spaces, the characters between two punctuation marks are a word.
     """
     return set(_sequences(text))
 
 
 def _sequences(text: str) -> Iterator[str]:
     words = _WORD.findall(text.lower())
-    if len(words) < _WORDS_A_SEQUENCE:
+    if len(words) < _WORDS_PER_SEQUENCE:
         return iter([" ".join(words) or text])
-    return map(" ".join, zip(*(islice(words, start, None) for start in range(_WORDS_A_SEQUENCE)), strict=False))
+    return map(" ".join, zip(*(islice(words, start, None) for start in range(_WORDS_PER_SEQUENCE)), strict=False))
 
 
 def _banding(threshold: float) -> tuple[int, int]:
-    """Bands and rows in each: as many rows as leave few similar pairs without an equal band."""
-    rows = max(r for r in range(1, 33) if (1 - threshold**r) ** (_PERMUTATIONS // r) <= _MOST_MISSED)
+    """Number of bands and rows per band: the most rows that miss few similar pairs."""
+    rows = max(r for r in range(1, 33) if (1 - threshold**r) ** (_PERMUTATIONS // r) <= _MAX_MISSED)
     return _PERMUTATIONS // rows, rows
 
 
@@ -81,7 +81,7 @@ def _keys_file(folder: str, number: int) -> Path:
 
 
 def _write_keys(task: tuple[int, np.ndarray], *, bands: int, rows: int, folder: str) -> None:
-    """Writes (bands, documents) keys; documents with an equal key in a band are candidates."""
+    """Writes (bands, documents) keys. Documents with the same key in a band are candidates."""
     number, documents = task
     signatures = np.array([_signature(text) for text in read_stored(folder, documents)], dtype=np.uint64)
     odd = np.random.default_rng(0).integers(1 << 63, size=rows, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
@@ -92,7 +92,7 @@ def _write_keys(task: tuple[int, np.ndarray], *, bands: int, rows: int, folder: 
 def _signature(text: str) -> np.ndarray:
     """(_PERMUTATIONS,) MinHash values of a document."""
     found, sequences = _empty_signature().copy(), _sequences(text)
-    while some := list(islice(sequences, _SEQUENCES_A_CALL)):
+    while some := list(islice(sequences, _SEQUENCES_PER_CALL)):
         found.update_batch(map(str.encode, some))
     return found.hashvalues
 
@@ -105,7 +105,7 @@ def _empty_signature():
 
 
 def _candidates(files: list[Path], bands: int, documents: int) -> np.ndarray:
-    """(pairs, 2) places of documents, each with the first and the one before it of those that share a key with it."""
+    """(pairs, 2) positions of documents: each with the first and the previous document that share a key with it."""
     pairs = np.empty(0, np.int64)
     for band in range(bands):
         keys = np.concatenate([np.load(file, mmap_mode="r")[band] for file in files])

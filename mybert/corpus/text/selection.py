@@ -1,4 +1,4 @@
-"""Which of the stored documents are used: those that filters keep, without copies and near copies on request."""
+"""Selection of documents: filters, deduplication and near-deduplication."""
 
 import functools
 import importlib
@@ -21,12 +21,12 @@ _KEPT, _COUNTS = "kept.npy", "kept.json"
 
 
 class Selection(NamedTuple):
-    """What is used.
+    """The documents that are used.
 
     Attributes:
-        documents: (kept,) indices of the stored documents, in order.
-        counts: `documents`, `characters`, `documents_duplicate` (repeating another, left out or not),
-            `documents_filtered` for each filter, `documents_near_duplicate`.
+        documents: (kept,) indices of stored documents, ascending.
+        counts: `documents`, `characters`, `documents_duplicate` (removed or not), `documents_filtered` by filter,
+            `documents_near_duplicate`.
     """
 
     documents: np.ndarray
@@ -34,10 +34,10 @@ class Selection(NamedTuple):
 
 
 def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selection:
-    """Applies filters, then `deduplicate`, then `deduplicate_near`; found again if an earlier build got so far.
+    """Applies filters, then `deduplicate`, then `deduplicate_near`. An interrupted build reads its selection again.
 
     Raises:
-        UserError: a filter cannot be imported, fails or answers neither yes nor no; or nothing is left.
+        UserError: a filter cannot be imported, fails or returns no bool; or no document is left.
     """
     record = stored.folder / _COUNTS
     if record.is_file():
@@ -70,38 +70,38 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selec
 
 
 def _filtered(stored: StoredDocuments, documents: np.ndarray, name: str, settings: CorpusSettings) -> np.ndarray:
-    """(documents,) what the filter says of each."""
+    """(documents,) bool: the filter's result for each."""
     load_filter(name, os.getcwd())
-    ask = functools.partial(_ask, name=name, place=os.getcwd(), folder=str(stored.folder))
-    return np.concatenate(run_tasks(ask, in_tasks(documents, stored.lengths[documents]), settings, name))
+    apply = functools.partial(_apply, name=name, place=os.getcwd(), folder=str(stored.folder))
+    return np.concatenate(run_tasks(apply, in_tasks(documents, stored.lengths[documents]), settings, name))
 
 
-def _ask(documents: np.ndarray, *, name: str, place: str, folder: str) -> np.ndarray:
+def _apply(documents: np.ndarray, *, name: str, place: str, folder: str) -> np.ndarray:
     function = load_filter(name, place)
-    return np.array([_answer(function, name, text) for text in read_stored(folder, documents)], dtype=bool)
+    return np.array([_keeps(function, name, text) for text in read_stored(folder, documents)], dtype=bool)
 
 
-def _answer(function: Callable[[str], bool], name: str, text: str) -> bool:
+def _keeps(function: Callable[[str], bool], name: str, text: str) -> bool:
     beginning = f"the document that begins {text[:60]!r}"
     try:
         answer = function(text)
     except (Exception, SystemExit) as error:  # of the user's own code
-        raise UserError(f"--filter {name} failed at {beginning}: {_said(error)}") from error
+        raise UserError(f"--filter {name} failed at {beginning}: {_reason(error)}") from error
     if not isinstance(answer, (bool, np.bool_)):
-        raise UserError(f"--filter {name} must answer True or False, but gave {answer!r} for {beginning}")
+        raise UserError(f"--filter {name} must return True or False; it returned {answer!r} for {beginning}")
     return bool(answer)
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @functools.cache
 def load_filter(name: str, place: str) -> Callable[[str], bool]:
-    """The function `package.module:function`; modules in the folder `place` are found too.
+    """Imports `package.module:function`, also from the folder `place`.
 
     Raises:
-        UserError: there is no such module, it fails when imported, or it has no such function.
+        UserError: the module cannot be imported or has no such function.
     """
     module, _, function = name.partition(":")
     if place not in sys.path:
@@ -109,7 +109,7 @@ def load_filter(name: str, place: str) -> Callable[[str], bool]:
     try:
         found = getattr(importlib.import_module(module), function, None)
     except (Exception, SystemExit) as error:  # of the user's own code
-        raise UserError(f"--filter {name}: {module} cannot be imported ({_said(error)})") from error
+        raise UserError(f"--filter {name}: {module} cannot be imported ({_reason(error)})") from error
     if not callable(found):
         raise UserError(f"--filter {name}: {module} has no function {function}")
     return found

@@ -1,4 +1,4 @@
-"""Text → sentences."""
+"""Splitting text into sentences."""
 
 import re
 from collections.abc import Callable
@@ -8,9 +8,8 @@ import sentencex
 
 Splitter = Callable[[str], list[str]]
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
-# The library's time grows with the square of a paragraph's length where the script has no spaces.
-_WINDOW = 4000
-# ISO 639-1. The library takes any word and splits by English rules what it does not know, Japanese named "jp" too.
+_WINDOW = 4000  # characters; sentencex takes quadratic time in scripts without spaces
+# ISO 639-1. sentencex accepts any word and falls back to English rules, for Japanese named "jp" too.
 _TWO_LETTER_CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
     "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is "
@@ -22,21 +21,21 @@ _TWO_LETTER_CODES = (
 
 
 def is_language(code: str) -> bool:
-    """Whether `code` is one of ISO 639, of two letters or three, perhaps with subtags as in `zh-hant`."""
+    """Whether `code` is an ISO 639 code of two or three letters, with optional subtags as in `zh-hant`."""
     language, *subtags = code.split("-")
     known = language in _TWO_LETTER_CODES.split() or bool(re.fullmatch("[a-z]{3}", language))
     return known and all(re.fullmatch("[a-z0-9]+", subtag) for subtag in subtags)
 
 
 def one_per_line(text: str) -> list[str]:
-    """The lines that hold something."""
+    """The lines that are not blank."""
     return [line for line in text.split("\n") if line and not line.isspace()]
 
 
 def sentence_splitter(language: str) -> Splitter:
-    """A function from a text to its sentences by the rules of `language`, or of the language it falls back to.
+    """Returns a function that splits a text into sentences by the rules of `language`.
 
-    A blank line ends a sentence; a single line end is a space, as in wrapped text. Nothing of the text is lost.
+    A blank line ends a sentence; a single line end is a space. No text is dropped.
     """
 
     def split(text: str) -> list[str]:
@@ -52,14 +51,14 @@ def _split_paragraph(paragraph: str, language: str) -> list[str]:
     sentences, start = [], 0
     while len(paragraph) - start > _WINDOW:
         found = sentencex.segment(language, paragraph[start : start + _WINDOW])
-        complete = found[:-1] or found  # the last one may go on after the window
+        complete = found[:-1] or found  # the last one may continue after the window
         sentences += complete
         start += sum(map(len, complete))
     return sentences + sentencex.segment(language, paragraph[start:])
 
 
 def cut_document(text: str, parts: int, split: Splitter) -> list[str]:
-    """`text` in at most `parts` pieces of about as many sentences each, with blank lines between them."""
+    """Splits `text` into at most `parts` texts with about the same number of sentences, separated by blank lines."""
     sentences = [" ".join(sentence.split()) for sentence in split(text)]
     sentences = [sentence for sentence in sentences if sentence]
     bounds = [round(len(sentences) * part / parts) for part in range(parts + 1)]
