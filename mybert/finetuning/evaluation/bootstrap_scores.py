@@ -30,13 +30,6 @@ def every_row(rows: Sequence) -> np.ndarray:
     return np.arange(len(rows))[None]
 
 
-def score_labels(predictions: Sequence, references: Sequence, classes: Sequence = ()) -> dict[str, float]:
-    """`single_label` on all rows, for labels of any type; `classes` are counted even if they do not occur."""
-    names, ids = np.unique([*classes, *predictions, *references], return_inverse=True)
-    predicted, true = ids[len(classes) :].reshape(2, -1)
-    return {name: values[0] for name, values in single_label(predicted, true, len(names), every_row(true)).items()}
-
-
 def confusion(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
     """(N,) class ids → (R, C, C) counts, true by predicted."""
     cells = true * classes + predicted

@@ -1,4 +1,4 @@
-"""Metrics as `evaluate.Metric`, one module a file, which load without network.
+"""Metrics as modules of `evaluate`, which load without network.
 
     import evaluate
     from mybert.finetuning import metrics
@@ -6,9 +6,9 @@
     f1 = metrics.load("f1")                          # or evaluate.load(metrics.path("f1"))
     f1.compute(predictions=[0, 1], references=[1, 1])
 
-What they take and give is named as in the Hub's metrics; the numbers are those that fine-tuning is scored by. Not all
-options are here: no weights of rows, no `labels`, for `f1` no `average="weighted"` or `None`. Scores that are not
-defined are 0. `seqeval` is always strict, the Hub's only if told so, and gives no numbers for single types.
+Arguments and results are named as in the Hub's metrics; the values are those of `mybert evaluate`. Not all options of
+the Hub are supported: there are no sample weights and no `labels`; `f1` has no `average="weighted"` or `None`.
+Undefined scores are 0. `seqeval` always uses the strict mode and has no scores of single types.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ NAMES = (
 
 
 def path(name: str) -> str:
-    """The file that `evaluate.load` takes.
+    """The file of a metric, for `evaluate.load`.
 
     Raises:
         ValueError: there is no such metric.
@@ -33,7 +33,7 @@ def path(name: str) -> str:
 
 
 def load(name: str, **settings) -> evaluate.Metric:
-    """The metric of that name.
+    """Loads a metric.
 
     Args:
         settings: of `evaluate.load`, such as `experiment_id`.

@@ -1,23 +1,16 @@
-"""Accuracy: the share of labels that are right."""
+"""Accuracy: the share of correct labels."""
 
 import evaluate
-from datasets import Features, Value
+from sklearn import metrics
 
-from mybert.finetuning.evaluation import bootstrap_scores as class_scores
+from mybert.finetuning.metrics import information
 
 
 class Accuracy(evaluate.Metric):
     """`accuracy`, from 0 to 1, of labels that are whole numbers or words."""
 
     def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description="predictions, references: a label for each row",
-            features=[
-                Features({"predictions": Value(kind), "references": Value(kind)}) for kind in ("int64", "string")
-            ],
-        )
+        return information.label_metric(__doc__)
 
     def _compute(self, predictions: list, references: list) -> dict[str, float]:
-        return {"accuracy": class_scores.score_labels(predictions, references)["accuracy"]}
+        return {"accuracy": float(metrics.accuracy_score(references, predictions))}

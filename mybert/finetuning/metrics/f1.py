@@ -1,45 +1,38 @@
-"""F1: the harmonic mean of precision and recall, of one class, of all together, or on average over them."""
+"""F1, the harmonic mean of precision and recall: of one class, of all classes together, or their mean."""
 
 import evaluate
-from datasets import Features, Value
+from sklearn import metrics
 
-from mybert.finetuning.evaluation import bootstrap_scores as class_scores
+from mybert.finetuning.metrics import information
+
+_INPUTS = """predictions, references: a label for each row
+average: binary, the F1 of `pos_label`; macro, the mean over the classes that occur; micro, of all classes together
+pos_label: one of two labels"""
 
 
 class F1(evaluate.Metric):
     """`f1`, from 0 to 1, of labels that are whole numbers or words."""
 
     def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description="""predictions, references: a label for each row
-average: binary, the F1 of `pos_label`; macro, the mean over the classes that occur; micro, of all classes together
-pos_label: one of two labels""",
-            features=[
-                Features({"predictions": Value(kind), "references": Value(kind)}) for kind in ("int64", "string")
-            ],
-        )
+        return information.label_metric(__doc__, _INPUTS)
 
     def _compute(
         self, predictions: list, references: list, average: str = "binary", pos_label: int | str = 1
     ) -> dict[str, float]:
         """
         Raises:
-            ValueError: `average` is unknown, or there are other labels than `pos_label` and one more.
+            ValueError: `average` is unknown, or there are more labels than `pos_label` and another one.
         """
+        labels = sorted({*predictions, *references}, key=repr)
+        if average == "binary" and len({*labels, pos_label}) > 2:
+            shown = ", ".join(map(repr, labels[:10]))
+            raise ValueError(
+                f"average='binary' with pos_label={pos_label!r} expects two labels, found {shown}; "
+                "name one of two, or choose average='micro' or 'macro'"
+            )
         if average == "binary":
-            labels = {*predictions, *references, pos_label}
-            if len(labels) > 2:
-                shown = ", ".join(sorted(map(repr, labels))[:10])
-                raise ValueError(
-                    f"average='binary' with pos_label={pos_label!r} expects two labels, found {shown}; "
-                    "name one of two, or choose average='micro' or 'macro'"
-                )
-            said, true = ([int(label == pos_label) for label in column] for column in (predictions, references))
-            return {"f1": class_scores.score_labels(said, true, classes=(0, 1))["f1"]}
-        # every wrong label is one false positive and one false negative, so that micro F1 is accuracy
-        names = {"macro": "f1_macro", "micro": "accuracy"}
-        if average not in names:
+            pair = [[label == pos_label for label in column] for column in (references, predictions)]
+            return {"f1": float(metrics.f1_score(*pair, zero_division=0))}
+        if average not in ("micro", "macro"):
             raise ValueError(f"average: expected binary, micro or macro, found {average!r}")
-        return {"f1": class_scores.score_labels(predictions, references)[names[average]]}
+        return {"f1": float(metrics.f1_score(references, predictions, average=average, zero_division=0))}

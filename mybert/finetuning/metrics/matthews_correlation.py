@@ -1,23 +1,16 @@
-"""Matthews' correlation of labels that were said and labels that are true, for two or more classes (Gorodkin 2004)."""
+"""Matthews correlation coefficient of classes."""
 
 import evaluate
-from datasets import Features, Value
+from sklearn import metrics
 
-from mybert.finetuning.evaluation import bootstrap_scores as class_scores
+from mybert.finetuning.metrics import information
 
 
 class MatthewsCorrelation(evaluate.Metric):
-    """`matthews_correlation`, from -1 to 1; 0 where all predictions or all references are one class."""
+    """`matthews_correlation`, from -1 to 1, of labels that are whole numbers or words; 0 if all labels are equal."""
 
     def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description="predictions, references: a label for each row",
-            features=[
-                Features({"predictions": Value(kind), "references": Value(kind)}) for kind in ("int64", "string")
-            ],
-        )
+        return information.label_metric(__doc__)
 
     def _compute(self, predictions: list, references: list) -> dict[str, float]:
-        return {"matthews_correlation": class_scores.score_labels(predictions, references)["matthews_correlation"]}
+        return {"matthews_correlation": float(metrics.matthews_corrcoef(references, predictions))}

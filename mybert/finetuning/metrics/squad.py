@@ -1,4 +1,4 @@
-"""SQuAD 1.1: answers that match one of the true ones, and their overlap in words (Rajpurkar et al. 2016)."""
+"""SQuAD 1.1: exact match and F1 of answers (Rajpurkar et al. 2016)."""
 
 import evaluate
 import numpy as np
@@ -31,15 +31,15 @@ references: {id, answers: {text: […], answer_start: […]}} for each question,
             ValueError: a question has no prediction or no true answer.
         """
         pairs = []
-        for said, true in squad.matched(predictions, references):
-            if not true["answers"]["text"]:
-                raise ValueError(f"question {true['id']!r} has no answer; expected at least one (else use squad_v2)")
-            pairs.append(_scores(said["prediction_text"], true["answers"]["text"]))
+        for prediction, reference in squad.matched(predictions, references):
+            if not reference["answers"]["text"]:
+                raise ValueError(f"question {reference['id']!r} has no answer; use squad_v2 for such questions")
+            pairs.append(_scores(prediction["prediction_text"], reference["answers"]["text"]))
         exact, f1 = 100 * np.mean(pairs, axis=0)
         return {"exact_match": float(exact), "f1": float(f1)}
 
 
-def _scores(said: str, answers: list[str]) -> tuple[float, float]:
-    if squad.normalise(said):
-        return squad.exact_match(said, answers), squad.f1(said, answers)
-    return float("" in map(squad.normalise, answers)), 0.0  # in 2.0, nothing overlaps with nothing by 1
+def _scores(prediction: str, answers: list[str]) -> tuple[float, float]:
+    if squad.normalise(prediction):
+        return squad.exact_match(prediction, answers), squad.f1(prediction, answers)
+    return float("" in map(squad.normalise, answers)), 0.0  # unlike SQuAD 2.0, where two empty texts have F1 1

@@ -1,4 +1,4 @@
-"""SQuAD 2.0: the scores of SQuAD 1.1 where questions may have no answer (Rajpurkar et al. 2018)."""
+"""SQuAD 2.0: exact match and F1 of answers to questions that may have none (Rajpurkar et al. 2018)."""
 
 import evaluate
 import numpy as np
@@ -8,8 +8,8 @@ from mybert.finetuning.evaluation import squad_scores as squad
 
 
 class SquadV2(evaluate.Metric):
-    """`exact` and `f1` in percent, of all questions, of those with (`HasAns_`) and without answer (`NoAns_`), and
-    the best that another threshold would give (`best_`, `best_…_thresh`)."""
+    """`exact` and `f1` in percent: of all questions, of those with (`HasAns_`) and without an answer (`NoAns_`), and
+    with the best threshold (`best_`, `best_…_thresh`)."""
 
     def _info(self) -> evaluate.MetricInfo:
         answers = {"text": List(Value("string")), "answer_start": List(Value("int64"))}
@@ -23,7 +23,7 @@ class SquadV2(evaluate.Metric):
             citation="",
             inputs_description="""predictions: {id, prediction_text, no_answer_probability} for each question
 references: {id, answers: {text: […], answer_start: […]}} for each question, in any order; empty lists for no answer
-no_answer_threshold: what was predicted with a higher probability of no answer counts as no answer""",
+no_answer_threshold: predictions with a higher probability of no answer count as no answer""",
             features=Features({"predictions": prediction, "references": {"id": Value("string"), "answers": answers}}),
         )
 
@@ -35,14 +35,14 @@ no_answer_threshold: what was predicted with a higher probability of no answer c
             ValueError: a question has no prediction.
         """
         pairs = squad.matched(predictions, references)
-        said = [one["prediction_text"] for one, _ in pairs]
+        texts = [one["prediction_text"] for one, _ in pairs]
         answers = [one["answers"]["text"] for _, one in pairs]
         margins = np.array([one["no_answer_probability"] for one, _ in pairs])
-        has_answer = np.array([bool(texts) for texts in answers])
+        has_answer = np.array([bool(one) for one in answers])
         found, best = {}, {}
         for name, measure in (("exact", squad.exact_match), ("f1", squad.f1)):
-            answered = np.array(list(map(measure, said, answers)))
-            unanswered = np.array([measure("", texts) for texts in answers])
+            answered = np.array(list(map(measure, texts, answers)))
+            unanswered = np.array([measure("", one) for one in answers])
             found[name] = np.where(margins > no_answer_threshold, unanswered, answered)
             threshold = squad.best_threshold(margins, answered, unanswered)
             best[f"best_{name}"] = _percent(np.where(margins > threshold, unanswered, answered))
