@@ -1,15 +1,12 @@
-"""Every architecture setting of MyBERT, typed and validated, and BERT's published sizes by name."""
+"""Configuration of MyBERT: typed and validated settings, BERT's published sizes, and the classes in a checkpoint."""
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
-
-if TYPE_CHECKING:  # transformers reads this line too, and so keeps the whole code beside a configuration that it loads
-    from .modeling_mybert import MyBertModel  # noqa: F401
 
 # Layers, hidden size, heads: Devlin et al. 2019, section 3 (base, large), and Turc et al. 2019, table 1 (the rest).
 NAMED_SIZES: dict[str, dict[str, int]] = {
@@ -29,7 +26,7 @@ NAMED_SIZES: dict[str, dict[str, int]] = {
     }.items()
 }
 
-# What a checkpoint tells the Auto classes, whichever head was saved. The tokenizer has no entry: it travels as data.
+# The `auto_map` of every checkpoint, whichever head was saved. The tokenizer has no entry: it travels as data.
 AUTO_MAP: dict[str, str] = {
     "AutoConfig": "configuration_mybert.MyBertConfig",
     "AutoModel": "modeling_mybert.MyBertModel",
@@ -43,34 +40,52 @@ AUTO_MAP: dict[str, str] = {
     "AutoModelForCausalLM": "modeling_mybert.MyBertLMHeadModel",
 }
 
+# Architecture: task, pipeline and Auto class of the `custom_pipelines` entry. These pipelines truncate to the trained
+# length; stock ones do not, and no data of a tokenizer makes them.
+PIPELINES: dict[str, tuple[str, str, str]] = {
+    "MyBertModel": ("feature-extraction", "pipelines_mybert.MyBertFeatureExtractionPipeline", "AutoModel"),
+    "MyBertForPreTraining": ("fill-mask", "pipelines_mybert.MyBertFillMaskPipeline", "AutoModelForMaskedLM"),
+    "MyBertForMaskedLM": ("fill-mask", "pipelines_mybert.MyBertFillMaskPipeline", "AutoModelForMaskedLM"),
+    "MyBertForSequenceClassification": (
+        "text-classification",
+        "pipelines_mybert.MyBertTextClassificationPipeline",
+        "AutoModelForSequenceClassification",
+    ),
+    "MyBertForQuestionAnswering": (
+        "question-answering",
+        "question_answering_mybert.MyBertQuestionAnsweringPipeline",
+        "AutoModelForQuestionAnswering",
+    ),
+}
+
 
 @strict
 class MyBertConfig(PreTrainedConfig):
-    """The settings of a MyBERT encoder, with BERT's names and defaults (`transformers.BertConfig`).
+    """Architecture settings of MyBERT, with BERT's names and defaults (`transformers.BertConfig`).
 
     Args:
         vocab_size: rows of the word embedding and of the vocabulary projection.
-        hidden_size: width `H` of every token's vector; a multiple of `num_attention_heads`.
-        num_hidden_layers: how many encoder layers.
+        hidden_size: width `H` of the hidden states; a multiple of `num_attention_heads`.
+        num_hidden_layers: number of encoder layers.
         num_attention_heads: heads `A` of each attention.
         intermediate_size: width of the feed-forward layer.
-        hidden_act: its activation, a key of `transformers.activations.ACT2FN`.
+        hidden_act: activation of the feed-forward layer, a key of `transformers.activations.ACT2FN`.
         hidden_dropout_prob: dropout after embeddings, attention and feed-forward, in [0, 1).
-        attention_probs_dropout_prob: dropout on the attention probabilities, in [0, 1).
-        max_position_embeddings: the longest sequence, in tokens.
-        type_vocab_size: how many segment ids there are.
-        initializer_range: standard deviation of the truncated normal that weights start from.
+        attention_probs_dropout_prob: dropout of the attention probabilities, in [0, 1).
+        max_position_embeddings: longest sequence, in tokens.
+        type_vocab_size: number of segment ids.
+        initializer_range: standard deviation of the weight initialisation.
         layer_norm_eps: added to the variance in layer norms.
         pad_token_id: id of [PAD].
-        classifier_dropout: dropout before a task head; None means `hidden_dropout_prob`.
-        tie_word_embeddings: the vocabulary projection shares the word embedding, as in BERT.
+        classifier_dropout: dropout before a task head; None: `hidden_dropout_prob`.
+        tie_word_embeddings: share the word embedding with the vocabulary projection, as in BERT.
         is_decoder: the weights are those of a causal model (`MyBertLMHeadModel`).
-        add_cross_attention: the causal model has layers that attend to an encoder.
-        use_cache: the causal model returns its keys and values, to go on from.
-        bos_token_id, eos_token_id: what generation begins and ends with.
+        add_cross_attention: the causal model attends to an encoder.
+        use_cache: the causal model returns its keys and values.
+        bos_token_id, eos_token_id: first and last token of generation.
 
     Raises:
-        huggingface_hub.errors.StrictDataclassError: a field has the wrong type or is out of range; it is named.
+        huggingface_hub.errors.StrictDataclassError: a field, named in the message, has the wrong type or range.
 
     Example:
         >>> MyBertConfig.from_size("mini", vocab_size=8192).hidden_size
@@ -78,6 +93,7 @@ class MyBertConfig(PreTrainedConfig):
     """
 
     model_type = "mybert"
+    pipelines_are_registered: ClassVar[bool] = False  # True in the installed package, which needs no remote code
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -112,11 +128,17 @@ class MyBertConfig(PreTrainedConfig):
         return cls(**{**NAMED_SIZES[size], **settings})
 
     def validate_ranges(self):
-        """Called by `@strict` at construction and before saving."""
-        for name in (
-            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-            *("max_position_embeddings", "type_vocab_size"),
-        ):
+        """Check ranges; `@strict` calls this at construction and before saving."""
+        at_least_one = (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        )
+        for name in at_least_one:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -133,11 +155,10 @@ class MyBertConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As in transformers; a BERT checkpoint's configuration is read as ours, since all its fields are.
+        """As in transformers; BERT's configuration is read as a MyBERT one, since all its fields are the same.
 
         Raises:
-            ValueError: the checkpoint is neither a BERT nor a MyBERT, whatever its tensors are called; or it uses
-                relative positions, which MyBERT does not have.
+            ValueError: the checkpoint is neither a BERT nor a MyBERT, or uses relative positions.
         """
         values, kwargs = super().get_config_dict(*args, **kwargs)
         found = values.get("model_type", cls.model_type)
@@ -150,43 +171,53 @@ class MyBertConfig(PreTrainedConfig):
             values["model_type"] = cls.model_type
         return values, kwargs
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs):
+        """As in transformers; the installed package leaves out pipelines that it has registered itself."""
+        if cls.pipelines_are_registered and "custom_pipelines" in config_dict:
+            others = _without_ours(config_dict["custom_pipelines"])
+            config_dict = {**config_dict, "custom_pipelines": others}
+        return super().from_dict(config_dict, **kwargs)
+
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
-        """As in transformers, with the whole `auto_map` and the code it names beside the configuration.
+        """As in transformers, with the whole `auto_map` and the code that it names beside the configuration.
 
         transformers alone would list the saved class only, and every other Auto class would fail on the folder.
         """
         folder = Path(save_directory).resolve()
         code = {path.stem: path for path in Path(__file__).resolve().parent.glob("*_mybert.py")}
-        here = {auto: name for auto, name in AUTO_MAP.items() if name.split(".")[0] in code}
-        self.auto_map = {**(getattr(self, "auto_map", None) or {}), **here}
-        self._name_pipelines()
+        available = {auto: name for auto, name in AUTO_MAP.items() if name.split(".")[0] in code}
+        self.auto_map = {**(getattr(self, "auto_map", None) or {}), **available}
+        self._set_custom_pipelines()
         super().save_pretrained(save_directory, **({} if push_to_hub else kwargs))
         for path in code.values():
             if path.parent != folder:
                 shutil.copyfile(path, folder / path.name)
-        if push_to_hub:  # only now: transformers would push before the code is there
+        if push_to_hub:  # here, since transformers would push before the code is there
             self.push_to_hub(**{"repo_id": folder.name, **kwargs})
 
-    def _name_pipelines(self):
-        """Tells `pipeline` of question answering where there is a head for it, and only there."""
-        # Not at the top of the file, since it loads transformers' pipelines; that it stands here lets the code travel.
-        from .question_answering_mybert import CUSTOM_PIPELINES
-
-        others = getattr(self, "custom_pipelines", None) or {}
-        found = {task: others[task] for task in others if task not in CUSTOM_PIPELINES}
-        if self.architectures == ["MyBertForQuestionAnswering"]:
-            found |= {task: dict(info) for task, info in CUSTOM_PIPELINES.items()}
-        if found:
-            self.custom_pipelines = found
-        else:
-            self.__dict__.pop("custom_pipelines", None)
+    def _set_custom_pipelines(self):
+        """Name the pipeline of this architecture, which `pipeline` then finds in the folder."""
+        pipelines = _without_ours(getattr(self, "custom_pipelines", None) or {})
+        for architecture in (self.architectures or ())[:1]:
+            if architecture in PIPELINES:
+                task, implementation, auto = PIPELINES[architecture]
+                pipelines[task] = {"impl": implementation, "pt": [auto], "type": "text"}
+        self.__dict__.pop("custom_pipelines", None)
+        if pipelines:
+            self.custom_pipelines = pipelines
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers; where `pipeline` has put classes in place of names, the names."""
+        """As in transformers; `pipeline` replaces the names of Auto classes by the classes, here they are names."""
         values = super().to_dict()
         for task in (values.get("custom_pipelines") or {}).values():
             task["pt"] = [name if isinstance(name, str) else name.__name__ for name in task.get("pt", ())]
         return values
 
 
-__all__ = ["AUTO_MAP", "NAMED_SIZES", "MyBertConfig"]
+def _without_ours(pipelines: dict[str, dict]) -> dict[str, dict]:
+    ours = {implementation for _, implementation, _ in PIPELINES.values()}
+    return {task: entry for task, entry in pipelines.items() if entry.get("impl", "").split("--")[-1] not in ours}
+
+
+__all__ = ["AUTO_MAP", "NAMED_SIZES", "PIPELINES", "MyBertConfig"]

@@ -1,4 +1,6 @@
-"""Every MyBERT model; the Auto classes load this module, so that the whole code comes along with any one of them."""
+"""Every MyBERT model. The Auto classes load this module, so that all code is copied along with any one of them."""
+
+from typing import TYPE_CHECKING
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .decoder_mybert import MyBertDecoder, MyBertLMHeadModel
@@ -14,6 +16,10 @@ from .task_heads_mybert import (
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
 )
+
+if TYPE_CHECKING:  # transformers copies these files too, and does not load them
+    from .pipelines_mybert import MyBertTextClassificationPipeline  # noqa: F401
+    from .question_answering_mybert import MyBertQuestionAnsweringPipeline  # noqa: F401
 
 __all__ = [
     "MyBertDecoder",

@@ -14,15 +14,6 @@ from transformers.pipelines.base import ChunkPipeline
 NO_ANSWER = {"answer": "", "start": 0, "end": 0}
 MAX_LENGTH, MAX_ANSWER_LENGTH = 384, 30  # tokens, where nothing else is said
 
-# What the configuration of a checkpoint with a question-answering head says, so that `pipeline` finds the class below.
-CUSTOM_PIPELINES = {
-    "question-answering": {
-        "impl": "question_answering_mybert.MyBertQuestionAnsweringPipeline",
-        "pt": ["AutoModelForQuestionAnswering"],
-        "type": "text",
-    }
-}
-
 
 class MyBertQuestionAnsweringPipeline(ChunkPipeline):
     """Finds the part of a context that answers a question.

@@ -1,4 +1,4 @@
-"""MyBertTokenizer: BERT's WordPiece, read from and saved as plain data that stock transformers understands."""
+"""MyBertTokenizer: BERT's WordPiece tokenizer, saved as data files that transformers' own `BertTokenizer` reads."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordPiece
 from transformers import BertTokenizer
 
@@ -16,24 +16,25 @@ Vocabulary = str | PathLike | Mapping[str, int] | Iterable[str]
 
 
 class MyBertTokenizer(BertTokenizer):
-    """BERT's tokenizer with checked vocabularies, both vocabulary files on disk, and a way to keep text as text.
+    """BERT's tokenizer, with checks of the vocabulary and with both vocabulary files on disk.
 
-    Ids, offsets and segment ids are those of transformers' `BertTokenizer`. Beyond it, this class reads `vocab_file=`,
-    refuses a vocabulary that would map text to wrong ids in silence, saves `vocab.txt` beside `tokenizer.json`, and
-    saves folders that `AutoTokenizer` reads as a `BertTokenizer`, without remote code.
+    Ids, offsets and segment ids are those of transformers' `BertTokenizer`. In addition, this class takes
+    `vocab_file=`, refuses vocabularies that would silently give wrong ids, saves `vocab.txt` beside `tokenizer.json`,
+    and saves folders that `AutoTokenizer` reads as a `BertTokenizer` without remote code. Strings given to
+    `add_tokens` match whole words only; pass an `AddedToken` for another rule.
 
-    In text given to the tokenizer a literal `[MASK]` or `[SEP]` is the control token (fill-mask needs that). For text
-    that somebody else wrote use `plain_text_backend`, or `split_special_tokens=True` in any call.
+    A literal `[MASK]` or `[SEP]` in a text is the special token, as fill-mask needs. For text in which it is ordinary
+    text use `plain_text_backend`, or `split_special_tokens=True` in a call.
 
     Args:
-        vocab: path of a `vocab.txt` (one piece a line, the line order gives the ids), or the pieces in the order of
-            their ids, or a mapping from piece to id.
+        vocab: path of a `vocab.txt` (one piece a line, in the order of the ids), or the pieces in that order, or a
+            mapping from piece to id.
         do_lower_case: lower-case the text.
         unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens; all must be in the vocabulary.
-        tokenize_chinese_chars: make a word of each CJK ideograph.
-        strip_accents: drop combining marks; None means when lower-casing, as in the original BERT.
-        vocab_file: the path, under the name that older versions of transformers gave it.
-        kwargs: as for every tokenizer of transformers, for example `model_max_length`.
+        tokenize_chinese_chars: split text around each CJK ideograph.
+        strip_accents: remove combining marks; None: if lower-casing, as in the original BERT.
+        vocab_file: older name of `vocab`.
+        kwargs: other arguments of transformers' tokenizers, for example `model_max_length`.
 
     Raises:
         ValueError: no vocabulary, or one that is empty, not UTF-8, has gaps or duplicates, or lacks a special token.
@@ -62,7 +63,7 @@ class MyBertTokenizer(BertTokenizer):
             source = kwargs["tokenizer_object"].get_vocab(with_added_tokens=False)
         if source is None:
             raise ValueError(
-                "MyBertTokenizer needs a vocabulary: the path of a vocab.txt, a list of pieces, or a folder by "
+                "MyBertTokenizer needs a vocabulary: the path of a vocab.txt, or a list of pieces; load a folder with "
                 "from_pretrained"
             )
         special_tokens = [str(t) for t in (pad_token, unk_token, cls_token, sep_token, mask_token)]
@@ -81,13 +82,13 @@ class MyBertTokenizer(BertTokenizer):
 
     @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
-        """The arguments of `__init__`, out of a folder's files.
+        """The arguments of `__init__`, read from the files of a folder.
 
-        What `tokenizer_config.json` leaves open is read from the normaliser in `tokenizer.json`; transformers'
-        `BertTokenizer` falls back to its defaults there, and lower-cases the text of a cased model.
+        Options missing in `tokenizer_config.json` are read from the normaliser in `tokenizer.json`; transformers'
+        `BertTokenizer` uses its defaults instead and lower-cases the text of a cased model.
 
         Raises:
-            ValueError: `tokenizer.json` holds something else than BERT's WordPiece.
+            ValueError: `tokenizer.json` holds another tokenizer than BERT's WordPiece.
         """
         path = kwargs.get("tokenizer_file")
         if path is not None and Path(path).is_file():
@@ -97,7 +98,7 @@ class MyBertTokenizer(BertTokenizer):
                 raise ValueError(f"{path} is a {model.get('type', 'non-WordPiece')} tokenizer; expected WordPiece")
             if normalizer.get("type") != "BertNormalizer":
                 raise ValueError(
-                    f"{path} normalises with {normalizer.get('type')}; MyBertTokenizer knows BertNormalizer alone, "
+                    f"{path} normalises with {normalizer.get('type')}, MyBertTokenizer needs BertNormalizer; "
                     "load this folder with AutoTokenizer"
                 )
             kwargs.setdefault("do_lower_case", normalizer["lowercase"])
@@ -106,16 +107,16 @@ class MyBertTokenizer(BertTokenizer):
         return super().convert_to_native_format(trust_remote_code=trust_remote_code, **kwargs)
 
     def plain_text_backend(self) -> Tokenizer:
-        """A new `tokenizers.Tokenizer` for text in which nothing is a control token.
+        """A `tokenizers.Tokenizer` for text in which special tokens have no meaning.
 
-        It has this tokenizer's normalisation and vocabulary (words from `add_tokens` too), adds no special tokens,
-        and never gives the id of one except [UNK], whatever stands in the text. Many sentences are encoded fast by
+        It has this tokenizer's normalisation and vocabulary (words from `add_tokens` too), adds no special tokens, and
+        gives no id of one except [UNK]. Encode many sentences with
 
             encodings = tokenizer.plain_text_backend().encode_batch_fast(sentences)
             ids = [encoding.ids for encoding in encodings]
         """
-        control = set(self.all_special_tokens) - {self.unk_token}
-        vocab = {piece: i for piece, i in self.get_vocab().items() if piece not in control}
+        special = set(self.all_special_tokens) - {self.unk_token}
+        vocab = {piece: i for piece, i in self.get_vocab().items() if piece not in special}
         backend = Tokenizer(WordPiece(vocab, unk_token=self.unk_token))
         backend.add_tokens([token for token in self.added_tokens_decoder.values() if not token.special])
         backend.normalizer = self._tokenizer.normalizer
@@ -123,12 +124,32 @@ class MyBertTokenizer(BertTokenizer):
         backend.decoder = self._tokenizer.decoder
         return backend
 
+    def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:
+        if not special_tokens:
+            new_tokens = [
+                AddedToken(token, single_word=self._has_word_boundaries(token)) if isinstance(token, str) else token
+                for token in new_tokens
+            ]
+        return super()._add_tokens(new_tokens, special_tokens=special_tokens)
+
+    def _has_word_boundaries(self, text: str) -> bool:
+        """False for CJK ideographs, between which the normaliser puts spaces: their words stand side by side."""
+        ends = text[:1] + text[-1:]
+        return self._tokenizer.normalizer is None or " " not in self._tokenizer.normalizer.normalize_str(ends).strip()
+
     def save_vocabulary(self, save_directory: str | PathLike, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Writes `vocab.txt`, one piece a line in the order of the ids, and returns its path in a tuple."""
+        """Write `vocab.txt`, one piece a line in the order of the ids, and return its path in a tuple.
+
+        With words from `add_tokens` the file would be inexact: they match whole words only, pieces of a `vocab.txt`
+        match inside words too. None is then written, one of an earlier save is removed, and the tuple is empty.
+        """
         path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
         vocab = self._tokenizer.get_vocab(with_added_tokens=False)
+        if len(vocab) != len(self):
+            path.unlink(missing_ok=True)
+            return ()
         with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{piece}\n" for piece in sorted(vocab, key=vocab.get))
+            file.writelines(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__))
         return (str(path),)
 
     def _save_pretrained(
@@ -138,11 +159,11 @@ class MyBertTokenizer(BertTokenizer):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        # tokenizer.json would otherwise record the truncation and padding of whatever call came last.
+        # tokenizer.json would otherwise record the truncation and padding of the last call.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        # The folder is data: a process without this class reads it as what it is, a BertTokenizer.
+        # A process without this class reads the folder as a BertTokenizer.
         config_file = Path(next(name for name in file_names if name.endswith("tokenizer_config.json")))
         config = json.loads(config_file.read_text(encoding="utf-8"))
         config["tokenizer_class"] = "BertTokenizer"
@@ -169,7 +190,7 @@ def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[
             raise ValueError(f"{name}, line {index + 1}: expected a piece, found {piece!r}")
         if vocab.setdefault(piece, index) != index:
             raise ValueError(
-                f"{name}, line {index + 1}: {piece!r} stands already in line {vocab[piece] + 1}; remove one of the two"
+                f"{name}, line {index + 1}: {piece!r} is also in line {vocab[piece] + 1}; remove one of the two"
             )
     missing = [token for token in special_tokens if token not in vocab]
     if missing:
@@ -178,7 +199,7 @@ def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[
 
 
 def _pieces_of_mapping(vocab: Mapping[str, int]) -> list[str]:
-    pieces = sorted(vocab, key=vocab.get)
+    pieces = sorted(vocab, key=vocab.__getitem__)
     for index, piece in enumerate(pieces):
         if vocab[piece] != index:
             raise ValueError(
@@ -192,13 +213,13 @@ def read_pieces(path: Path) -> list[str]:
     """The lines of a vocab.txt.
 
     Raises:
-        ValueError: there is no such file, or a line is not UTF-8.
+        ValueError: the file does not exist, or a line is not UTF-8.
     """
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; use MyBertTokenizer.from_pretrained, or name the vocab.txt in it")
+        raise ValueError(f"{path} is a folder; use MyBertTokenizer.from_pretrained, or pass the path of its vocab.txt")
     if not path.is_file():
-        raise ValueError(f"there is no vocabulary file {path}")
-    # Only "\n" ends a line: a piece may be a character that str.splitlines would split at.
+        raise ValueError(f"vocabulary file {path} does not exist")
+    # Lines end with "\n" only: a piece may be a character at which str.splitlines would split.
     lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     if lines == [b""]:
         return []

@@ -66,7 +66,7 @@ def test_only_line_feeds_end_a_piece(tmp_path):
     [
         (b"", "vocab.txt is empty"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n\na\n", "vocab.txt, line 5: expected a piece, found ''"),
-        (b"[PAD]\na\nb\na\n", "vocab.txt, line 4: 'a' stands already in line 2"),
+        (b"[PAD]\na\nb\na\n", "vocab.txt, line 4: 'a' is also in line 2"),
         (b"[PAD]\n[UNK]\n[CLS]\na\n", r"vocab.txt (lines 1 to 4) lacks the special tokens [SEP], [MASK]"),
         (b"[PAD]\n\xff\n", "vocab.txt, line 2: not UTF-8"),
     ],
@@ -91,7 +91,7 @@ def test_no_vocabulary_a_folder_and_a_missing_file_are_refused(tmp_path):
         MyBertTokenizer()
     with pytest.raises(ValueError, match="is a folder"):
         MyBertTokenizer(tmp_path)
-    with pytest.raises(ValueError, match="there is no vocabulary file"):
+    with pytest.raises(ValueError, match="does not exist"):
         MyBertTokenizer(tmp_path / "nothing.txt")
 
 

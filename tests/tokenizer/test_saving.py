@@ -5,8 +5,10 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizer, Trainer, TrainingArguments
 
 from tokenization import MyBertTokenizer
@@ -103,11 +105,25 @@ def test_a_stock_checkpoint_gains_its_vocab_txt(minilm_folder, tmp_path):
     assert (tmp_path / "vocab.txt").read_bytes() == (minilm_folder / "vocab.txt").read_bytes()
 
 
-def test_added_words_survive(tokenizer, tmp_path):
-    tokenizer.add_tokens(["covid-19"])
+def test_added_words_match_whole_words_only_and_leave_no_stale_vocabulary(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
+    tokenizer.add_tokens(["covid-19", "worl", "中日", AddedToken("hel")])
+    saved = tokenizer.save_pretrained(tmp_path)
+    assert "vocab.txt" not in files(tmp_path) and all(Path(path).is_file() for path in saved)
+    text = "hello covid-19, covid-19s world worl 大中日大"
     for read in (MyBertTokenizer.from_pretrained, AutoTokenizer.from_pretrained):
-        assert read(tmp_path)("hello covid-19").data == tokenizer("hello covid-19").data
+        assert read(tmp_path)(text).data == tokenizer(text).data
+    pieces = tokenizer.tokenize(text)
+    assert [pieces.count(word) for word in ("covid-19", "worl", "中日", "hel")] == [1, 1, 1, 1]
+    assert "world" in pieces
+
+
+def test_a_replaced_unused_piece_is_in_both_files(vocab_txt, tmp_path):
+    vocab_txt.write_text(vocab_txt.read_text().replace("[unused0]", "covid"))
+    tokenizer = MyBertTokenizer(vocab_txt)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert "covid" in (tmp_path / "saved/vocab.txt").read_text().split("\n")
+    assert AutoTokenizer.from_pretrained(tmp_path / "saved").tokenize("covids covid") == ["covid", "##s", "covid"]
 
 
 def test_training_anew_as_transformers_does_gives_a_tokenizer_of_this_class(tokenizer, tmp_path):

@@ -1,0 +1,43 @@
+"""Pipelines that truncate long texts to the trained length, the tokenizer's `model_max_length`.
+
+transformers' own classes do not truncate unless told to, and the model then raises or reads positions that it was not
+trained on. Pass `truncation=False` to get that. A checkpoint names these classes in `custom_pipelines`, which
+`pipeline(task, model=folder, trust_remote_code=True)` reads; importing `modeling_mybert` registers them.
+"""
+
+from transformers import FeatureExtractionPipeline, FillMaskPipeline, TextClassificationPipeline
+
+
+def _is_mybert(kwargs: dict) -> bool:
+    config = getattr(kwargs.get("model"), "config", None)
+    return getattr(config, "model_type", None) == "mybert"
+
+
+class MyBertTextClassificationPipeline(TextClassificationPipeline):
+    """`TextClassificationPipeline` with `truncation=True` by default."""
+
+    def __init__(self, *args, **kwargs):
+        if _is_mybert(kwargs):
+            kwargs.setdefault("truncation", True)
+        super().__init__(*args, **kwargs)
+
+
+class MyBertFeatureExtractionPipeline(FeatureExtractionPipeline):
+    """`FeatureExtractionPipeline` with `truncation=True` by default."""
+
+    def __init__(self, *args, **kwargs):
+        if _is_mybert(kwargs) and "truncation" not in kwargs.get("tokenize_kwargs", {}):
+            kwargs.setdefault("truncation", True)
+        super().__init__(*args, **kwargs)
+
+
+class MyBertFillMaskPipeline(FillMaskPipeline):
+    """`FillMaskPipeline` with `tokenizer_kwargs={"truncation": True}` by default."""
+
+    def __init__(self, *args, **kwargs):
+        if _is_mybert(kwargs):
+            kwargs["tokenizer_kwargs"] = {"truncation": True, **kwargs.get("tokenizer_kwargs", {})}
+        super().__init__(*args, **kwargs)
+
+
+__all__ = ["MyBertFeatureExtractionPipeline", "MyBertFillMaskPipeline", "MyBertTextClassificationPipeline"]
