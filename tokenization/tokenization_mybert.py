@@ -126,16 +126,8 @@ class MyBertTokenizer(BertTokenizer):
 
     def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:
         if not special_tokens:
-            new_tokens = [
-                AddedToken(token, single_word=self._has_word_boundaries(token)) if isinstance(token, str) else token
-                for token in new_tokens
-            ]
+            new_tokens = [AddedToken(x, single_word=True) if isinstance(x, str) else x for x in new_tokens]
         return super()._add_tokens(new_tokens, special_tokens=special_tokens)
-
-    def _has_word_boundaries(self, text: str) -> bool:
-        """False for CJK ideographs, between which the normaliser puts spaces: their words stand side by side."""
-        ends = text[:1] + text[-1:]
-        return self._tokenizer.normalizer is None or " " not in self._tokenizer.normalizer.normalize_str(ends).strip()
 
     def save_vocabulary(self, save_directory: str | PathLike, filename_prefix: str | None = None) -> tuple[str, ...]:
         """Write `vocab.txt`, one piece a line in the order of the ids, and return its path in a tuple.

@@ -1,6 +1,7 @@
 """What a run starts from, checked before anything is spent: corpus, tokenizer, model."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,8 +147,7 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             raise UserError(cause(error)) from error
     with explain_unreadable(settings.init_from):
         tokenizer = MyBertTokenizer.from_pretrained(settings.init_from)
-        same = tokenizer.get_vocab() == corpus.tokenizer.get_vocab()
-        if not same:
+        if not _keeps_vocabulary(tokenizer.get_vocab(), corpus.tokenizer.get_vocab()):
             raise UserError(
                 f"--init-from {settings.init_from} has another vocabulary than the corpus; "
                 f"build the corpus with `--tokenizer {settings.init_from}`"
@@ -162,6 +162,13 @@ def build_model(settings: PretrainSettings, corpus: Corpus, longest: int) -> MyB
             f"{model.config.max_position_embeddings} positions; build the corpus with a smaller --max-length"
         )
     return model
+
+
+def _keeps_vocabulary(old: dict[str, int], new: dict[str, int]) -> bool:
+    """Whether every token has its old id, except tokens that replace `[unusedN]`, as Google's BERT advises."""
+    tokens = {index: token for token, index in old.items()}
+    changed = [index for token, index in new.items() if old.get(token) != index]
+    return len(old) == len(new) and all(re.fullmatch(r"\[unused\d+]", tokens.get(index, "")) for index in changed)
 
 
 def trained_length(settings: PretrainSettings, model: MyBertForPreTraining, longest: int) -> int:

@@ -56,6 +56,19 @@ def tensors(folder):
     return MyBertForPreTraining.from_pretrained(folder).state_dict()
 
 
+def test_a_checkpoint_is_continued_with_words_in_place_of_unused_tokens(run, tokenizer, corpus_folder, tmp_path):
+    vocab = tokenizer.get_vocab()
+    vocab["covid"] = vocab.pop("[unused1]")
+    corpus = shutil.copytree(corpus_folder, tmp_path / "corpus")
+    BertTokenizer(vocab=dict(sorted(vocab.items(), key=lambda item: item[1]))).save_pretrained(corpus / "tokenizer")
+    run(corpus, init_from=bert_folder(tokenizer, tmp_path / "bert"), max_steps=1)
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").convert_tokens_to_ids("covid") == vocab["covid"]
+    vocab["w0"], vocab["w1"] = vocab["w1"], vocab["w0"]
+    BertTokenizer(vocab=dict(sorted(vocab.items(), key=lambda item: item[1]))).save_pretrained(corpus / "tokenizer")
+    with pytest.raises(UserError, match="another vocabulary"):
+        run(corpus, tmp_path / "other", init_from=str(tmp_path / "bert"), max_steps=1)
+
+
 def test_a_run_learns_and_leaves_a_complete_model_with_its_results(run, tokenizer):
     output = run(num_train_epochs=10, learning_rate=2e-3, warmup_steps=0.1, save_strategy="no")
     results = json.loads((output / "results.json").read_text())
