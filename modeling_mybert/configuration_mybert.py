@@ -26,9 +26,10 @@ NAMED_SIZES: dict[str, dict[str, int]] = {
     }.items()
 }
 
-# The `auto_map` of every checkpoint, whichever head was saved. The tokenizer has no entry: it travels as data.
+# The `auto_map` of every checkpoint, whichever head was saved. All entries name one module, so that transformers loads
+# all files from one folder and saving finds them there. The tokenizer has no entry: it travels as data.
 AUTO_MAP: dict[str, str] = {
-    "AutoConfig": "configuration_mybert.MyBertConfig",
+    "AutoConfig": "modeling_mybert.MyBertConfig",
     "AutoModel": "modeling_mybert.MyBertModel",
     "AutoModelForPreTraining": "modeling_mybert.MyBertForPreTraining",
     "AutoModelForMaskedLM": "modeling_mybert.MyBertForMaskedLM",
@@ -178,6 +179,10 @@ class MyBertConfig(PreTrainedConfig):
             others = _without_ours(config_dict["custom_pipelines"])
             config_dict = {**config_dict, "custom_pipelines": others}
         return super().from_dict(config_dict, **kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class="AutoConfig"):
+        """No operation: `save_pretrained` writes the whole `auto_map` itself."""
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """As in transformers, with the whole `auto_map` and the code that it names beside the configuration.

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
+from .configuration_mybert import MyBertConfig
 from .decoder_mybert import MyBertDecoder, MyBertLMHeadModel
 from .pretraining_heads_mybert import (
     MyBertForMaskedLM,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # transformers copies these files too, and does not load them
     from .question_answering_mybert import MyBertQuestionAnsweringPipeline  # noqa: F401
 
 __all__ = [
+    "MyBertConfig",
     "MyBertDecoder",
     "MyBertForMaskedLM",
     "MyBertForMultipleChoice",

@@ -59,7 +59,7 @@ def test_a_resized_vocabulary_keeps_the_old_words_and_the_ties(pretrained, model
         after = model(IDS)[0]
     common = min(size, before.shape[-1])
     assert after.shape[-1] == size == model.config.vocab_size
-    assert torch.equal(before[..., :common], after[..., :common])
+    torch.testing.assert_close(before[..., :common], after[..., :common])  # products of other sizes round otherwise
     assert tied(model)
     model.save_pretrained(tmp_path)
     again, report = model_class.from_pretrained(tmp_path, output_loading_info=True)

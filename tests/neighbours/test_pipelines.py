@@ -1,9 +1,14 @@
 """transformers' pipelines give with MyBERT what they give with a BERT of the same weights."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from transformers import BertTokenizer, pipeline
 
+from modeling_mybert import AUTO_MAP
 from tokenization import MyBertTokenizer
 
 TEXTS = [
@@ -71,3 +76,60 @@ def test_question_answering_of_a_bert(pipes):
     ours, theirs = pipes("question-answering", "MyBertForQuestionAnswering", top_k=5)
     asked = {"question": "Who met whom?", "context": TEXTS[0]}
     assert equal(ours(asked), theirs(asked))
+
+
+LONG = "[MASK] " + "rain " * 600  # more than the 128 positions of the model
+TASKS = [
+    ("text-classification", "AutoModelForSequenceClassification"),
+    ("fill-mask", "AutoModelForMaskedLM"),
+    ("fill-mask", "AutoModelForPreTraining"),
+    ("feature-extraction", "AutoModel"),
+    ("token-classification", "AutoModelForTokenClassification"),
+]
+TRUNCATE = """
+import json, sys
+if sys.argv[1] == "foreign":
+    sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
+else:
+    import modeling_mybert
+from transformers import pipeline
+for task, folder, long, short in json.loads(sys.stdin.read()):
+    pipe = pipeline(task, model=folder, trust_remote_code=sys.argv[1] == "foreign")
+    print(json.dumps([pipe(long), pipe(short)]))
+"""
+
+
+@pytest.mark.parametrize("process", ["foreign", "installed"])
+def test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length(bert_folders, pair, tmp_path, process):
+    cases = []
+    for task, auto in TASKS:
+        head, folder = AUTO_MAP[auto].split(".")[1], tmp_path / auto
+        pair(head)[0].save_pretrained(folder)
+        MyBertTokenizer.from_pretrained(bert_folders(head), model_max_length=48).save_pretrained(folder)
+        cases.append((task, str(folder), LONG, "[MASK] " + "rain " * 45))
+    (tmp_path / "truncate.py").write_text(TRUNCATE)
+    run = subprocess.run(
+        [sys.executable, "-P", "truncate.py", process],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        env={
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(tmp_path / "home"),
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": ":".join(sys.path) if process == "installed" else "",
+        },
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(found) == len(TASKS)
+    assert all(equal(long, short) for long, short in found)
+
+
+def test_truncation_may_be_switched_off(pair, bert_folders):
+    model = pair("MyBertForSequenceClassification")[0]
+    tokenizer = MyBertTokenizer.from_pretrained(bert_folders("MyBertForSequenceClassification"))
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer, truncation=False)
+    with pytest.raises(ValueError, match="max_position_embeddings=128"):
+        classify(LONG)
