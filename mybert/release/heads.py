@@ -1,4 +1,4 @@
-"""Heads that can be published: the Auto class, the pipeline and a description of each."""
+"""Heads that can be published: the pipeline, a description and the use of each."""
 
 from typing import NamedTuple
 
@@ -6,43 +6,56 @@ from typing import NamedTuple
 class Head(NamedTuple):
     """
     Attributes:
-        auto: the Auto class that loads it.
         pipeline: the task of `transformers.pipeline`, if there is one.
         description: completes "A BERT …" in the model card.
+        use: the intended use, for the model card.
     """
 
-    auto: str
     pipeline: str | None
     description: str
+    use: str
 
 
 HEADS = {
-    "MyBertModel": Head("AutoModel", "feature-extraction", "encoder without a head"),
-    "MyBertLMHeadModel": Head("AutoModelForCausalLM", "text-generation", "decoder for text generation"),
-    "MyBertEncoderDecoderModel": Head("AutoModelForSeq2SeqLM", None, "encoder-decoder for text-to-text generation"),
+    "MyBertModel": Head(
+        "feature-extraction",
+        "encoder without a head",
+        "Fine-tune it on a task, or compute embeddings of texts and tokens.",
+    ),
     "MyBertForPreTraining": Head(
-        "AutoModelForPreTraining",
         "fill-mask",
         "encoder with both pretraining heads: masked language modelling and next sentence prediction",
+        "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
     ),
-    "MyBertForMaskedLM": Head("AutoModelForMaskedLM", "fill-mask", "encoder with a masked language modelling head"),
+    "MyBertForMaskedLM": Head(
+        "fill-mask",
+        "encoder with a masked language modelling head",
+        "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
+    ),
     "MyBertForNextSentencePrediction": Head(
-        "AutoModelForNextSentencePrediction", None, "encoder with a next sentence prediction head"
+        None, "encoder with a next sentence prediction head", "Predict whether one text follows another."
     ),
     "MyBertForSequenceClassification": Head(
-        "AutoModelForSequenceClassification", "text-classification", "encoder with a text classification head"
+        "text-classification", "encoder with a text classification head", "Classify texts or pairs of texts."
     ),
     "MyBertForTokenClassification": Head(
-        "AutoModelForTokenClassification", "token-classification", "encoder with a token classification head"
+        "token-classification",
+        "encoder with a token classification head",
+        "Label the words of a text, for example named entities.",
     ),
     "MyBertForQuestionAnswering": Head(
-        "AutoModelForQuestionAnswering", "question-answering", "encoder with an extractive question answering head"
+        "question-answering",
+        "encoder with an extractive question answering head",
+        "Find the answer to a question in a text.",
     ),
     "MyBertForMultipleChoice": Head(
-        "AutoModelForMultipleChoice", "multiple-choice", "encoder with a multiple choice head"
+        "multiple-choice", "encoder with a multiple choice head", "Choose among several continuations of a text."
+    ),
+    "MyBertLMHeadModel": Head("text-generation", "decoder for text generation", "Generate text."),
+    "MyBertEncoderDecoderModel": Head(
+        None, "encoder-decoder for text-to-text generation", "Generate a text from a text."
     ),
 }
-
 PIPELINE_ARGUMENTS = {
     "fill-mask": {"tokenizer_kwargs": {"truncation": True}},
     "text-classification": {"truncation": True},

@@ -202,7 +202,8 @@ def read_answers(folder: Path) -> None:
     anybody = mock.patch.object(huggingface_hub.utils._headers, "detect_agent", lambda: None)  # also sends a request
     try:
         with online, anybody, hub_errors("nothing was sent"):
-            publish.find_target(api, Bundle(folder, folder), settings)
+            parent, _ = publish.find_parent(api, Bundle(folder, folder), settings)
+            publish.find_stale(api, Bundle(folder, folder), settings, parent)
     finally:
         huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hub_protocol import MAIN, File
 from hub_server import REPO
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 import modeling_mybert
@@ -13,16 +14,25 @@ from mybert.common.errors import UserError
 from mybert.release.card.model_card import write_card
 from mybert.release.hub import push as push_module
 from mybert.release.hub.bundle import make_bundle
+from mybert.release.hub.clean_process_check import check_classes, check_tokenizer_and_labels
 from mybert.release.hub.publish import check_upload, publish
-from mybert.release.hub.verify import Expected, compare, compare_with_bert, verify
+from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings
 
 CLASSES = ["AutoModel", "AutoModelForPreTraining"]
 
 
 @pytest.fixture
-def expected(checkpoint) -> Expected:
-    return Expected.of(checkpoint)
+def reference(checkpoint, tmp_path) -> Path:
+    """The reference of the checkpoint."""
+    return reference_of(checkpoint, tmp_path)
+
+
+def reference_of(checkpoint: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    write_reference(checkpoint, folder)
+    return folder
 
 
 @pytest.fixture
@@ -45,19 +55,20 @@ def pair(checkpoint) -> Path:
         ("AutoModelForQuestionAnswering", {}),
     ],
 )
-def test_each_head_is_verified_by_its_own_class_and_pipeline(checkpoint, auto, settings):
+def test_each_head_is_verified_by_its_own_class_and_pipeline(checkpoint, tmp_path, auto, settings):
     cls = getattr(modeling_mybert, modeling_mybert.AUTO_MAP[auto].split(".")[1])
     cls.from_pretrained(checkpoint, **settings).save_pretrained(checkpoint)
-    expected = Expected.of(checkpoint)
-    assert (expected.pipeline is None) == (auto == "AutoModelForCausalLM")
-    verify(str(checkpoint), expected, [auto])
+    reference = reference_of(checkpoint, tmp_path)
+    pipeline = json.loads((reference / "reference.json").read_text())["pipeline"]
+    assert (pipeline is None) == (auto == "AutoModelForCausalLM")
+    verify(str(checkpoint), reference, [auto])
     assert compare_with_bert(checkpoint) < 1e-5
 
 
 def test_an_encoder_decoder_is_bundled_and_verified(pair, tmp_path):
     (tmp_path / "bundle").mkdir()
     bundle = make_bundle(PushSettings(str(pair), REPO), tmp_path / "bundle")
-    verify(str(bundle.folder), Expected.of(pair), ["AutoModelForSeq2SeqLM"])
+    verify(str(bundle.folder), reference_of(pair, tmp_path), ["AutoModelForSeq2SeqLM"])
     assert compare_with_bert(bundle.folder) is None, "transformers has no such BERT"
     (pair / "decoder_mybert.py").unlink()
     (tmp_path / "again").mkdir()
@@ -65,35 +76,38 @@ def test_an_encoder_decoder_is_bundled_and_verified(pair, tmp_path):
         make_bundle(PushSettings(str(pair), REPO), tmp_path / "again")
 
 
-def test_code_that_imports_this_project_is_found(checkpoint, expected):
+def test_code_that_imports_this_project_is_found(checkpoint, reference):
     path = checkpoint / "padding_mybert.py"
     path.write_text(path.read_text() + "\nimport mybert.common.errors\n")
     with pytest.raises(UserError, match=r"process without MyBERT.*mybert"):
-        verify(str(checkpoint), expected, ["AutoModelForPreTraining"])
+        verify(str(checkpoint), reference, ["AutoModelForPreTraining"])
 
 
-def test_a_tokenizer_that_does_not_truncate_makes_the_pipeline_fail(checkpoint, expected):
+def test_a_tokenizer_that_does_not_truncate_makes_the_pipeline_fail(checkpoint, reference):
     path = checkpoint / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 10**6}))
     with pytest.raises(UserError, match="process without MyBERT"):
-        verify(str(checkpoint), expected, ["AutoModelForPreTraining"])
+        verify(str(checkpoint), reference, ["AutoModelForPreTraining"])
 
 
-def test_outputs_labels_and_token_ids_are_compared(expected):
-    auto = "AutoModelForPreTraining"
-    found = {f"{auto}/{i}/{name}": x for i, o in enumerate(expected.outputs) for name, x in o.items()}
-    found |= {f"{auto}/encoder": expected.encoder}
-    labels, ids = expected.labels, [expected.ids, expected.ids]
-    compare(expected, CLASSES, found, labels, ids)
-    with pytest.raises(UserError, match="labels"):
-        compare(expected, CLASSES, found, {"0": "no", "1": "yes"}, ids)
-    with pytest.raises(UserError, match="token ids by AutoTokenizer"):
-        compare(expected, CLASSES, found, labels, [expected.ids, expected.ids[::-1]])
-    with pytest.raises(UserError, match="none of AutoModel loads the saved head, MyBertForPreTraining"):
-        compare(expected, ["AutoModel"], {}, labels, ids)
-    last = f"{auto}/{len(expected.outputs) - 1}/seq_relationship_logits"
-    with pytest.raises(UserError, match="seq_relationship_logits by AutoModelForPreTraining differs"):
-        compare(expected, CLASSES, {**found, last: found[last] * (1 + 1e-6)}, labels, ids)
+def test_outputs_labels_and_token_ids_are_compared(checkpoint, reference):
+    model, source = str(checkpoint), {}
+    expected, tensors = (
+        json.loads((reference / "reference.json").read_text()),
+        load_file(reference / "reference.safetensors"),
+    )
+    check_classes(model, source, tensors, expected, CLASSES)
+    check_tokenizer_and_labels(model, source, expected)
+    with pytest.raises(SystemExit, match="labels"):
+        check_tokenizer_and_labels(model, source, {**expected, "labels": {"0": "no", "1": "yes"}})
+    with pytest.raises(SystemExit, match="token ids by AutoTokenizer"):
+        check_tokenizer_and_labels(model, source, {**expected, "ids": expected["ids"][::-1]})
+    with pytest.raises(SystemExit, match="none of AutoModel loads the saved head, MyBertForPreTraining"):
+        check_classes(model, source, tensors, expected, ["AutoModel"])
+    for name, auto in (("encoder", "AutoModel"), ("outputs/4/seq_relationship_logits", "AutoModelForPreTraining")):
+        output = "last_hidden_state" if name == "encoder" else "seq_relationship_logits"
+        with pytest.raises(SystemExit, match=f"{output} by {auto} differs"):
+            check_classes(model, source, {**tensors, name: tensors[name] * (1 + 1e-6)}, expected, CLASSES)
 
 
 def test_plain_bert_has_the_same_outputs(checkpoint):
@@ -120,7 +134,7 @@ def test_an_upload_that_fails_verification_gets_no_tag(hub, client, send, monkey
     def fail(*arguments):
         raise UserError("it differs")
 
-    monkeypatch.setattr(push_module, "verify_bundle", lambda bundle, classes: ("expected", "Checked."))
+    monkeypatch.setattr(push_module, "verify_bundle", lambda *arguments: "Checked.")
     monkeypatch.setattr(push_module, "verify_upload", fail)
     with pytest.raises(UserError, match="it differs"):
         send(verify=True)

@@ -24,28 +24,16 @@ _ARGUMENTS = {
     "weight_decay": "weight decay",
     "max_grad_norm": "gradient clipping (norm)",
 }
-_USES = {
-    "MyBertModel": "Fine-tune it on a task, or compute embeddings of texts and tokens.",
-    "MyBertForPreTraining": "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
-    "MyBertForMaskedLM": "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
-    "MyBertForNextSentencePrediction": "Predict whether one text follows another.",
-    "MyBertForSequenceClassification": "Classify texts or pairs of texts.",
-    "MyBertForTokenClassification": "Label the words of a text, for example named entities.",
-    "MyBertForQuestionAnswering": "Find the answer to a question in a text.",
-    "MyBertForMultipleChoice": "Choose among several continuations of a text.",
-    "MyBertLMHeadModel": "Generate text.",
-    "MyBertEncoderDecoderModel": "Generate text from a text.",
-}
 
 
 def intended_use(data: CardData) -> str:
     """The use of the saved head, and its labels."""
-    name, _ = data.head
+    name, head = data.head
     labels = list((data.config.get("id2label") or {}).values())
     if "Classification" not in name or all(str(label).startswith("LABEL_") for label in labels):
-        return _USES.get(name, _USES["MyBertModel"])
+        return head.use
     more = f" and {len(labels) - _SHOWN:,} more" if len(labels) > _SHOWN else ""
-    return f"{_USES[name]} Labels: {', '.join(map(in_markdown, labels[:_SHOWN]))}{more}."
+    return f"{head.use} Labels: {', '.join(map(in_markdown, labels[:_SHOWN]))}{more}."
 
 
 def data_lines(data: CardData) -> list[str]:

@@ -1,70 +1,80 @@
-"""Loads a published model in a clean process, which has only torch and transformers.
+"""Checks a published model in a clean process, which has only torch and transformers.
 
-    python -P clean_process_check.py JOB.json
+    python -P clean_process_check.py MODEL REVISION REFERENCE AUTO_CLASS…
 
-The job holds the name and revision of the model, the Auto classes, texts, the call of a pipeline, and the files with
-the inputs and for the outputs.
+REFERENCE is a folder written by `verify.write_reference`. Exits with a message if anything differs from it.
 """
 
 import json
 import sys
+from pathlib import Path
 
-sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))  # importing them now fails
-
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
+import torch
+import transformers
+from safetensors.torch import load_file
 
 
 @torch.no_grad()
-def outputs_of(model, inputs: dict) -> dict:
-    return {name: value for name, value in model(**inputs).items() if isinstance(value, torch.Tensor)}
-
-
-def compute_outputs(job: dict, source: dict) -> dict:
-    """Outputs of the saved head and of its encoder, by each Auto class that loads them."""
-    saved, found = load_file(job["inputs"]), {}
-    batches = [{n.split("/")[1]: x for n, x in saved.items() if n.startswith(f"{i}/")} for i in range(job["batches"])]
-    flat = {n: x.flatten(0, -2) for n, x in batches[-1].items() if not n.startswith("decoder_")}  # choices as rows
-    for auto in job["classes"]:
-        # a class with another head starts with new weights, perhaps of another size
+def check_classes(model: str, source: dict, tensors: dict, reference: dict, classes: list[str]) -> None:
+    """Compares the outputs of the saved head and of its encoder, bit for bit, by each Auto class that loads them."""
+    batches = [_part(tensors, f"inputs/{number}/") for number in range(reference["batches"])]
+    flat = {name: x.flatten(0, -2) for name, x in batches[-1].items() if not name.startswith("decoder_")}
+    found_head = False
+    for auto in classes:
+        # classes with another head start with new weights, perhaps of another size
         arguments = {**source, "dtype": "auto", "ignore_mismatched_sizes": True, "trust_remote_code": True}
-        model = getattr(transformers, auto).from_pretrained(job["model"], **arguments).eval()
-        if type(model).__name__ == job["head"]:
-            for index, batch in enumerate(batches):
-                found |= {f"{auto}/{index}/{name}": x for name, x in outputs_of(model, batch).items()}
-        encoder = model.encoder if model.config.is_encoder_decoder else model.base_model
-        if type(encoder).__name__ == job["base"]:  # a causal encoder computes something else
-            found[f"{auto}/encoder"] = outputs_of(encoder, flat)["last_hidden_state"]
-    return found
+        loaded = getattr(transformers, auto).from_pretrained(model, **arguments).eval()
+        encoder = loaded.encoder if loaded.config.is_encoder_decoder else loaded.base_model
+        if type(encoder).__name__ == reference["encoder"]:  # a causal encoder computes something else
+            _compare(auto, encoder(**flat), {"last_hidden_state": tensors["encoder"]})
+        if type(loaded).__name__ == reference["head"]:
+            found_head = True
+            for number, batch in enumerate(batches):
+                _compare(auto, loaded(**batch), _part(tensors, f"outputs/{number}/"))
+    if not found_head:
+        sys.exit(f"none of {', '.join(classes)} loads the saved head, {reference['head']}")
 
 
-def run_pipeline(job: dict, source: dict) -> None:
-    """Applies the pipeline of the task to a text longer than the model can read, with the arguments of the card."""
-    call = job["pipeline"]
+def _part(tensors: dict, prefix: str) -> dict:
+    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+
+
+def _compare(auto: str, found: dict, expected: dict) -> None:
+    for name, tensor in expected.items():
+        if name not in found or not torch.equal(found[name], tensor):
+            sys.exit(f"{name} by {auto} differs from that of the checkpoint")
+
+
+def check_tokenizer_and_labels(model: str, source: dict, reference: dict) -> None:
+    """Compares the labels, and the token ids by AutoTokenizer with and without remote code."""
+    config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=True, **source)
+    if {str(index): label for index, label in config.id2label.items()} != reference["labels"]:
+        sys.exit("the labels differ from those of the checkpoint")
+    for trust in (True, False):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=trust, **source)
+        if [tokenizer(text)["input_ids"] for text in reference["texts"]] != reference["ids"]:
+            sys.exit("the token ids by AutoTokenizer differ from those of the checkpoint's tokenizer")
+
+
+def run_pipeline(model: str, source: dict, call: dict | None) -> None:
+    """Applies the pipeline of the head to a text longer than the model can read, with the arguments of the card."""
     if call is not None:
-        pipe = transformers.pipeline(call["task"], job["model"], trust_remote_code=True, **source, **call["arguments"])
+        pipe = transformers.pipeline(call["task"], model, trust_remote_code=True, **source, **call["arguments"])
         pipe(**call["inputs"]) if isinstance(call["inputs"], dict) else pipe(call["inputs"])
 
 
-def main(job: dict) -> None:
-    torch.set_num_threads(job["threads"])
+def main(model: str, revision: str, folder: str, *classes: str) -> None:
+    sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))  # importing them now fails
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    reference = json.loads((Path(folder) / "reference.json").read_text(encoding="utf-8"))
+    torch.set_num_threads(reference["threads"])
     torch.manual_seed(0)  # for weights that were not saved
-    source = {"revision": job["revision"]}
-    found = compute_outputs(job, source)
-    save_file({name: x.contiguous() for name, x in found.items()}, job["outputs"])
-    run_pipeline(job, source)
-    config = transformers.AutoConfig.from_pretrained(job["model"], trust_remote_code=True, **source)
-    ids = []
-    for trust in (True, False):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"], trust_remote_code=trust, **source)
-        ids.append([tokenizer(text)["input_ids"] for text in job["texts"]])
-    print(json.dumps({"labels": config.id2label, "ids": ids}))
+    source = {"revision": revision}
+    check_classes(model, source, load_file(Path(folder) / "reference.safetensors"), reference, list(classes))
+    check_tokenizer_and_labels(model, source, reference)
+    run_pipeline(model, source, reference["pipeline"])
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as file:
-        main(json.load(file))
+    main(*sys.argv[1:])

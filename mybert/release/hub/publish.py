@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token, snapshot_download
-from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 
 from mybert.common.errors import UserError
@@ -36,21 +35,6 @@ class Published:
     commit: str
     url: str
     private: bool
-
-
-@dataclass(frozen=True)
-class Target:
-    """The state of the repository before the commit.
-
-    Attributes:
-        parent: the commit that the new one follows.
-        private: whether the repository is private.
-        stale: files that the new commit deletes.
-    """
-
-    parent: str
-    private: bool
-    stale: list[str]
 
 
 def check_login() -> None:
@@ -82,7 +66,8 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     """
     api = HfApi(library_name="mybert")
     with hub_errors("nothing was sent"):
-        target = find_target(api, bundle, settings)
+        parent, private = find_parent(api, bundle, settings)
+        stale = find_stale(api, bundle, settings, parent)
     files = bundle.files()
     size = sum(path.stat().st_size for path in files.values())
     load = f"revision={pin!r}, trust_remote_code=True"
@@ -91,30 +76,29 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
             settings.repo_id,
             [
                 *(CommitOperationAdd(name, str(path)) for name, path in files.items()),
-                *(CommitOperationDelete(name) for name in target.stale),
+                *(CommitOperationDelete(name) for name in stale),
             ],
             commit_message=f"{bundle.config['architectures'][0]}: weights, code, tokenizer and card",
             commit_description=f"{len(files)} files, {size:,} bytes. Load with {load}.",
             revision=settings.revision,
             create_pr=settings.create_pr,
-            parent_commit=target.parent,
+            parent_commit=parent,
         )
-    return Published(commit.oid, commit.pr_url or commit.commit_url, target.private)
+    return Published(commit.oid, commit.pr_url or commit.commit_url, private)
 
 
-def find_target(api: HfApi, bundle: Bundle, settings: PushSettings) -> Target:
-    """Creates the repository and the branch if they are missing, and checks what they hold.
+def find_parent(api: HfApi, bundle: Bundle, settings: PushSettings) -> tuple[str, bool]:
+    """Creates the repository and the branch if they are missing.
+
+    Returns:
+        The commit that the new one follows, and whether the repository is private.
 
     Raises:
-        UserError: the repository holds something other than a MyBERT, the revision is a tag or a missing pull
-            request, or the tag names other files.
+        UserError: the revision is a tag or a missing pull request, or the tag names other files.
     """
     repo_id, name = settings.repo_id, settings.revision
-    try:
-        info = api.model_info(repo_id)
-    except RepositoryNotFoundError:
-        api.create_repo(repo_id, private=not settings.public)
-        info = api.model_info(repo_id)
+    api.create_repo(repo_id, private=not settings.public, exist_ok=True)
+    info = api.model_info(repo_id)
     refs = api.list_repo_refs(repo_id, include_pull_requests=True)
     tags = {ref.name: ref.target_commit for ref in refs.tags}
     branches = {ref.name: ref.target_commit for ref in refs.branches}
@@ -127,12 +111,15 @@ def find_target(api: HfApi, bundle: Bundle, settings: PushSettings) -> Target:
         raise UserError(f"--revision {name}: {repo_id} has no such pull request")
     if name not in branches:
         api.create_branch(repo_id, branch=name)
-    parent = branches.get(name, info.sha)
-    return Target(parent, bool(info.private), _stale(api, bundle, settings, parent))
+    return branches.get(name, info.sha), bool(info.private)
 
 
-def _stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str) -> list[str]:
-    """Files of the repository that the commit deletes."""
+def find_stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str) -> list[str]:
+    """Files of the repository that the commit deletes.
+
+    Raises:
+        UserError: the repository holds something other than a MyBERT.
+    """
     names = api.list_repo_files(settings.repo_id, revision=revision)
     others = [name for name in names if name not in _NEW_REPOSITORY]
     if others and not settings.overwrite and not _holds_mybert(api, settings.repo_id, revision, names):

@@ -15,7 +15,7 @@ from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.hub.publish import Published, check_login, check_upload, publish, set_tags
-from mybert.release.hub.verify import Expected, compare_with_bert, verify
+from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings
 
 NOT_VERIFIED = "This upload was not verified (`--no-verify`)."
@@ -35,7 +35,7 @@ def push(settings: PushSettings) -> Published | None:
         check_login()  # before verification, which can take minutes
         check_reachable(settings.repo_id)
     with tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch:
-        expected, sentence = None, NOT_VERIFIED
+        reference, sentence = Path(scratch) / "reference", NOT_VERIFIED
         with report_full_disk(scratch, remedy="free some space, or set TMPDIR to another disk; nothing was sent"):
             folder = Path(scratch) / "bundle"
             folder.mkdir()
@@ -47,7 +47,8 @@ def push(settings: PushSettings) -> Published | None:
                     "--no-verify skips this",
                     flush=True,
                 )
-                expected, sentence = verify_bundle(bundle, classes)
+                reference.mkdir()
+                sentence = verify_bundle(bundle, reference, classes)
             pin = _pin(settings, bundle)
             card = make_card(bundle, settings, pin, sentence)
         if settings.dry_run:
@@ -55,8 +56,8 @@ def push(settings: PushSettings) -> Published | None:
             print(f"\n{card}")
             return None
         published = publish(bundle, settings, pin)
-        if expected is not None:
-            verify_upload(bundle, settings, published, classes, expected, Path(scratch) / "home")
+        if settings.verify:
+            verify_upload(bundle, settings, published, classes, reference, Path(scratch) / "home")
         if pin != settings.revision:
             set_tags(bundle, settings, published)
         _print_result(bundle, settings, published, pin)
@@ -90,14 +91,14 @@ def _pin(settings: PushSettings, bundle: Bundle) -> str:
     return settings.tag or bundle.content_tag()
 
 
-def verify_bundle(bundle: Bundle, classes: list[str]) -> tuple[Expected, str]:
-    """Verifies the bundle before the upload.
+def verify_bundle(bundle: Bundle, reference: Path, classes: list[str]) -> str:
+    """Verifies the bundle before the upload and returns a sentence for the card.
 
-    Returns:
-        The outputs of the checkpoint, and a sentence for the card.
+    Args:
+        reference: an empty folder for the outputs of the checkpoint.
     """
-    expected = Expected.of(bundle.source)
-    verify(str(bundle.folder), expected, classes)
+    write_reference(bundle.source, reference)
+    verify(str(bundle.folder), reference, classes)
     sentence = (
         f"Before the upload, a process with only torch and transformers loaded it with {', '.join(classes)}. "
         "The outputs of the saved head and of the encoder are equal to those of the checkpoint, bit for bit."
@@ -105,11 +106,11 @@ def verify_bundle(bundle: Bundle, classes: list[str]) -> tuple[Expected, str]:
     difference = compare_with_bert(bundle.folder)
     if difference is not None:
         sentence += f" Exported to transformers' own BERT, the largest difference of the outputs is {difference:.1g}."
-    return expected, sentence
+    return sentence
 
 
 def verify_upload(
-    bundle: Bundle, settings: PushSettings, published: Published, classes: list[str], expected: Expected, home: Path
+    bundle: Bundle, settings: PushSettings, published: Published, classes: list[str], reference: Path, home: Path
 ) -> None:
     """Downloads the commit and verifies it in the same way.
 
@@ -120,7 +121,7 @@ def verify_upload(
     with hub_errors(f"commit {commit} is complete, but not verified"):
         check_upload(bundle, settings, published, home)
     try:
-        verify(settings.repo_id, expected, classes, revision=published.commit, home=home)
+        verify(settings.repo_id, reference, classes, revision=published.commit, home=home)
     except UserError as error:
         raise UserError(f"commit {commit} is complete, but {error}; do not use it") from error
 
