@@ -1,11 +1,9 @@
-"""What the Hub and its storage answer: one function for each address that `huggingface_hub` asks for."""
+"""The responses of the local Hub and its storage: one function for each endpoint that `huggingface_hub` uses."""
 
 import base64
-import codecs
 import functools
 import hashlib
 import json
-import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -17,7 +15,7 @@ _POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n
 
 @dataclass(frozen=True)
 class File:
-    """One file of a commit; `sha256` only if it lies in the storage."""
+    """A file of a commit; `sha256` only if it is in the storage."""
 
     data: bytes
     sha256: str | None = None
@@ -53,7 +51,7 @@ class Repo:
 
 
 class Answer(Exception):
-    """Ends a request."""
+    """The response; raising it ends the request."""
 
     def __init__(self, status: int = 200, body: bytes | dict | list = b"", **headers: str):
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
@@ -66,7 +64,7 @@ def error(status: int, message: str, code: str = "") -> Answer:
 
 
 class Call:
-    """One request, as the functions below see it."""
+    """A request."""
 
     def __init__(self, hub, handler, query: dict, body: bytes):
         self.hub, self.query, self.raw = hub, query, body
@@ -99,13 +97,6 @@ class Call:
         if oid is None:
             raise error(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return repo, oid, repo.commits[oid]
-
-
-def whoami(call: Call):
-    name = call.user()
-    if name is None:
-        raise error(401, "Invalid username or password.")
-    raise Answer(body={"type": "user", "name": name, "orgs": [], "auth": {"accessToken": {"role": "write"}}})
 
 
 def create_repo(call: Call):
@@ -142,26 +133,11 @@ def _entry(path: str, file: File) -> dict:
 
 
 def tree(call: Call, name: str, revision: str, folder: str = ""):
-    files = call.state(name, revision)[2]
     prefix = f"{unquote(folder)}/" if folder else ""
-    inside = {path: file for path, file in files.items() if path.startswith(prefix)}
+    inside = {path: file for path, file in call.state(name, revision)[2].items() if path.startswith(prefix)}
     if prefix and not inside:
         raise error(404, f"{folder} does not exist", "EntryNotFound")
-    recursive = call.query.get("recursive", [""])[0].lower() in ("1", "true")
-    entries = {
-        path: _entry(path, file) for path, file in inside.items() if recursive or "/" not in path[len(prefix) :]
-    }
-    for path in inside:
-        parts = path[len(prefix) :].split("/")[:-1]
-        for depth in range(1, len(parts) + 1 if recursive else min(2, len(parts) + 1)):
-            parent = prefix + "/".join(parts[:depth])
-            entries[parent] = {"type": "directory", "path": parent, "size": 0, "oid": "0" * 40}
-    raise Answer(body=list(entries.values()))
-
-
-def paths_info(call: Call, name: str, revision: str):
-    files, asked = call.state(name, revision)[2], call.json["paths"]
-    raise Answer(body=[_entry(path, files[path]) for path in asked if path in files])
+    raise Answer(body=[_entry(path, file) for path, file in inside.items()])
 
 
 def preupload(call: Call, name: str, revision: str):
@@ -169,14 +145,9 @@ def preupload(call: Call, name: str, revision: str):
     files = call.state(name, revision)[2]
     answers = []
     for asked in call.json["files"]:
-        try:
-            # the first 512 bytes, which may end within a character
-            codecs.getincrementaldecoder("utf-8")().decode(base64.b64decode(asked["sample"]))
-            large = asked["path"].endswith(".safetensors") or asked["size"] > 10_000_000
-        except UnicodeDecodeError:
-            large = True
+        mode = "lfs" if asked["path"].endswith((".safetensors", ".png")) else "regular"
         there = files.get(asked["path"])
-        answer = {"path": asked["path"], "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
+        answer = {"path": asked["path"], "uploadMode": mode, "shouldIgnore": False}
         answers.append(answer | ({"oid": there.sha256 or there.oid} if there else {}))
     raise Answer(body={"files": answers})
 
@@ -252,7 +223,7 @@ def create_tag(call: Call, name: str, revision: str):
 
 
 def validate_yaml(call: Call):
-    """The rules of the Hub's metadata that a card of ours can break."""
+    """Checks the rules for metadata that a card of MyBERT could break."""
     parts = call.json["content"].split("\n---\n")[0].removeprefix("---\n")
     try:
         data = yaml.safe_load(parts) or {}
@@ -280,21 +251,11 @@ def resolve(call: Call, name: str, revision: str, path: str):
     file = files.get(unquote(path))
     if file is None:
         raise Answer(404, b"Entry not found", X_Error_Code="EntryNotFound", X_Repo_Commit=oid)
-    facts = {"X_Repo_Commit": oid, "ETag": f'"{file.sha256 or file.oid}"', "Accept_Ranges": "bytes"}
+    facts = {"X_Repo_Commit": oid, "ETag": f'"{file.sha256 or file.oid}"'}
     if file.sha256:
         linked = {"X_Linked_Etag": f'"{file.sha256}"', "X_Linked_Size": str(len(file.data))}
         raise Answer(302, Location=f"{call.hub.storage}/{file.sha256}?signature=for-one-hour", **facts, **linked)
-    raise _ranged(call, file.data, facts)
-
-
-def _ranged(call: Call, data: bytes, facts: dict) -> Answer:
-    asked = re.fullmatch(r"bytes=(\d+)-(\d*)", call.headers.get("Range") or "")
-    if not asked:
-        return Answer(200, data, **facts)
-    first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
-    if first > last:
-        return Answer(416, Content_Range=f"bytes */{len(data)}", **facts)
-    return Answer(206, data[first : last + 1], Content_Range=f"bytes {first}-{last}/{len(data)}", **facts)
+    raise Answer(200, file.data, **facts)
 
 
 def _signed(call: Call) -> None:
@@ -312,14 +273,13 @@ def store(call: Call, sha256: str):
 
 def fetch(call: Call, sha256: str):
     _signed(call)
-    raise _ranged(call, call.hub.large[sha256], {"ETag": f'"{sha256}"', "Accept_Ranges": "bytes"})
+    raise Answer(200, call.hub.large[sha256], ETag=f'"{sha256}"')
 
 
 _NAME, _REVISION = r"([\w.-]+/[\w.-]+)", r"([^/]+)"
 API = {
     f"{method} {path}": function
     for method, path, function in [
-        ("GET", "/api/whoami-v2", whoami),
         ("POST", "/api/repos/create", create_repo),
         ("POST", "/api/validate-yaml", validate_yaml),
         ("GET", f"/api/models/{_NAME}", model_info),
@@ -327,7 +287,6 @@ API = {
         ("GET", f"/api/models/{_NAME}/refs", refs),
         ("GET", f"/api/models/{_NAME}/tree/{_REVISION}", tree),
         ("GET", f"/api/models/{_NAME}/tree/{_REVISION}/(.+)", tree),
-        ("POST", f"/api/models/{_NAME}/paths-info/{_REVISION}", paths_info),
         ("POST", f"/api/models/{_NAME}/preupload/{_REVISION}", preupload),
         ("POST", f"/api/models/{_NAME}/commit/{_REVISION}", commit),
         ("POST", f"/api/models/{_NAME}/branch/{_REVISION}", create_branch),

@@ -1,7 +1,7 @@
-"""A Hub on 127.0.0.1: what the unmodified `huggingface_hub` client asks of huggingface.co, with faults to switch on.
+"""A local Hub for the unmodified `huggingface_hub` client, with fault injection.
 
-Two listeners, as in the real one: the Hub, which wants tokens, and the storage that it sends large files to, by signed
-addresses that must not come with a token.
+It has two listeners, as the real one: the Hub, which needs tokens, and the storage of large files, whose signed
+addresses must be requested without a token.
 """
 
 import re
@@ -19,17 +19,17 @@ WRITER, READER = "hf_" + "Writer" * 6, "hf_" + "Reader" * 6
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests that match, in place of the answer or before it."""
+    """A failure of the next `times` matching requests."""
 
     method: str
     path: str
     times: int = 1
     status: int | None = None
     headers: dict = field(default_factory=dict)
-    body: dict = field(default_factory=lambda: {"error": "a fault that was switched on"})
-    larger_than: int = -1  # requests with no larger body are not meant
-    cut_after: int | None = None  # bytes of the body that are read before the line goes dead
-    drop_answer: bool = False  # the request is served, its answer lost
+    body: dict = field(default_factory=lambda: {"error": "an injected fault"})
+    larger_than: int = -1  # only requests with a larger body match
+    cut_after: int | None = None  # bytes of the body that are read before the connection is closed
+    drop_answer: bool = False  # the request is served, but not answered
     run: Callable[[], None] | None = None
 
 
@@ -42,14 +42,14 @@ class Request:
 
 
 class Hub:
-    """Both listeners and what they keep.
+    """Both listeners and their state.
 
     Attributes:
-        url: what HF_ENDPOINT is set to.
-        users: token → name and whether it may write.
+        url: the endpoint.
+        users: token → name and write access.
         repos: by `owner/name`.
-        large: what the storage holds, by SHA-256.
-        requests: all so far.
+        large: content of the storage, by SHA-256.
+        requests: all requests.
     """
 
     def __init__(self):
@@ -71,12 +71,12 @@ class Hub:
             listener.server_close()
 
     def fail(self, method: str, path: str, **what) -> Fault:
-        """Switches a fault on for requests whose path matches the expression `path`."""
+        """Injects a fault for requests whose path matches the regular expression `path`."""
         self.faults.append(Fault(method, path, **what))
         return self.faults[-1]
 
     def received(self, method: str, path: str) -> int:
-        """Bytes of bodies that came with matching requests."""
+        """Number of bytes in the bodies of matching requests."""
         return sum(r.received for r in self.requests if r.method == method and re.search(path, r.path))
 
     def new_repo(self, name: str, private: bool = False) -> Repo:
@@ -121,8 +121,8 @@ def _handler(hub: Hub, routes: dict[str, Callable]) -> type[BaseHTTPRequestHandl
         def fault(self, path: str, length: int) -> Fault | None:
             with hub.lock:
                 for fault in hub.faults:
-                    meant = fault.method == self.command and re.search(fault.path, path)
-                    if meant and fault.times and length > fault.larger_than:
+                    matches = fault.method == self.command and re.search(fault.path, path)
+                    if matches and fault.times and length > fault.larger_than:
                         fault.times -= 1
                         return fault
             return None
@@ -133,7 +133,7 @@ def _handler(hub: Hub, routes: dict[str, Callable]) -> type[BaseHTTPRequestHandl
                 if match := re.fullmatch(pattern, f"{method} {path}"):
                     with hub.lock:
                         function(call, *match.groups())
-            raise error(404, f"this Hub does not speak {method} {path}")
+            raise error(404, f"no endpoint for {method} {path}")
 
         def answer(self, answer: Answer):
             self.send_response(answer.status)

@@ -1,10 +1,9 @@
-"""Writes the checkpoint in this folder by TensorFlow itself, which no test needs.
+"""Writes the checkpoint in this folder with TensorFlow, which the tests do not need.
 
     pip install tensorflow-cpu==2.21.0 && python tests/release/tensorflow_checkpoint/write.py
 
-It is a BERT of one layer as google-research/bert saves one in pretraining: variables under that project's names, two
-slots of the optimizer for each, and the step. The values of a tensor are drawn from a generator seeded by its name, so
-that a test can draw them again.
+It is a BERT with one layer as google-research/bert saves it in pretraining: its variables, two optimizer slots for
+each, and the step. The values of a tensor are random with its name as the seed, so that a test can compute them again.
 """
 
 import zlib
