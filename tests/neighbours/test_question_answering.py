@@ -47,7 +47,7 @@ def answer(bert_folder) -> MyBertQuestionAnsweringPipeline:
 
 
 def brute_force(folder, question, context, length, stride, longest, threshold=None) -> tuple[list[dict], float]:
-    """All answers, the best first, and the score of no answer; one window and one span at a time."""
+    """All answers, best first, and the score of "no answer", from one window and one span at a time."""
     model, tokenizer = BertForQuestionAnswering.from_pretrained(folder).eval(), BertTokenizer.from_pretrained(folder)
     plain = {"add_special_tokens": False, "split_special_tokens": True}
     question_ids = tokenizer(question, **plain)["input_ids"]
@@ -76,7 +76,7 @@ def brute_force(folder, question, context, length, stride, longest, threshold=No
             break
         begin += room - stride
     logits = {span: score for span, (_, score) in spans.items()}
-    assert len(logits) == sum(min(longest, len(ids) - first) for first in range(len(ids)))  # none is lost
+    assert len(logits) == sum(min(longest, len(ids) - first) for first in range(len(ids)))  # every span is scored
     best = max(logits.values())
     if threshold is not None:
         logits[None] = no_answer - threshold
@@ -104,7 +104,7 @@ def same(found: list[dict], expected: list[dict]) -> bool:
     ("length", "stride", "longest"), [(128, 20, 15), (40, 20, 15), (40, 14, 15), (24, 12, 1), (60, 30, 30)]
 )
 @pytest.mark.parametrize("threshold", [None, -2.5, 12.0])
-def test_n_best_answers_are_those_of_brute_force(answer, bert_folder, length, stride, longest, threshold):
+def test_the_best_answers_equal_those_of_brute_force(answer, bert_folder, length, stride, longest, threshold):
     expected, no_answer = brute_force(bert_folder, QUESTION, CONTEXT, length, stride, longest, threshold)
     found = answer(
         question=QUESTION,
@@ -120,13 +120,13 @@ def test_n_best_answers_are_those_of_brute_force(answer, bert_folder, length, st
     assert all(CONTEXT[a["start"] : a["end"]] == a["answer"] for a in found)
 
 
-def test_a_stride_too_small_for_the_answers_is_widened_so_that_none_falls_between_windows(answer, bert_folder):
+def test_a_stride_shorter_than_the_answers_is_increased(answer, bert_folder):
     expected, _ = brute_force(bert_folder, QUESTION, CONTEXT, 40, 19, 20)
     found = answer(question=QUESTION, context=CONTEXT, top_k=5, max_seq_len=40, doc_stride=0, max_answer_len=20)
     assert same(found, expected[:5])
 
 
-def test_every_answer_there_is_comes_once_and_their_scores_sum_to_one(answer):
+def test_every_answer_is_returned_once_and_the_scores_sum_to_one(answer):
     found = answer(question="Who?", context="한국 Zoë ate.", top_k=1000, no_answer_threshold=0.0)
     places = [(a["start"], a["end"]) for a in found]
     assert len(set(places)) == len(places)
@@ -141,7 +141,7 @@ def test_every_answer_there_is_comes_once_and_their_scores_sum_to_one(answer):
     st.sampled_from(["", "Ångström x́ 東京 👩‍👩‍👧 ﬁn e\u0301té ẞ İstanbul "]),
 )
 @settings(max_examples=40)
-def test_an_answer_is_the_text_between_its_offsets_whatever_the_characters(answer, noise, text):
+def test_an_answer_is_the_text_between_its_offsets_for_all_characters(answer, noise, text):
     context = f"start {noise}{text * 6}"
     for found in answer(question="What?", context=context, top_k=5, max_seq_len=32, doc_stride=8, max_answer_len=4):
         assert found["answer"] == context[found["start"] : found["end"]]
@@ -149,7 +149,7 @@ def test_an_answer_is_the_text_between_its_offsets_whatever_the_characters(answe
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_batches_and_ways_to_ask_change_no_answer(answer, side, monkeypatch):
+def test_answers_do_not_depend_on_batches_or_on_the_form_of_the_input(answer, side, monkeypatch):
     monkeypatch.setattr(answer.tokenizer, "padding_side", side)
     asked = [{"question": q, "context": c} for q in ("Who?", QUESTION) for c in (CONTEXT, "Nobody.", CONTEXT[:90])]
     options = {"max_seq_len": 48, "doc_stride": 16, "max_answer_len": 8, "top_k": 3}
@@ -166,7 +166,7 @@ def test_batches_and_ways_to_ask_change_no_answer(answer, side, monkeypatch):
     assert answer([]) == []
 
 
-def test_the_threshold_of_the_configuration_holds_unless_another_is_given(answer, monkeypatch):
+def test_an_explicit_threshold_overrides_the_configuration(answer, monkeypatch):
     ask = {"question": QUESTION, "context": CONTEXT}
     margin = answer(ask)["no_answer_score"]
     assert answer(ask)["answer"]
@@ -176,7 +176,7 @@ def test_the_threshold_of_the_configuration_holds_unless_another_is_given(answer
     assert answer(ask, no_answer_threshold=math.inf)["answer"] != ""
 
 
-def test_a_literal_separator_in_the_question_opens_no_context(answer):
+def test_a_literal_separator_in_the_question_is_text(answer):
     context = "The answer stands here."
     found = answer(question="one [SEP] two [SEP] three?", context=context, top_k=50)
     assert all(a["answer"] == context[a["start"] : a["end"]] for a in found)
@@ -198,7 +198,7 @@ def test_a_literal_separator_in_the_question_opens_no_context(answer):
         (None, {"question": "a"}, "give question and context"),
     ],
 )
-def test_what_cannot_be_answered_is_said(answer, asked, options, message):
+def test_invalid_inputs_are_named(answer, asked, options, message):
     with pytest.raises(ValueError, match=message):
         answer(asked, **options)
 
@@ -210,7 +210,7 @@ def test_a_model_without_the_head_is_refused(tiny_config, bert_folder):
         )
 
 
-STRANGER = """
+FOREIGN_PROCESS = """
 import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
 import json
 from transformers import pipeline
@@ -224,15 +224,15 @@ for folder, other, task in (("saved", "again", "question-answering"), ("again", 
 """
 
 
-def test_a_saved_folder_answers_in_a_process_without_this_project_and_so_does_what_that_saves(answer, tmp_path):
+def test_a_saved_folder_and_what_is_saved_from_it_answer_in_a_process_without_this_package(answer, tmp_path):
     answer.save_pretrained(tmp_path / "whole")
     answer.model.save_pretrained(tmp_path / "saved")
     answer.tokenizer.save_pretrained(tmp_path / "saved")
     asked = {"question": QUESTION, "context": CONTEXT, "top_k": 3, "max_seq_len": 48, "batch_size": 2}
     expected = answer(**asked)
-    (tmp_path / "stranger.py").write_text(STRANGER)
+    (tmp_path / "foreign.py").write_text(FOREIGN_PROCESS)
     run = subprocess.run(
-        [sys.executable, "-P", "stranger.py"],
+        [sys.executable, "-P", "foreign.py"],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
@@ -249,15 +249,15 @@ def test_a_saved_folder_answers_in_a_process_without_this_project_and_so_does_wh
         assert (tmp_path / folder / "question_answering_mybert.py").is_file()
 
 
-def test_a_checkpoint_without_the_head_promises_no_answers(answer, tmp_path):
+def test_a_checkpoint_without_the_head_has_no_pipeline(answer, tmp_path):
     MyBertForMaskedLM(answer.model.config).save_pretrained(tmp_path)
     assert list(json.loads((tmp_path / "config.json").read_text())["custom_pipelines"]) == ["fill-mask"]
 
 
 @pytest.mark.parametrize("overlap", [0, 16])
-def test_windows_are_those_that_the_checkpoint_remembers(answer, monkeypatch, overlap):
-    said = {"max_length": 48, "stride": overlap, "max_answer_length": 4}
+def test_windows_are_those_stored_in_the_checkpoint(answer, monkeypatch, overlap):
+    stored = {"max_length": 48, "stride": overlap, "max_answer_length": 4}
     named = answer(question=QUESTION, context=CONTEXT, max_seq_len=48, doc_stride=overlap, max_answer_len=4)
     assert answer(question=QUESTION, context=CONTEXT) != named
-    monkeypatch.setattr(answer.model.config, "finetuned", said, raising=False)
+    monkeypatch.setattr(answer.model.config, "finetuned", stored, raising=False)
     assert answer(question=QUESTION, context=CONTEXT) == named
