@@ -164,7 +164,7 @@ def _load(name: str, data: str, model: str, train_rows: int, dev_rows: int) -> D
         FinetuneSettings(task=SETS[name].task, model=model, train=files[0], validation=files[1], output="unused")
     )
     every_row = [read_split(file, task).rows for file in files]
-    task.configure(every_row[0])  # a subset of the rows may lack labels
+    task = task.fitted(every_row[0])  # a subset of the rows may lack labels
     train, dev = (
         rows.shuffle(seed=0).select(range(min(count, len(rows))))
         for rows, count in zip(every_row, (train_rows, dev_rows), strict=True)
@@ -226,7 +226,7 @@ def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: 
 def score(model: PreTrainedModel, task: Task, tokenizer: MyBertTokenizer, dev: Dataset) -> dict[str, float]:
     features = task.features(dev, tokenizer, training=False)
     logits = logits_of(model, task, tokenizer, features)
-    task.tune(logits, features, dev)
+    task = task.tuned(logits, features, dev)
     return task.score(task.decode(logits, features, dev), task.references(dev))
 
 

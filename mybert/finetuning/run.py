@@ -67,7 +67,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     output = Path(settings.output)
     _refuse_existing(settings)
     task, tokenizer = new_task(settings)
-    data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
+    task, data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     advise_half(arguments, task.config.hidden_size)
@@ -218,7 +218,7 @@ def _finish(job: Job, results: dict[Run, dict], scores: dict[Run, float], diverg
         for path in model.iterdir():
             path.replace(output / path.name)
         model.rmdir()
-    task.config = MyBertConfig.from_pretrained(str(output))  # the best run's, with what it has tuned
+    task = dataclasses.replace(task, config=MyBertConfig.from_pretrained(str(output)))  # with tuned thresholds
     model = new_model(task, str(output)).to(arguments.device)
     evaluations = {}
     for name in ("validation", "test"):

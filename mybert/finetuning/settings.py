@@ -1,7 +1,5 @@
 """Settings of `mybert finetune`, `evaluate` and `predict`, with the defaults of the BERT paper."""
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from modeling_mybert.question_answering_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert.common.arguments import check_arguments, settle_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import (
@@ -17,20 +14,12 @@ from mybert.common.settings import (
     ERRORS,
     check,
     check_choice,
-    check_choices,
     check_least,
     check_resume,
     setting,
 )
-from mybert.finetuning.data.labels import PROBLEMS
-from mybert.finetuning.tasks.registry import TASKS
+from mybert.finetuning.tasks.registry import ALIASES, OPTIONS, TASKS
 
-TASK_ALIASES = {
-    **dict.fromkeys(("classification", "sequence-classification", "sentiment", "sts", "nli"), "text-classification"),
-    **dict.fromkeys(("ner", "pos", "tagging"), "token-classification"),
-    **dict.fromkeys(("qa", "squad"), "question-answering"),
-}
-LONG_TEXTS = ("truncate", "window")
 SWEEPS = {  # all combinations are tried; batch sizes are per device
     # Devlin et al. 2019, appendix A.3
     "paper": {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (16, 32), "epochs": (2, 3, 4)},
@@ -44,95 +33,8 @@ _ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub n
 
 
 @dataclass(kw_only=True)
-class TaskSettings:
-    """How rows become features, and logits become predictions. A fine-tuned checkpoint stores them.
-
-    None means the checkpoint's value, else the task's default.
-
-    Raises:
-        UserError: a value is out of range.
-    """
-
-    columns: list[str] = setting(
-        default_factory=list,
-        help="Columns without a usual name, as ROLE=COLUMN, such as text=body label=gold; label=a,b,c reads one-hot "
-        "columns.",
-    )
-    max_length: int | None = setting(
-        None,
-        "Tokens per sequence, special tokens included (default: the checkpoint's value, else 128; "
-        f"{MAX_LENGTH} for question-answering).",
-    )
-    problem: str | None = setting(
-        None,
-        "text-classification: kind of labels (default: lists are multi-label, numbers of which at least half have a "
-        "fraction are regression, others are single-label).",
-        choices=PROBLEMS,
-    )
-    label_separator: str | None = setting(
-        None, "text-classification: separator of several labels in one cell, such as ';' (default: none)."
-    )
-    label_names: list[str] = setting(
-        default_factory=list,
-        help="text-classification: names for classes, as CLASS=NAME, such as 0=negative 1=positive.",
-    )
-    long_texts: str | None = setting(
-        None,
-        "text-classification: truncate texts of more than --max-length tokens, or read them in windows and average "
-        "the logits (default: truncate).",
-        choices=LONG_TEXTS,
-    )
-    stride: int | None = setting(
-        None,
-        "Tokens that consecutive windows of a long input share (default: a third of --max-length).",
-        old_name="overlap",
-    )
-    label_all_tokens: bool | None = setting(
-        None, "token-classification: label all tokens of a word instead of the first one (default: false)."
-    )
-    n_best: int | None = setting(None, "question-answering: number of candidate spans (default: 20).")
-    max_answer_length: int | None = setting(
-        None, f"question-answering: maximum number of tokens in an answer (default: {MAX_ANSWER_LENGTH})."
-    )
-
-    def __post_init__(self):
-        check_choices(self)
-        check_least(self, "max_length", 8)
-        check_least(self, "stride", 0)
-        check_least(self, "n_best", 1)
-        check_least(self, "max_answer_length", 1)
-        for name in ("columns", "label_names"):
-            if isinstance(value := getattr(self, name), str):
-                setattr(self, name, value.split())
-        self.given_columns()
-        self.given_names()
-
-    def given_columns(self) -> dict[str, str]:
-        """Column by canonical name, from `--columns`."""
-        return _pairs("columns", self.columns, "ROLE=COLUMN, such as text=body")
-
-    def given_names(self) -> dict[str, str]:
-        """Name by class, from `--label-names`."""
-        names = _pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
-        if len(set(names.values())) < len(names):
-            raise UserError(f"--label-names {' '.join(self.label_names)}: two classes have one name")
-        return names
-
-    def with_defaults(self, *defaults: Mapping[str, Any]) -> "TaskSettings":
-        """These settings alone; None is replaced by the first value that `defaults` have."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(TaskSettings)}
-        for name in values:
-            for source in defaults:
-                if values[name] in (None, []) and source.get(name) is not None:
-                    values[name] = source[name]
-        return TaskSettings(**values)
-
-
-def _pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:
-    for word in words:
-        if "=" not in word.strip("="):
-            raise UserError(f"--{flag}: expected {expected}, found {word!r}")
-    return dict(word.split("=", 1) for word in words)
+class TaskSettings(*OPTIONS):
+    """The options of all tasks; each option belongs to one task or to several."""
 
 
 def _check_task(settings: Any) -> None:
@@ -142,7 +44,7 @@ def _check_task(settings: Any) -> None:
         UserError: there is no such task.
     """
     if isinstance(settings.task, str):
-        settings.task = TASK_ALIASES.get(settings.task.lower(), settings.task)
+        settings.task = ALIASES.get(settings.task.lower(), settings.task)
     check_choice(settings, "task", TASKS)
 
 

@@ -1,10 +1,13 @@
 """Load checkpoints for fine-tuning (an encoder) and for evaluation (a model with the head of a task).
 
-`config.finetuned` of a fine-tuned checkpoint holds the task's name, its `TaskSettings` and the names of its `inputs`.
+`config.finetuned` of a fine-tuned checkpoint holds the name of its task, the options, and the names of its `inputs`.
 """
 
-from dataclasses import asdict, fields
-from typing import NamedTuple, get_origin
+import dataclasses
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple, get_origin
 
 import torch
 from accelerate import PartialState
@@ -18,16 +21,15 @@ from mybert.common.checkpoint_loading import (
     refuse_other_vocabulary,
 )
 from mybert.common.devices import choose_device
-from mybert.common.error_messages import short, short_list
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.finetuning.data.labels import PROBLEMS
 from mybert.finetuning.onnx_model import OnnxModel, onnx_file
 from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.tasks.registry import task_class
+from mybert.finetuning.tasks.registry import task_class, task_of_architecture
 from tokenization import MyBertTokenizer
 
-_OLD_NAMES = {"overlap": "stride"}  # settings in older checkpoints
+logger = logging.getLogger(__name__)
 
 
 class Finetuned(NamedTuple):
@@ -39,10 +41,10 @@ class Finetuned(NamedTuple):
 
 
 def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
-    """The task with the configuration of the checkpoint to start from, whose labels and problem are forgotten.
+    """The task with the configuration of the checkpoint to start from, without its labels and problem type.
 
     Raises:
-        UserError: the checkpoint cannot be used, or `max_length` is more than it can read.
+        UserError: the checkpoint cannot be used, or `max_length` is more than its positions.
     """
     config, tokenizer = _load(settings.model)
     config.problem_type = None
@@ -50,31 +52,26 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
         config._attn_implementation = settings.attn_implementation
     if settings.dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
-        config.classifier_dropout = None  # the same for the head
-    kind = task_class(settings.task)
-    task = kind(settings.with_defaults(_defaults(kind, config)), config)
-    _refuse_unused(settings, task)
-    _check_length(task, settings.model)
-    trained, length = min(tokenizer.model_max_length, config.max_position_embeddings), task.settings.max_length
+        config.classifier_dropout = None  # the head then uses hidden_dropout_prob
+    task = _task(task_class(settings.task), settings, config, {})
+    trained, length = min(tokenizer.model_max_length, config.max_position_embeddings), task.options.max_length
     if length > trained and PartialState().is_main_process:
-        print(
-            f"{settings.model} was pretrained on at most {trained} tokens at once: the positions beyond, up to "
-            f"--max-length {length}, learn from these rows alone"
+        logger.warning(
+            "%s was pretrained on at most %d tokens at once: positions up to --max-length %d are trained on these "
+            "rows only",
+            *(settings.model, trained, length),
         )
     tokenizer.model_max_length = max(trained, length)
-    config.finetuned = {"task": settings.task, **asdict(task.settings)}
-    return task, tokenizer
+    return task.with_config(finetuned={"task": task.name, **asdict(task.options)}), tokenizer
 
 
 def new_model(task: Task, checkpoint: str) -> PreTrainedModel:
-    """The checkpoint's encoder under a new head (or its own, of the same shape); the task shares its configuration.
+    """The checkpoint's encoder with a new head, or with its own head if that has the same shape.
 
     Raises:
-        UserError: the encoder's weights are not there.
+        UserError: weights of the encoder are missing.
     """
-    model = _load_model(task, checkpoint, head_is_new=True)
-    task.config = model.config
-    return model
+    return _load_model(task, checkpoint, head_is_new=True)
 
 
 def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
@@ -84,28 +81,23 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
     """
     config, tokenizer = _load(settings.model)
     _name_labels_once(config, settings.model)
-    remembered = _remembered(config, settings.model)
-    name = settings.task or remembered.get("task") or _task_of_architecture(config, settings.model)
-    kind = task_class(name)
-    if remembered.get("task") != name:
-        remembered = {}
-    task = kind(settings.with_defaults(remembered, _defaults(kind, config)), config)
-    _refuse_unused(settings, task)
-    _check_length(task, settings.model)
-    if isinstance(remembered.get("inputs"), list):
+    stored = _stored_options(config, settings.model)
+    name = settings.task or stored.get("task")
+    kind = task_class(name) if name else task_of_architecture(_architectures(config), settings.model)
+    if stored.get("task") != kind.name:
+        stored = {}
+    _check_types(stored, kind, settings.model)
+    task = _task(kind, settings, config, stored)
+    if isinstance(stored.get("inputs"), list):
         needed = {*task.inputs} - task.optional
-        task.trained_inputs = [name for name in task.inputs if name in needed or name in remembered["inputs"]]
-    asked = PROBLEMS.get(settings.problem)
-    if config.problem_type is None:
-        config.problem_type = asked or ("regression" if config.num_labels == 1 else "single_label_classification")
-    elif asked not in (None, config.problem_type):
-        raise UserError(f"--problem {settings.problem}: {settings.model} was made for {config.problem_type}")
+        inputs = tuple(name for name in task.inputs if name in needed or name in stored["inputs"])
+        task = dataclasses.replace(task, trained_inputs=inputs)
+    task = task.loaded(settings.model)
     if (path := onnx_file(settings.model)) is not None:
         if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
             raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
-        return Finetuned(OnnxModel(path, config), tokenizer, task)
+        return Finetuned(OnnxModel(path, task.config), tokenizer, task)
     model = _load_model(task, settings.model, head_is_new=False)
-    task.config = model.config
     model = model.eval().to(choose_device(settings.device), getattr(torch, settings.dtype))
     return Finetuned(model, tokenizer, task)
 
@@ -118,8 +110,27 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
     return config, tokenizer
 
 
+def _task(kind: type[Task], settings: TaskSettings, config: MyBertConfig, stored: Mapping[str, Any]) -> Task:
+    """A task with the options that are given, else stored in the checkpoint, else default.
+
+    Raises:
+        UserError: a given option has no effect, or `max_length` is more than the model's positions.
+    """
+    positions, own = config.max_position_embeddings, {field.name for field in dataclasses.fields(kind.Options)}
+    for field in dataclasses.fields(TaskSettings):
+        if field.name not in own and getattr(settings, field.name) not in (None, []):
+            raise UserError(f"--{field.name.replace('_', '-')} has no effect on {kind.name}; leave it out")
+    default = {"max_length": min(kind.Options.defaults["max_length"], positions)}
+    options = kind.Options.of(vars(settings), stored, default)
+    if settings.stride is not None and getattr(options, "long_texts", None) == "truncate":
+        raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
+    if options.max_length > positions:
+        raise UserError(f"--max-length {options.max_length}: {settings.model} has {positions} positions")
+    return kind(options, config)
+
+
 def _name_labels_once(config: MyBertConfig, name: str) -> None:
-    """Others may have left `label2id` null, and made names of numbers and truth values.
+    """Repairs configurations of others: `label2id` may be null, and names may be numbers and truth values.
 
     Raises:
         UserError: two labels have one name.
@@ -132,22 +143,38 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
         raise UserError(f"checkpoint {name}: `id2label` in its config.json has {short(twice)} twice; rename one")
 
 
-def _remembered(config: MyBertConfig, name: str) -> dict:
-    """
+def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
+    """Task and options of a fine-tuned checkpoint, by their current names.
+
     Raises:
-        UserError: a value is of another type than its setting.
+        UserError: the task is not a name.
     """
     found = getattr(config, "finetuned", None)
-    if not isinstance(found, dict):
-        return {}
-    found = {_OLD_NAMES.get(key, key): value for key, value in found.items()}
+    found = dict(found) if isinstance(found, dict) else {}
+    if "overlap" in found:
+        found["stride"] = found.pop("overlap")
     if "label_pieces" in found:
         found["label_all_tokens"] = found.pop("label_pieces") == "all"
-    types = {field.name: list if get_origin(field.type) is list else field.type for field in fields(TaskSettings)}
-    for key, kind in {**types, "task": str}.items():
-        if key in found and not isinstance(found[key], kind):
-            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {key} = {short(found[key])}")
+    if not isinstance(found.get("task", ""), str):
+        raise UserError(f"checkpoint {name}: `finetuned` in its config.json has task = {short(found['task'])}")
     return found
+
+
+def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
+    """
+    Raises:
+        UserError: a stored value has another type than its option.
+    """
+    for field in dataclasses.fields(kind.Options):
+        expected = list if get_origin(field.type) is list else field.type
+        if field.name in stored and not isinstance(stored[field.name], expected):
+            found = short(stored[field.name])
+            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {found}")
+
+
+def _architectures(config: MyBertConfig) -> list[str]:
+    found = config.architectures
+    return [found] if isinstance(found, str) else [name for name in found or () if isinstance(name, str)]
 
 
 def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
@@ -161,45 +188,3 @@ def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
     remedy = "" if head_is_new else f"fine-tune it with `mybert finetune --task {task.name}`"
     refuse_missing(name, report["missing_keys"], new, remedy)
     return model
-
-
-def _defaults(kind: type[Task], config: MyBertConfig) -> dict:
-    """Those of the task; a model of few positions reads less at once."""
-    return {**kind.defaults, "max_length": min(kind.defaults["max_length"], config.max_position_embeddings)}
-
-
-def _refuse_unused(settings: TaskSettings, task: Task) -> None:
-    """Of what the user gave, which the task's own settings complete."""
-    for field in fields(TaskSettings):
-        of_all = field.name in ("columns", "max_length")
-        if not of_all and field.name not in task.uses and getattr(settings, field.name) not in (None, []):
-            raise UserError(f"--{field.name.replace('_', '-')} has no effect on {task.name}; leave it out")
-    if settings.stride is not None and task.settings.long_texts == "truncate":
-        raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
-
-
-def _check_length(task: Task, name: str) -> None:
-    positions = task.config.max_position_embeddings
-    if task.settings.max_length > positions:
-        raise UserError(f"--max-length {task.settings.max_length}: {name} has {positions} positions")
-
-
-def _task_of_architecture(config: MyBertConfig, name: str) -> str:
-    """The task of a checkpoint that was fine-tuned elsewhere."""
-    endings = {
-        "ForSequenceClassification": "text-classification",
-        "ForTokenClassification": "token-classification",
-        "ForQuestionAnswering": "question-answering",
-        "ForMultipleChoice": "multiple-choice",
-    }
-    found = config.architectures
-    found = [found] if isinstance(found, str) else [name for name in found or () if isinstance(name, str)]
-    for architecture in found:
-        for ending, task in endings.items():
-            if architecture.endswith(ending):
-                return task
-    what = short_list(found or ["a model of no name"])
-    raise UserError(
-        f"checkpoint {name} was fine-tuned for no task (it is {what}): `mybert finetune --model {name} …` does that; "
-        "or name by --task what its head is for"
-    )

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction, PreTrainedConfig, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_mybert.losses_mybert import at_least_one
@@ -116,13 +116,17 @@ class WeightedLoss:
         return total / at_least_one((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
-def metrics_function(task: Task, features: Dataset, rows: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
-    """What Trainer calls after each evaluation on `features`: the task's scores, whatever it tunes tuned first."""
+def metrics_function(
+    task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores."""
 
     def compute(evaluation: EvalPrediction) -> dict[str, float]:
         logits = evaluation.predictions
         logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
-        task.tune(logits, features, rows)
-        return task.score(task.decode(logits, features, rows), task.references(rows))
+        tuned = task.tuned(logits, features, rows)
+        for name in task.tuned_values:
+            setattr(config, name, getattr(tuned.config, name, None))
+        return tuned.score(tuned.decode(logits, features, rows), tuned.references(rows))
 
     return compute

@@ -118,7 +118,7 @@ def _trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
         train_dataset=data.train_features,
         eval_dataset=data.validation_features,
         processing_class=tokenizer,
-        compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows),
+        compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows, model.config),
         compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
         callbacks=[stop, *([EarlyStoppingCallback(settings.patience)] if settings.patience else ())],
         freeze_encoder=settings.freeze == "encoder",

@@ -12,7 +12,6 @@ from sklearn import metrics
 
 from modeling_mybert import MyBertConfig
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.registry import task_class
 
 ROWS = 40
@@ -97,8 +96,7 @@ def test_numbers_score_as_in_scipy(samples):
 def scores_by_label(name: str, rows: dict, said: list[dict]) -> dict[str, tuple]:
     """Precision, recall, F1 and how often it is true, of each label."""
     data, kind = Dataset.from_dict(rows), task_class(name)
-    task = kind(TaskSettings().with_defaults(kind.defaults), MyBertConfig())
-    task.configure(data)
+    task = kind(kind.Options.of(), MyBertConfig()).fitted(data)
     found = class_scores.by_label(*task.labelled_spans(said, task.references(data)))
     assert list(found) == sorted(found, key=lambda label: (-found[label].true, label))
     return {label: (scores.precision, scores.recall, scores.f1, scores.true) for label, scores in found.items()}

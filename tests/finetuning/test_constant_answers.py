@@ -11,17 +11,14 @@ from sklearn import metrics
 from sklearn.dummy import DummyClassifier
 
 from modeling_mybert import MyBertConfig
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.registry import task_class
 
 
 def scores(name: str, rows: dict) -> dict[str, float]:
     """Of the best constant answer to the labels of these rows."""
     rows, kind = Dataset.from_dict(rows), task_class(name)
-    made = kind(TaskSettings().with_defaults(kind.defaults), MyBertConfig())
-    made.configure(rows)
-    references = made.references(rows)
-    return made.baselines(references)
+    task = kind(kind.Options.of(), MyBertConfig()).fitted(rows)
+    return task.baselines(task.references(rows))
 
 
 def test_of_one_label_it_is_the_most_frequent():

@@ -13,7 +13,6 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.run_data import draw_rows, stratified_rows
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.text_classification import TextClassification, best_label_threshold
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -77,17 +76,15 @@ def quiet():
     disable_progress_bars()
 
 
-def task_of(**settings) -> TextClassification:
-    return TextClassification(TaskSettings(**settings).with_defaults(TextClassification.defaults), MyBertConfig())
+def task_of(**options) -> TextClassification:
+    return TextClassification(TextClassification.Options.of(options), MyBertConfig(problem_type=None))
 
 
 def new_task(path: Path, **settings) -> tuple[TextClassification, Dataset]:
     task = task_of(**settings)
-    task.config.problem_type = None
     rows = read_split(str(path), task).rows
     assert task.check_rows(rows, training=True) == []
-    task.configure(rows)
-    return task, rows
+    return task.fitted(rows), rows
 
 
 @pytest.mark.parametrize("writer", ["pandas", "datasets"])
@@ -137,7 +134,7 @@ def test_a_name_in_brackets_is_kept_on_request():
     assert "--problem single-label" in task.check_rows(rows, training=True)[0].message
     task = task_of(problem="single-label")
     assert task.check_rows(rows, training=True) == []
-    task.configure(rows)
+    task = task.fitted(rows)
     assert set(task.config.label2id) == {"[red]", "[blue]"} and task.check_rows(rows, training=False) == []
 
 
@@ -153,7 +150,7 @@ def test_a_value_of_a_one_hot_column_is_named(finetune, tmp_path, capsys):
 def test_vectors_of_0_and_1_are_no_labels():
     rows = Dataset.from_dict({"text": TEXTS, "label": [[0, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]]})
     with pytest.raises(UserError, match=r"vectors of 0 and 1.*--columns label=a,b,c"):
-        task_of().configure(rows)
+        task_of().fitted(rows)
 
 
 def test_classes_get_the_names_that_are_given(finetune, write_rows, opinions, tmp_path, capsys):
@@ -164,7 +161,7 @@ def test_classes_get_the_names_that_are_given(finetune, write_rows, opinions, tm
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("text-classification, single label: 2 labels (negative, positive)")
     assert MyBertConfig.from_pretrained(tmp_path / "out").id2label == {0: "negative", 1: "positive"}
-    task = TextClassification(TaskSettings(label_names=["0=negative", "1=positive"]), MyBertConfig())
+    task = task_of(label_names=["0=negative", "1=positive"])
     assert set(read_split(str(train), task).rows["label"]) == {"negative", "positive"}
     assert finetune("text-classification", *words, "2=other", output="unknown") == 2
     assert "--label-names 2=other" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.inference import predict_rows
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from tokenization import MyBertTokenizer
@@ -27,7 +26,7 @@ def swag() -> list[dict]:
 
 
 def task(**settings) -> MultipleChoice:
-    return MultipleChoice(TaskSettings(**settings).with_defaults(MultipleChoice.defaults), MyBertConfig())
+    return MultipleChoice(MultipleChoice.Options.of(settings), MyBertConfig())
 
 
 def test_each_choice_is_read_after_the_context_with_what_starts_it(tiny_checkpoint, swag):

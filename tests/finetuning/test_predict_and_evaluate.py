@@ -432,7 +432,7 @@ def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_
 
 def test_texts_that_are_cut_are_counted(classifier, write_rows, tmp_path, capsys):
     settings = PredictSettings(model=str(classifier), inputs=["-"], device="cpu")
-    length = load_finetuned(settings).task.settings.max_length
+    length = load_finetuned(settings).task.options.max_length
     words = {"fits": length - 2, "cut": length - 1}
     rows = write_rows("rows.jsonl", [{"text": "film " * count, "label": "good"} for count in words.values()])
     assert predict(classifier, rows, "--output", tmp_path / "said.jsonl") == 0
@@ -656,7 +656,7 @@ def test_who_asks_for_half_precision_as_in_training_is_told_how(tiny_checkpoint,
 def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, capsys):
     rows = write_rows("rows.jsonl", [{"text": "a"}])
     assert predict(tiny_checkpoint, rows) == 2
-    assert "was fine-tuned for no task (it is MyBertForPreTraining)" in capsys.readouterr().err
+    assert "is not fine-tuned (it is MyBertForPreTraining)" in capsys.readouterr().err
     assert predict(tiny_checkpoint, rows, "--task", "text-classification") == 2
     assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.evaluation import squad_scores as squad
-from mybert.finetuning.settings import FinetuningArguments, TaskSettings
+from mybert.finetuning.settings import FinetuningArguments
 from mybert.finetuning.tasks.question_answering import QuestionAnswering
 from mybert.finetuning.trainer import FinetuningTrainer
 from tokenization import MyBertTokenizer
@@ -23,7 +23,7 @@ ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good
 
 
 def task(**settings) -> QuestionAnswering:
-    return QuestionAnswering(TaskSettings(**settings).with_defaults(QuestionAnswering.defaults), MyBertConfig())
+    return QuestionAnswering(QuestionAnswering.Options.of(settings), MyBertConfig())
 
 
 def in_file(rows: list[dict]) -> Split:
@@ -212,11 +212,9 @@ def test_the_best_span_is_the_best_by_brute_force(tiny_checkpoint):
 
 
 def test_without_unanswerable_rows_there_is_always_an_answer():
-    made = task()
-    made.configure(Dataset.from_list([ROW]))
-    assert made.config.no_answer_threshold is None
-    made.configure(Dataset.from_list([ROW, {**ROW, "answers": {"text": [], "answer_start": []}}]))
-    assert made.config.no_answer_threshold == 0
+    unanswerable = {**ROW, "answers": {"text": [], "answer_start": []}}
+    assert task().fitted(Dataset.from_list([ROW])).config.no_answer_threshold is None
+    assert task().fitted(Dataset.from_list([ROW, unanswerable])).config.no_answer_threshold == 0
 
 
 def test_a_row_whose_answers_are_wrong_alike_is_named_once(tiny_checkpoint):

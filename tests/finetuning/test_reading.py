@@ -12,7 +12,6 @@ from datasets import Dataset, DatasetDict
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import load_table, read_split
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
 
@@ -20,13 +19,13 @@ LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" f
 
 
 def read(path, kind=TextClassification) -> list[dict]:
-    return read_split(str(path), kind(TaskSettings(), MyBertConfig())).rows.to_list()
+    return read_split(str(path), kind(kind.Options.of(), MyBertConfig())).rows.to_list()
 
 
 def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
     days = [{"when": "2020-01-01", "text": "a", "seen": ["2021-02-03"]}, {"when": "2020-01-02T03:04:05Z", "text": "b"}]
     lines = "\n\n".join(map(json.dumps, days))
-    task = TextClassification(TaskSettings(), MyBertConfig())
+    task = TextClassification(TextClassification.Options.of(), MyBertConfig())
     for name, content in (("a.jsonl", "\ufeff" + lines), ("a.json", json.dumps(days))):
         (tmp_path / name).write_text(content, encoding="utf-8")
         rows = load_table(str(tmp_path / name), task, split="train").rows
@@ -101,7 +100,7 @@ def test_a_saved_data_set_of_several_splits_gives_the_one_asked_for(tmp_path):
     train, test = ([{"text": text, "label": "x"}] for text in ("one", "two"))
     splits = {"train": Dataset.from_list(train), "test": Dataset.from_list(test)}
     DatasetDict(splits).save_to_disk(tmp_path / "both")
-    task = TextClassification(TaskSettings(), MyBertConfig())
+    task = TextClassification(TextClassification.Options.of(), MyBertConfig())
     assert read_split(str(tmp_path / "both"), task, split="test").rows.to_list() == test
     with pytest.raises(
         UserError, match=r"both holds the splits train, test; name the folder of one, such as .*/train"
@@ -126,7 +125,12 @@ def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, as
         return Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert read_split(name, TextClassification(TaskSettings(), MyBertConfig()), split="test").rows.to_list() == rows
+    assert (
+        read_split(
+            name, TextClassification(TextClassification.Options.of(), MyBertConfig()), split="test"
+        ).rows.to_list()
+        == rows
+    )
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
@@ -145,5 +149,7 @@ def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
 def test_what_a_column_holds_may_show_only_after_megabytes(tmp_path, first, last):
     rows = [{"text": "x" * 2000, **first}] * 6000 + [{"text": "y", **last}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = load_table(str(tmp_path / "rows.jsonl"), TextClassification(TaskSettings(), MyBertConfig()), "train").rows
+    found = load_table(
+        str(tmp_path / "rows.jsonl"), TextClassification(TextClassification.Options.of(), MyBertConfig()), "train"
+    ).rows
     assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])

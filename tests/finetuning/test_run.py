@@ -74,13 +74,13 @@ def test_a_sweep_trains_each_recipe_of_its_grid_once_with_each_seed(tmp_path, sw
 
 
 @pytest.mark.parametrize(("length", "said"), [(16, False), (24, True)])
-def test_positions_that_were_never_pretrained_are_named(tiny_checkpoint, tmp_path, capsys, length, said):
+def test_positions_that_were_never_pretrained_are_named(tiny_checkpoint, tmp_path, caplog, length, said):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint, model_max_length=16)
     shutil.copytree(tiny_checkpoint, tmp_path / "short")
     tokenizer.save_pretrained(tmp_path / "short")
     words = {"task": "text-classification", "model": str(tmp_path / "short"), "train": "-", "output": "-"}
     _, tokenizer = new_task(FinetuneSettings(**words, max_length=length))
-    assert ("was pretrained on at most 16 tokens at once" in capsys.readouterr().out) == said
+    assert ("was pretrained on at most 16 tokens at once" in caplog.text) == said
     assert tokenizer.model_max_length == length, "what is cut there is trained from now on"
 
 

@@ -14,7 +14,6 @@ from mybert.common.errors import UserError
 from mybert.corpus.text.sources import read_documents
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from mybert.finetuning.tasks.text_classification import TextClassification
 
@@ -31,7 +30,7 @@ def write(tmp_path):
 
 
 def read(path, kind=TextClassification) -> list[dict]:
-    return read_split(str(path), kind(TaskSettings(), MyBertConfig())).rows.to_list()
+    return read_split(str(path), kind(kind.Options.of(), MyBertConfig())).rows.to_list()
 
 
 def results(folder) -> dict:
@@ -93,7 +92,7 @@ def test_two_columns_of_one_name_are_refused(write):
 
 def test_a_line_of_spaces_is_a_row_and_a_blank_line_is_not(write):
     path = write("rows.csv", 'text\na\n  \n"  "\nb\n\n')
-    table = load_table(str(path), TextClassification(TaskSettings(), MyBertConfig()), "train")
+    table = load_table(str(path), TextClassification(TextClassification.Options.of(), MyBertConfig()), "train")
     assert table.rows["text"][:] == ["a", "  ", "  ", "b"] and table.numbers == [1, 2, 3, 4] and table.unit == "line"
 
 
@@ -199,7 +198,7 @@ def test_labels_that_are_whole_numbers_lie_in_their_order(labels, names):
 def test_choices_of_a_table_may_be_numbers(write):
     path = write("rows.csv", "context,ending0,ending1,label\n2 + 2,4,5,0\n1 + 2,2,3,B\n2,1,2,\n")
     rows = Dataset.from_list(read(path, MultipleChoice))
-    task = MultipleChoice(TaskSettings(), MyBertConfig())
+    task = MultipleChoice(MultipleChoice.Options.of(), MyBertConfig())
     assert rows["choices"][:] == [["4", "5"], ["2", "3"], ["1", "2"]]
     assert [(problem.row, problem.message[:20]) for problem in task.check_rows(rows, True)] == [
         (2, "the label is missing")
@@ -211,8 +210,7 @@ def test_choices_of_a_table_may_be_numbers(write):
 def test_parts_of_a_range_of_numbers_have_names_of_their_own(first, last):
     labels = [first + (last - first) * i / 4 for i in range(5)]
     rows = Dataset.from_dict({"text": ["x"] * 5, "label": labels})
-    task = TextClassification(TaskSettings(problem="regression"), MyBertConfig())
-    task.configure(rows)
+    task = TextClassification(TextClassification.Options.of({"problem": "regression"}), MyBertConfig()).fitted(rows)
     balance = task.label_distribution(rows)
     assert len(balance) == 5 and sum(balance.values()) == 5
     ends = [end for name in balance for end in map(float, name.split(" to "))]

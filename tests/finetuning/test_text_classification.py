@@ -21,7 +21,7 @@ from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.inference import logits_of, predict_rows
-from mybert.finetuning.settings import PredictSettings, TaskSettings
+from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
@@ -100,7 +100,7 @@ def test_pairs_are_two_segments_and_labels_may_be_numbers(finetune, write_rows, 
     assert finetune("text-classification", "--train", train, "--validation", train, "--num-train-epochs", 1) == 0
     config = MyBertConfig.from_pretrained(tmp_path / "out")
     assert config.label2id == {"0": 0, "1": 1}
-    task = TextClassification(TaskSettings().with_defaults(TextClassification.defaults), config)
+    task = TextClassification(TextClassification.Options.of(), config)
     tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
     canonical = task.canonical(Dataset.from_list(rows), "rows", labelled=True)
     features = task.features(canonical, tokenizer, training=True)
@@ -111,16 +111,18 @@ def test_pairs_are_two_segments_and_labels_may_be_numbers(finetune, write_rows, 
 
 @pytest.mark.parametrize("names", [("question", "sentence"), ("text", None), ("premise", "hypothesis")])
 def test_columns_are_found_by_their_usual_names(names):
-    task = TextClassification(TaskSettings(), MyBertConfig())
+    task = TextClassification(TextClassification.Options.of(), MyBertConfig())
     columns = [name for name in names if name] + ["idx", "label"]
     found = task.find_columns(columns, "file", labelled=True)
     assert (found["text"], found.get("text_pair"), found["label"]) == (*names, "label")
 
 
 def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
-    found = TextClassification(TaskSettings(), MyBertConfig()).find_columns(["text", "sentence2"], "file", False)
+    found = TextClassification(TextClassification.Options.of(), MyBertConfig()).find_columns(
+        ["text", "sentence2"], "file", False
+    )
     assert found == {"text": "text"}
-    named = TaskSettings(columns=["text_pair=sentence2"])
+    named = TextClassification.Options.of({"columns": ["text_pair=sentence2"]})
     found = TextClassification(named, MyBertConfig()).find_columns(["text", "sentence2"], "file", False)
     assert found == {"text": "text", "text_pair": "sentence2"}
 
@@ -223,7 +225,7 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).eval()
     model.config.problem_type = "single_label_classification"
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    settings = TaskSettings(max_length=10, stride=2, long_texts="window")
+    settings = TextClassification.Options.of({"max_length": 10, "stride": 2, "long_texts": "window"})
     task = TextClassification(settings, model.config)
     texts = ["the very good", " ".join("abcdefghijklmnopqrstu")]
     rows = Dataset.from_dict({"text": texts})
@@ -251,7 +253,7 @@ def test_a_stride_that_has_no_effect_is_refused_and_one_that_is_remembered_is_no
     config["finetuned"] |= {"long_texts": "window", "overlap": 3}
     (windowed / "config.json").write_text(json.dumps(config))
     for given, expected in (({"stride": 4}, ("window", 4)), ({"long_texts": "truncate"}, ("truncate", 3))):
-        found = load_finetuned(PredictSettings(model=str(windowed), inputs=["-"], **given)).task.settings
+        found = load_finetuned(PredictSettings(model=str(windowed), inputs=["-"], **given)).task.options
         assert (found.long_texts, found.stride) == expected
 
 

@@ -20,7 +20,6 @@ from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.token_classification import TokenClassification, window_words
 from tokenization import MyBertTokenizer
 
@@ -28,13 +27,12 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 def task(**settings) -> TokenClassification:
-    return TokenClassification(TaskSettings(**settings).with_defaults(TokenClassification.defaults), MyBertConfig())
+    return TokenClassification(TokenClassification.Options.of(settings), MyBertConfig())
 
 
 def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:
-    made, dataset = task(**settings), Dataset.from_list(rows)
-    made.configure(dataset)
-    return made, dataset
+    dataset = Dataset.from_list(rows)
+    return task(**settings).fitted(dataset), dataset
 
 
 def test_columns_become_sentences_of_the_first_and_tags_of_the_last(tmp_path):
@@ -250,8 +248,7 @@ def test_tags_that_no_entity_has_are_said(caplog):
     rows = Dataset.from_list(
         [{"tokens": ["a", "b", "c"], "tags": tags} for tags in (["B-X", "I-X", "O"], ["O", "B-X", "O"])]
     )
-    reader = TokenClassification(TaskSettings(), MyBertConfig())
-    reader.configure(rows)
+    reader = task().fitted(rows)
     assert not reader.check_rows(rows, training=False) and not caplog.text
     other = Dataset.from_list([{"tokens": ["a", "b", "c"], "tags": ["I-X", "I-X", "O"]}])  # IOB1
     assert not reader.check_rows(other, training=False)

@@ -13,11 +13,9 @@ from targets_text import PARQUET, compressed, of_bytes, of_json
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.data.labels import name_labels
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.data.stream_input import read_lines
 from mybert.finetuning.evaluation.predictor import part_of
-from mybert.finetuning.settings import TaskSettings
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.registry import task_class
 
@@ -36,10 +34,8 @@ CSV = b'text,label\ngood film,good\n"bad, ""very""",bad\nx,good\n'
 
 
 def task(name: str) -> Task:
-    config = MyBertConfig()
-    name_labels(config, ["bad", "good"])
     kind = task_class(name)
-    return kind(TaskSettings().with_defaults(kind.defaults), config)
+    return kind(kind.Options.of(), MyBertConfig()).with_labels(["bad", "good"])
 
 
 def rows_of(name: str):

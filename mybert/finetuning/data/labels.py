@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 
@@ -149,13 +148,6 @@ def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
         if again and len(counts) <= _MOST_COMPARED:
             return [f"the label {again[0]!r} looks like several labels; --label-separator '{separator}' splits them"]
     return []
-
-
-def name_labels(config: MyBertConfig, names: list[str]) -> None:
-    """Writes label names into a configuration, in this order."""
-    config.num_labels = len(names)
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: i for i, name in enumerate(names)}
 
 
 def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:

@@ -1,7 +1,7 @@
 """Data of a fine-tuning run: load, validate, split, describe, and encode as features."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from datasets import Dataset
@@ -39,11 +39,14 @@ class RunData:
 
 def load_data(
     settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, seed: int = 42, verbose: bool = True
-) -> RunData:
+) -> tuple[Task, RunData]:
     """Loads and validates all splits, takes the labels from the training rows, and prints statistics.
 
     Args:
         seed: of the training rows drawn by `max_train_samples` and of the rows held out for validation.
+
+    Returns:
+        The task fitted to the training rows, and its data.
 
     Raises:
         UserError: a file cannot be read, or rows of it cannot be used.
@@ -51,13 +54,13 @@ def load_data(
     train = read_split(settings.train, task)
     if settings.max_train_samples is not None:
         train = train.select(draw_rows(len(train.rows), settings.max_train_samples, seed))
-    task.trained_inputs = [name for name in task.inputs if name in train.rows.column_names]
-    task.config.finetuned["inputs"] = task.trained_inputs
+    task = _with_inputs(task, train.rows.column_names)
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
-    train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors)
-    task.configure(train.rows)
-    lines = [task.summary(train.rows)]
+    left_out: list[str] = []
+    train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
+    task = task.fitted(train.rows)
+    lines = [task.summary(train.rows), *left_out]
     splits = {"train": train}
     if settings.share_held_out:
         splits, line = _hold_out(settings, train, task, seed)
@@ -75,13 +78,20 @@ def load_data(
         for line in [*duplicates, *_label_warnings(found["train"]["balance"]), *_few_rows(splits["train"])]:
             print(f"warning: {line}")
     validation = splits.get("validation")
-    return RunData(
+    return task, RunData(
         splits=splits,
         train_features=task.features(splits["train"].rows, tokenizer, training=True),
         validation_features=validation and task.features(validation.rows, tokenizer, training=False),
         overview=found,
         duplicates=duplicates,
     )
+
+
+def _with_inputs(task: Task, columns: Sequence[str]) -> Task:
+    """The task with the inputs that the training rows have, which its checkpoint stores."""
+    inputs = [name for name in task.inputs if name in columns]
+    task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
+    return replace(task, trained_inputs=tuple(inputs))
 
 
 def draw_rows(rows: int, count: int, seed: int) -> list[int]:

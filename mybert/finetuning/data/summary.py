@@ -32,7 +32,7 @@ def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedToken
             "median_length": float(np.median(lengths)),
             "length_95": int(np.percentile(lengths, 95, method="higher")),
             "longest": max(lengths),
-            "longer_than_max_length": float(np.mean(np.array(lengths) > task.settings.max_length)),
+            "longer_than_max_length": float(np.mean(np.array(lengths) > task.options.max_length)),
             "unknown_tokens": unknown / max(tokens, 1),
         }
     return found
@@ -45,7 +45,7 @@ def print_overview(found: Mapping[str, dict], task: Task) -> None:
         ("tokens, median", "median_length"),
         ("tokens, 95th percentile", "length_95"),
         ("tokens, longest", "longest"),
-        (f"rows of more than {task.settings.max_length} tokens", "longer_than_max_length"),
+        (f"rows of more than {task.options.max_length} tokens", "longer_than_max_length"),
         ("unknown tokens", "unknown_tokens"),
     )
     shares = ("longer_than_max_length", "unknown_tokens")

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from datasets import Dataset
@@ -15,12 +15,20 @@ from mybert.finetuning.tasks.base import Problem, Task
 _SHOWN = 5
 
 
-def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool, errors: str) -> Split:
+def usable_rows(
+    split: Split,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    training: bool,
+    errors: str,
+    report: Callable[[str], object] = print,
+) -> Split:
     """The split without rows that cannot be used.
 
     Args:
         training: whether these rows define the labels; otherwise labels must be in the configuration.
-        errors: `strict` raises; `skip` leaves such rows out and prints them.
+        errors: `strict` raises; `skip` leaves such rows out and reports them.
+        report: called with the line that names the rows left out.
 
     Raises:
         UserError: there are problems and `errors` is strict, or no row is left; the message names the first ones.
@@ -32,7 +40,7 @@ def usable_rows(split: Split, task: Task, tokenizer: PreTrainedTokenizerBase, tr
     in_file = [problem._replace(row=split.numbers[problem.row]) for problem in problems]
     if errors == "strict" or len(bad) == len(split.rows):
         refuse_rows(split.source, in_file, len(split.rows), split.unit)
-    print(f"{_report(split.source, in_file, len(split.rows), split.unit)}; left out")
+    report(f"{_report(split.source, in_file, len(split.rows), split.unit)}; left out")
     return split.select([row for row in range(len(split.rows)) if row not in bad])._replace(left_out=len(bad))
 
 

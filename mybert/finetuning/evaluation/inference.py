@@ -1,5 +1,6 @@
 """Inference at full throughput: batches of features of similar length."""
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import Task
 
 _READ_AT_ONCE = 10_000  # features sorted by length together
-_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_TARGETS = {"labels", "start_positions", "end_positions"}
 
 
 def predict_rows(finetuned: Finetuned, rows: Dataset) -> list[dict]:
@@ -49,7 +50,8 @@ def logits_of(
         UserError: the logits are not finite.
     """
     collate = task.collator(tokenizer)
-    inputs = features.select_columns([name for name in _INPUTS if name in features.column_names])
+    arguments = inspect.signature(getattr(model, "forward", model)).parameters.keys() - _TARGETS
+    inputs = features.select_columns([name for name in features.column_names if name in arguments])
     limit = batch_tokens or (4096 if model.device.type == "cpu" else 32768)
     found: list[np.ndarray | None] = [None] * len(features)
     for first in range(0, len(inputs), _READ_AT_ONCE):

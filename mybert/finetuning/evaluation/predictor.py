@@ -135,7 +135,7 @@ class Predictor:
         roles = self.task.trained_inputs or sorted(self.task.inputs, key=lambda role: role in self.task.optional)
         if len(row) > len(roles):
             raise UserError(f"{len(row)} values; the model reads {len(roles)}: {', '.join(roles)}")
-        names = self.task.settings.given_columns()
+        names = self.task.options.given_columns()
         return {names.get(role, role): value for role, value in zip(roles, row, strict=False)}
 
     def usable(self, part: Part) -> Part:

@@ -1,10 +1,13 @@
-"""What every task says of itself: its columns, features, head and metric. One module a task, one class in it."""
+"""Base classes of the tasks: options, columns, features, head and metrics. One module and one class per task."""
 
+import copy
+import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from datasets import Dataset
@@ -14,20 +17,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.common.settings import check_choices, check_least, setting
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
-from mybert.finetuning.settings import TaskSettings
 from mybert.io.files import file_format
 
-ROW = "row"  # the column of features that says which row, from 0, each of them is of
-CUT = "cut"  # the column that says whether `max_length` cut something off, of tasks that cut
-LOWER_IS_BETTER = frozenset({"mse"})  # of every other metric, more is better
+ROW = "row"  # column of features: index of the row that the feature belongs to
+CUT = "cut"  # column of features: whether the text was truncated; only in tasks that truncate
+LOWER_IS_BETTER = frozenset({"mse"})  # of the other metrics, higher is better
 
 
 class Problem(NamedTuple):
     """A row that cannot be used.
 
     Attributes:
-        row: which, from 0.
+        row: index of the row.
         message: what was found and what was expected.
     """
 
@@ -36,65 +39,135 @@ class Problem(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """How often what was confused with what.
+    """A confusion matrix.
 
     Attributes:
         names: the labels.
-        counts: (labels, labels) integers: rows are what is true, columns what was predicted.
+        counts: (labels, labels) integers; rows are references, columns are predictions.
     """
 
     names: list[str]
     counts: np.ndarray
 
 
-class Task(ABC):
-    """A kind of fine-tuning.
+@dataclass(kw_only=True)
+class TaskOptions:
+    """Options of every task. A fine-tuned checkpoint stores them.
 
-    Rows are a `datasets.Dataset` whose columns have the canonical names that are the keys of `inputs` and `targets`.
-    Features are what the model reads: one or several for each row, with the column `row`.
+    None means the checkpoint's value, else the task's default.
 
-    Args:
-        settings: what the user chose; `with_defaults` has filled them in.
-        config: of the model; `configure` writes the labels into that of a new one, and evaluation and prediction read
-            them there.
-
-    Attributes:
-        name: as `--task` has it.
-        head: the model's class.
-        inputs, targets: canonical name of each column and the names under which it is looked for, best first.
-        optional: columns that training rows may lack; what they have, all other rows need.
-        alternatives: columns of another form of row, which `prepare` converts.
-        uses: names of `TaskSettings` that mean something to this task, beside `columns` and `max_length`.
-        defaults: what the task takes for settings that were not given.
-        counted: `rows` or `labels`; what the shares in tables of labels are of.
+    Raises:
+        UserError: a value is out of range.
     """
 
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
+
+    columns: list[str] = setting(
+        default_factory=list,
+        help="Columns without a usual name, as ROLE=COLUMN, such as text=body label=gold; label=a,b,c reads one-hot "
+        "columns.",
+    )
+    max_length: int | None = setting(
+        None,
+        "Tokens per sequence, special tokens included (default: the checkpoint's value, else 128, or 384 for "
+        "question-answering).",
+    )
+
+    def __post_init__(self):
+        check_choices(self)
+        check_least(self, "max_length", 8)
+        self.columns = self.columns.split() if isinstance(self.columns, str) else list(self.columns)
+        self.given_columns()
+
+    def given_columns(self) -> dict[str, str]:
+        """Column by canonical name, from `--columns`."""
+        return pairs("columns", self.columns, "ROLE=COLUMN, such as text=body")
+
+    @classmethod
+    def of(cls, *sources: Mapping[str, Any]) -> Self:
+        """Each option from the first of `sources` that has it, else the task's default."""
+        values = {}
+        for field in dataclasses.fields(cls):
+            found = (source.get(field.name) for source in (*sources, cls.defaults))
+            if (value := next((value for value in found if value not in (None, [])), None)) is not None:
+                values[field.name] = value
+        return cls(**values)
+
+
+@dataclass(kw_only=True)
+class WindowOptions(TaskOptions):
+    """Options of tasks that split long inputs into windows."""
+
+    stride: int | None = setting(
+        None,
+        "Tokens that consecutive windows of a long input share (default: a third of --max-length).",
+        old_name="overlap",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_least(self, "stride", 0)
+
+
+def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:
+    """The words `NAME=VALUE` of a flag as a dictionary."""
+    for word in words:
+        if "=" not in word.strip("="):
+            raise UserError(f"--{flag}: expected {expected}, found {word!r}")
+    return dict(word.split("=", 1) for word in words)
+
+
+@dataclass(frozen=True, eq=False)
+class Task(ABC):
+    """A kind of fine-tuning. A task does not change: `fitted` and `tuned` return new ones.
+
+    Rows are a `datasets.Dataset` whose columns have the canonical names that are the keys of `inputs` and `targets`.
+    Features are the arguments of the model: one or more for each row, with the column `row`.
+
+    Attributes:
+        options: of the class `Options`.
+        config: configuration of the model, with the labels.
+        trained_inputs: canonical names of the inputs that the training rows have; None if they are not known.
+
+    Class attributes:
+        name: the value of `--task`.
+        aliases: other values of `--task`.
+        head: class of the model.
+        Options: class of the options.
+        inputs, targets: usual names of each column by its canonical name, best first.
+        optional: inputs that training rows may lack. Other rows need all inputs that the training rows have.
+        alternatives: columns of another form of rows, which `prepare` converts.
+        counted: `rows` or `labels`; the total of the shares in tables of labels.
+        tuned_values: names of the values of `config` that `tuned` sets.
+    """
+
+    options: TaskOptions
+    config: MyBertConfig
+    trained_inputs: tuple[str, ...] | None = None
+
     name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
     head: ClassVar[type[PreTrainedModel]]
+    Options: ClassVar[type[TaskOptions]] = TaskOptions
     inputs: ClassVar[Mapping[str, tuple[str, ...]]]
     targets: ClassVar[Mapping[str, tuple[str, ...]]]
     optional: ClassVar[frozenset[str]] = frozenset()
     alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    uses: ClassVar[frozenset[str]] = frozenset()
-    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
     counted: ClassVar[str] = "rows"
-
-    def __init__(self, settings: TaskSettings, config: MyBertConfig):
-        self.settings, self.config = settings, config
-        self.trained_inputs: list[str] | None = None  # not known before training, and of others' checkpoints
+    tuned_values: ClassVar[tuple[str, ...]] = ()
 
     # Rows
 
     def read(self, path: Path) -> Dataset | None:
-        """The rows of a file in a format that this task alone knows, or None to leave it to `datasets`.
+        """The rows of a file in a format of this task, or None for the common formats.
 
         Raises:
-            UserError: the file is in that format, but broken; the message names file and line.
+            UserError: the file is in that format and cannot be read; the message names file and line.
         """
         return None
 
     def plain_row(self, line: str, source: str) -> dict:
-        """The row that a line of plain text is.
+        """A line of plain text as a row.
 
         Raises:
             UserError: the task needs more than a text.
@@ -103,17 +176,17 @@ class Task(ABC):
         required = required if self.trained_inputs is None else self.trained_inputs
         if len(required) > 1:
             raise UserError(f"{source} holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
-        return {self.settings.given_columns().get(required[0], required[0]): line}
+        return {self.options.given_columns().get(required[0], required[0]): line}
 
     def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
         """The columns that the task needs, under their canonical names.
 
         Args:
-            source: the file, for messages.
-            labelled: whether `targets` are required; without, they are left out.
+            source: file name, for messages.
+            labelled: whether `targets` are required; otherwise they are left out.
 
         Raises:
-            UserError: a column is neither given nor found.
+            UserError: a column is missing.
         """
         found = self.find_columns(dataset.column_names, source, labelled)
         return dataset.select_columns(list(found.values())).rename_columns(
@@ -121,8 +194,8 @@ class Task(ABC):
         )
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        """Canonical name → column: as given by `--columns`, else by the names in `inputs` and `targets`."""
-        given, trained = self.settings.given_columns(), self.trained_inputs
+        """Column by canonical name: from `--columns`, else by the usual names."""
+        given, trained = self.options.given_columns(), self.trained_inputs
         optional = self.optional if trained is None else frozenset()
         wanted = {
             role: candidates
@@ -131,8 +204,7 @@ class Task(ABC):
         }
         for role, column in given.items():
             if role not in (known := {**self.inputs, **self.targets, **self.alternatives}):
-                known = ", ".join(known)
-                raise UserError(f"--columns {role}={column}: {self.name} has the columns {known}")
+                raise UserError(f"--columns {role}={column}: {self.name} has the columns {', '.join(known)}")
             if role in wanted and column not in names:
                 raise UserError(f"{source} has no column {column!r}; there are {short_list(names)}")
         found = {role: column for role, column in given.items() if role in wanted}
@@ -150,96 +222,122 @@ class Task(ABC):
         return found
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
-        """Canonical name → names under which it is looked for, in rows with the columns `names`."""
+        """Usual names by canonical name, for rows with the columns `names`."""
         return {**self.inputs, **(self.targets if labelled else {})}
 
     def prepare(self, rows: Dataset) -> Dataset:
-        """Converts rows with the columns of `alternatives`; leaves others as they are."""
+        """Converts rows with the columns of `alternatives`; returns others unchanged."""
         return rows
 
     @abstractmethod
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        """What is wrong in rows: empty texts, missing labels, spans that do not match …
+        """Rows that cannot be used: empty texts, missing labels, spans that do not match, ….
 
         Args:
-            training: the rows that labels are taken from; in all others a label must be one of the configuration's.
-                Rows to predict have no column of `targets`.
+            training: whether these rows define the labels; otherwise labels must be in `config`. Rows for prediction
+                have no `targets`.
         """
 
     def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-        """Rows, otherwise usable, of which nothing could be read in `max_length` tokens."""
+        """Rows that pass `check_rows` and do not fit into `max_length` tokens at all."""
         return []
 
     @abstractmethod
     def label_distribution(self, rows: Dataset) -> Counter:
-        """How often each label occurs; for targets that are no labels, how often each kind of them."""
+        """Number of occurrences of each label, or of each kind of target."""
 
     def strata(self, rows: Dataset) -> list[Hashable]:
-        """A value for each row by which validation rows are drawn in proportion; the same for all if there is none."""
+        """A value for each row, in proportion to which validation rows are drawn."""
         return [0] * len(rows)
 
     @abstractmethod
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
-        """For each row all its token ids, special tokens included, nothing cut."""
+        """All token ids of each row, with special tokens and without truncation."""
 
     def summary(self, rows: Dataset) -> str:
-        """The task, its labels and the reason for them, once `configure` has read the training rows."""
+        """One line: the task, its labels and the reason for them; of a fitted task."""
         labels = self.config.label2id if self.classes else ()
         return f"{self.name}: {len(labels)} labels ({short_list(labels)})" if labels else self.name
 
     # Model
 
+    def with_config(self, **values: Any) -> Self:
+        """This task with other values in its configuration."""
+        config = copy.deepcopy(self.config)
+        for name, value in values.items():
+            setattr(config, name, value)
+        return dataclasses.replace(self, config=config)
+
+    def with_labels(self, names: Sequence[str], **values: Any) -> Self:
+        """This task with these labels, in this order, and other values in its configuration."""
+        ids = {name: i for i, name in enumerate(names)}
+        return self.with_config(num_labels=len(names), id2label=dict(enumerate(names)), label2id=ids, **values)
+
+    def loaded(self, source: str) -> Self:
+        """This task with the values that a fine-tuned checkpoint may lack.
+
+        Args:
+            source: the checkpoint, for messages.
+
+        Raises:
+            UserError: the options contradict the checkpoint.
+        """
+        return self
+
     @abstractmethod
-    def configure(self, rows: Dataset) -> None:
-        """Writes what the training rows decide into `self.config`: `num_labels`, label names, the kind of problem."""
+    def fitted(self, rows: Dataset) -> Self:
+        """This task with what the training rows define: labels and kind of problem."""
 
     @abstractmethod
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        """What the model reads.
-
+        """
         Args:
-            training: whether to train on them; a task may train on other features than it predicts from.
+            training: whether the model is trained on the features.
 
         Returns:
-            The model's arguments (with labels, where the rows have them), the column `row`, not decreasing, `cut`
-            where texts are truncated, and what `decode` needs beside. Each row has at least one feature.
+            Arguments of the model (with labels if the rows have them), the ascending column `row`, `cut` if texts are
+            truncated, and columns that `decode` needs. Each row has at least one feature.
         """
 
     @abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
-        """Makes a batch of features (those columns that the model's `forward` names), padded to the longest."""
+        """A function from a list of features to a padded batch."""
 
     # Results
 
     @abstractmethod
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
-        """What the model says, one prediction for each row, as `mybert predict` writes it.
+        """One prediction for each row, as `mybert predict` writes it.
 
         Args:
-            logits: for each feature what the head gave: (num_labels,), (choices,), (S, num_labels), or for answers
-                (S, 2), start and end. S may be larger than the feature: what is beyond it is padding.
+            logits: for each feature (num_labels,), (choices,), (S, num_labels), or (S, 2) for start and end of answers.
+                S may be larger than the feature; the rest is padding.
         """
+
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
+        """This task with thresholds fitted on validation rows; see `tuned_values`."""
+        return self
 
     @abstractmethod
     def references(self, rows: Dataset) -> list:
-        """What is true, one for each row, as `score` takes it."""
+        """The target of each row, as `score` takes it."""
 
     @abstractmethod
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        """Predictions of models that always say the same, and might score best so: what any model has to beat."""
+        """Predictions of several models that give the same answer for every row."""
 
     def baselines(self, references: Sequence) -> dict[str, float]:
-        """Of each metric the best that one of `constants` reaches."""
-        scores = [self.score(said, references) for said in self.baseline_predictions(references)]
+        """The best value of each metric among `baseline_predictions`."""
+        scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
         return {name: (min if name in LOWER_IS_BETTER else max)(found[name] for found in scores) for name in scores[0]}
 
     @property
     @abstractmethod
     def best_metric(self) -> str:
-        """The metric that chooses the best checkpoint, by its name in what `score` gives."""
+        """Name of the metric that chooses the best checkpoint."""
 
     def title(self, metric: str) -> str:
-        """What tables call a metric."""
+        """Name of a metric in tables."""
         return metric
 
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
@@ -249,47 +347,44 @@ class Task(ABC):
 
     @property
     def classes(self) -> int | None:
-        """Of how many classes each label is one, or None for other targets; classes can be weighted."""
+        """Number of classes that can be weighted; None for other targets."""
         return None
-
-    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:  # noqa: B027 - most tasks tune nothing
-        """Fits what is found on validation rows (a threshold) and writes it into `self.config`."""
 
     @abstractmethod
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
-        """Every metric on each of `samples` (samples, rows), which are row numbers drawn with replacement."""
+        """Every metric on each of `samples` (samples, rows), which are indices of rows drawn with replacement."""
 
     @abstractmethod
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
-        """How wrong each prediction is: 0 is right, more is worse."""
+        """Error of each prediction: 0 is right, more is worse."""
 
     def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
-        """What is wrong with a prediction, as lines; empty to show the whole row and prediction."""
+        """Lines that describe an error; empty to show the whole row and prediction."""
         return []
 
     def labelled_spans(
         self, predictions: Sequence[dict], references: Sequence
     ) -> tuple[set[tuple], set[tuple]] | None:
-        """What was predicted and what is true, each a label and its place; None for targets that are no labels."""
+        """Predictions and references as pairs of label and place; None for targets that are not labels."""
         return None
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
-        """The confusion matrix, for tasks that have labels."""
+        """The confusion matrix of a task with labels."""
         return None
 
 
 def rows_cut(features: Dataset) -> int:
-    """Of how many rows `max_length` cut something off."""
+    """Number of truncated rows."""
     return sum(features[CUT]) if CUT in features.column_names else 0
 
 
-def commonest(values: Iterable[Hashable]) -> Hashable:
-    """The value that occurs most often, the first of them where several do."""
+def most_common(values: Iterable[Hashable]) -> Hashable:
+    """The most frequent value; the first of several."""
     return Counter(values).most_common(1)[0][0]
 
 
 def map_rows(rows: Dataset, encode: Callable[[dict[str, list], list[int]], dict[str, list]]) -> Dataset:
-    """The features that `encode` makes of batches of rows and their numbers, in place of the rows' columns."""
+    """The features that `encode` makes from batches of rows and their indices."""
     return rows.map(
         encode,
         batched=True,
@@ -297,5 +392,5 @@ def map_rows(rows: Dataset, encode: Callable[[dict[str, list], list[int]], dict[
         remove_columns=rows.column_names,
         keep_in_memory=True,
         desc="tokenizing",
-        new_fingerprint=generate_random_fingerprint(),  # else `encode` is pickled, tokenizer and all, to be hashed
+        new_fingerprint=generate_random_fingerprint(),  # otherwise `encode` and the tokenizer are pickled for a hash
     )

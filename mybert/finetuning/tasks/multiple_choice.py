@@ -1,9 +1,10 @@
-"""multiple-choice: which of several endings or answers fits a context best."""
+"""multiple-choice: the best of several endings or answers for a context."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from datasets import Dataset
@@ -14,26 +15,28 @@ from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.finetuning.data.labels import is_missing
-from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, commonest, map_rows
+from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, most_common
 
 _NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
 
 
+@dataclass(frozen=True, eq=False)
 class MultipleChoice(Task):
-    """The model reads the context with each choice in turn and gives each a score.
+    """The model reads the context with each choice and gives each a score.
 
-    `start` is put before every choice: the question, or the words that the choices go on from. Choices are a list, or
-    stand in columns of their own: `ending0`, `ending1` … The label counts from 0, or is a letter from A.
+    `start`, a question or the beginning of a sentence, is put before each choice. Choices are a list, or columns of
+    their own: `ending0`, `ending1`, …. The label counts from 0, or is a letter from A.
     """
 
     name = "multiple-choice"
     head = MyBertForMultipleChoice
-    inputs = {  # noqa: RUF012 - a constant
+    aliases = ("swag",)
+    inputs: ClassVar[Mapping] = {
         "context": ("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "text", "question"),
         "start": ("start", "sent2", "question", "ctx_b"),
         "choices": ("choices", "endings", "options"),
     }
-    targets = {"label": ("label", "answer", "gold", "answerKey")}  # noqa: RUF012
+    targets: ClassVar[Mapping] = {"label": ("label", "answer", "gold", "answerKey")}
     optional = frozenset({"start"})
     best_metric = "accuracy"
 
@@ -49,7 +52,7 @@ class MultipleChoice(Task):
         return super().canonical(dataset, source, labelled)
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        found, given = super().find_columns(names, source, labelled), self.settings.given_columns()
+        found, given = super().find_columns(names, source, labelled), self.options.given_columns()
         if found.get("start") == "ctx_b" and found["context"] != "ctx_a" and "start" not in given:
             del found["start"]  # HellaSwag's `ctx` is `ctx_a` and `ctx_b` together
         return found
@@ -77,7 +80,7 @@ class MultipleChoice(Task):
         return Counter(f"choice {label}" for label in self.references(rows))
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
-        """Those of the longest choice."""
+        """The token ids of the longest choice."""
         for batch in rows.iter(1000):
             for sequences in self._encode(batch, tokenizer)["input_ids"]:
                 yield max(sequences, key=len)
@@ -87,12 +90,13 @@ class MultipleChoice(Task):
 
     # Model
 
-    def configure(self, rows: Dataset) -> None:
-        """Nothing: the head scores one choice at a time, however many there are."""
+    def fitted(self, rows: Dataset) -> Self:
+        """This task: the head scores one choice at a time, so the labels define nothing."""
+        return self
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
-            columns = {**self._encode(batch, tokenizer, truncation=True, max_length=self.settings.max_length)}
+            columns = {**self._encode(batch, tokenizer, truncation=True, max_length=self.options.max_length)}
             if "label" in batch:
                 columns["labels"] = [
                     _choice(*pair) for pair in zip(batch["label"], map(len, batch["choices"]), strict=True)
@@ -102,7 +106,7 @@ class MultipleChoice(Task):
         return map_rows(rows, encode)
 
     def _encode(self, batch: Mapping[str, list], tokenizer: PreTrainedTokenizerBase, **cut) -> dict[str, list]:
-        """Each column has for each row a list over its choices."""
+        """Columns of the features; each value is a list over the choices of a row."""
         starts = batch.get("start") or [""] * len(batch["choices"])
         contexts = [c for c, choices in zip(batch["context"], batch["choices"], strict=True) for _ in choices]
         endings = [f"{s or ''} {c}".strip() for s, row in zip(starts, batch["choices"], strict=True) for c in row]
@@ -119,10 +123,10 @@ class MultipleChoice(Task):
     # Results
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
-        """`choice`, counted from 0, its `text`, and the probabilities of all."""
+        """`choice`, counted from 0, its `text`, and the probabilities of all choices."""
         predictions = []
         for row, choices in zip(logits, rows["choices"], strict=True):
-            row = row[: len(choices)]  # what the collator has added for the rows beside it is left out
+            row = row[: len(choices)]  # without the choices that the collator has added
             best = int(np.argmax(row))
             predictions.append({"choice": best, "text": choices[best], "scores": softmax(row.astype(float)).tolist()})
         return predictions
@@ -131,14 +135,14 @@ class MultipleChoice(Task):
         return [_choice(*pair) for pair in zip(rows["label"], map(len, rows["choices"]), strict=True)]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        return [[{"choice": commonest(references)}] * len(references)]
+        return [[{"choice": most_common(references)}] * len(references)]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
         return {"accuracy": right[samples].mean(1).tolist()}
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
-        """1 - the probability of the right choice where another was taken."""
+        """1 - the probability of the right choice if another is predicted."""
         return [
             0.0 if p["choice"] == choice else 1 - p["scores"][choice]
             for p, choice in zip(predictions, references, strict=True)
@@ -146,7 +150,7 @@ class MultipleChoice(Task):
 
 
 def _choice(label: Any, choices: int) -> int | None:
-    """The choice that a label means, or None if there is no such choice."""
+    """Index of the choice of a label; None if there is no such choice."""
     if isinstance(label, str) and re.fullmatch(r"[A-Za-z]", label):
         label = ord(label.upper()) - ord("A")
     elif isinstance(label, str) and label.isdecimal():
@@ -156,7 +160,7 @@ def _choice(label: Any, choices: int) -> int | None:
 
 
 class _Collator(DataCollatorForMultipleChoice):
-    """transformers' own, for rows without labels, and with unlike numbers of choices, too."""
+    """transformers' collator for rows without labels and with different numbers of choices."""
 
     def torch_call(self, examples: list[dict]) -> dict:
         most = max(len(example["input_ids"]) for example in examples)

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,12 +23,35 @@ from modeling_mybert.question_answering_mybert import (
 )
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.settings import check_least, setting
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
-from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
+from mybert.finetuning.tasks.base import ROW, Problem, Task, WindowOptions, map_rows
 from mybert.io.files import file_format
 
 
+@dataclass(kw_only=True)
+class AnswerOptions(WindowOptions):
+    """Options of question-answering."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_length": MAX_LENGTH,
+        "n_best": 20,
+        "max_answer_length": MAX_ANSWER_LENGTH,
+    }
+
+    n_best: int | None = setting(None, "question-answering: number of candidate spans (default: 20).")
+    max_answer_length: int | None = setting(
+        None, f"question-answering: maximum number of tokens in an answer (default: {MAX_ANSWER_LENGTH})."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_least(self, "n_best", 1)
+        check_least(self, "max_answer_length", 1)
+
+
+@dataclass(frozen=True, eq=False)
 class QuestionAnswering(Task):
     """Spans of a context, as in SQuAD 1.1 and 2.0 (Devlin et al. 2019, 4.2 and 4.3).
 
@@ -38,10 +62,11 @@ class QuestionAnswering(Task):
 
     name = "question-answering"
     head = MyBertForQuestionAnswering
-    inputs = {"question": ("question", "query"), "context": ("context", "passage")}  # noqa: RUF012 - a constant
-    targets = {"answers": ("answers",)}  # noqa: RUF012
-    uses = frozenset({"stride", "n_best", "max_answer_length"})
-    defaults = {"max_length": MAX_LENGTH, "n_best": 20, "max_answer_length": MAX_ANSWER_LENGTH}  # noqa: RUF012
+    aliases = ("qa", "squad")
+    Options = AnswerOptions
+    inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
+    targets: ClassVar[Mapping] = {"answers": ("answers",)}
+    tuned_values = ("no_answer_threshold",)
     best_metric = "f1"
 
     # Rows
@@ -60,7 +85,7 @@ class QuestionAnswering(Task):
         return problems
 
     def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-        length = self.settings.max_length
+        length = self.options.max_length
         asked = tokenizer(list(rows["question"]), add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return [
             Problem(
@@ -84,9 +109,9 @@ class QuestionAnswering(Task):
 
     # Model
 
-    def configure(self, rows: Dataset) -> None:
-        """A threshold only where there are questions without answer; 0 until validation rows tell better."""
-        self.config.no_answer_threshold = None if all(self.references(rows)) else 0.0
+    def fitted(self, rows: Dataset) -> Self:
+        """With a threshold of 0 if there are questions without an answer; validation rows tune it."""
+        return self.with_config(no_answer_threshold=None if all(self.references(rows)) else 0.0)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `begin`, where the window begins in the tokens of the context, and `offsets`, the characters of these
@@ -95,7 +120,7 @@ class QuestionAnswering(Task):
         Raises:
             UserError: `stride` is not less than a window's tokens of context.
         """
-        if (stride := self.settings.stride) is not None and stride >= (room := self.settings.max_length - 4):
+        if (stride := self.options.stride) is not None and stride >= (room := self.options.max_length - 4):
             raise UserError(f"--stride {stride}: expected less than the {room} tokens that a window has for context")
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
@@ -112,7 +137,7 @@ class QuestionAnswering(Task):
     def _windows(
         self, question: str, context: str, row: int, answers: dict | None, tokenizer: PreTrainedTokenizerBase
     ) -> Iterator[dict]:
-        given = self.settings
+        given = self.options
         encoded, step, question_tokens = encode_windows(
             tokenizer, question, context, given.max_length, given.stride, given.max_answer_length
         )
@@ -162,21 +187,22 @@ class QuestionAnswering(Task):
             places = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
             windows[row].append(WindowLogits(begin, places, start, end, scores[0].sum()))
         for some, context in zip(windows, rows["context"], strict=True):
-            yield decode_answers(some, context, self.settings.max_answer_length, self.settings.n_best)
+            yield decode_answers(some, context, self.options.max_answer_length, self.options.n_best)
 
-    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
-        """Sets the threshold of "no answer" to the one with the best F1, if some rows have no answer."""
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
+        """Tunes the threshold of "no answer" for F1, if some rows have no answer."""
         references = self.references(rows)
         if getattr(self.config, "no_answer_threshold", None) is None or all(references):
-            return
+            return self
         margins, answered, unanswered = [], [], []
         for found, answers in zip(self._answers(logits, features, rows), references, strict=True):
             if found.spans:
                 margins.append(found.no_answer_score)
                 answered.append(squad.f1(found.spans[0]["answer"], answers))
                 unanswered.append(squad.f1("", answers))
-        if margins:
-            self.config.no_answer_threshold = squad.best_threshold(margins, answered, unanswered)
+        if not margins:
+            return self
+        return self.with_config(no_answer_threshold=squad.best_threshold(margins, answered, unanswered))
 
     def references(self, rows: Dataset) -> list[list[str]]:
         """The answers to each question; none where it has no answer."""

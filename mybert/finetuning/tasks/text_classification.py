@@ -1,9 +1,11 @@
-"""text-classification: a label, several labels or a number for each text or pair of texts."""
+"""text-classification: one label, several labels or a number for each text or pair of texts."""
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from datasets import Dataset, concatenate_datasets
@@ -13,23 +15,23 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
+from mybert.common.settings import setting
 from mybert.finetuning.data.label_lists import expand_label, is_one_hot, labels_of_columns, looks_like_list
 from mybert.finetuning.data.labels import (
     MULTI,
+    PROBLEMS,
     REGRESSION,
     SINGLE,
-    ProblemType,
     check_label,
     find_problem,
     is_missing,
     known_name,
     label_name,
-    name_labels,
     number,
     sort_labels,
 )
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
-from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, commonest, map_rows
+from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, WindowOptions, map_rows, most_common, pairs
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -39,51 +41,95 @@ _PAIRS = (
     ("question", "sentence"),
     ("question", "passage"),
 )
-_NO_LIST = "the label {} looks like a list and cannot be read as one"
-_CONSTANTS = 20  # labels at most
-_LARGEST = float(np.finfo(np.float32).max)
 _SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
+_BASELINES = 20  # maximum number of labels whose baselines are computed
+_LARGEST = float(np.finfo(np.float32).max)
+_NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 
 
+@dataclass(kw_only=True)
+class TextOptions(WindowOptions):
+    """Options of text-classification."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "long_texts": "truncate"}
+
+    problem: str | None = setting(
+        None,
+        "text-classification: kind of labels (default: lists are multi-label, numbers of which at least half have a "
+        "fraction are regression, others are single-label).",
+        choices=PROBLEMS,
+    )
+    label_separator: str | None = setting(
+        None, "text-classification: separator of several labels in one cell, such as ';' (default: none)."
+    )
+    label_names: list[str] = setting(
+        default_factory=list,
+        help="text-classification: names for classes, as CLASS=NAME, such as 0=negative 1=positive.",
+    )
+    long_texts: str | None = setting(
+        None,
+        "text-classification: truncate texts of more than --max-length tokens, or read them in windows and average "
+        "the logits (default: truncate).",
+        choices=("truncate", "window"),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.label_names = self.label_names.split() if isinstance(self.label_names, str) else list(self.label_names)
+        if len(set(self.given_names().values())) < len(self.label_names):
+            raise UserError(f"--label-names {' '.join(self.label_names)}: two classes have one name")
+
+    def given_names(self) -> dict[str, str]:
+        """Name by class, from `--label-names`."""
+        return pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
+
+
+@dataclass(frozen=True, eq=False)
 class TextClassification(Task):
-    """One class, several classes or a number for a text; the labels say which (`--problem` overrides them).
+    """One class, several classes or a number for a text. The labels define which, or `--problem`.
 
-    A text of more than `max_length` tokens is cut, or read in windows whose logits are averaged. In training each
-    window is an example of its text's label.
+    A text of more than `max_length` tokens is truncated, or read in windows whose logits are averaged. In training
+    each window is an example with the label of its text.
+
+    Attributes:
+        edges: of regression, bounds of five equal parts of the range of the training labels.
     """
 
+    edges: tuple[float, ...] = ()
+
     name = "text-classification"
+    aliases = ("classification", "sequence-classification", "sentiment", "sts", "nli")
     head = MyBertForSequenceClassification
-    inputs = {  # noqa: RUF012 - a constant
+    Options = TextOptions
+    inputs: ClassVar[Mapping] = {
         "text": tuple(dict.fromkeys([*(first for first, _ in _PAIRS), *_SINGLES])),
         "text_pair": tuple(dict.fromkeys(second for _, second in _PAIRS)),
     }
-    targets = {"label": ("label", "labels", "score", "category", "class", "target")}  # noqa: RUF012
+    targets: ClassVar[Mapping] = {"label": ("label", "labels", "score", "category", "class", "target")}
     optional = frozenset({"text_pair"})
-    uses = frozenset({"problem", "label_separator", "label_names", "long_texts", "stride"})
-    defaults = {"max_length": 128, "long_texts": "truncate"}  # noqa: RUF012
+    tuned_values = ("label_threshold",)
 
     # Rows
 
     def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """Reads several labels from lists, separated texts or one-hot columns, and applies `--label-names`."""
-        given = self.settings.given_columns().get("label", "")
+        """Also reads lists, separated labels and one-hot columns, and renames labels by `--label-names`."""
+        given = self.options.given_columns().get("label", "")
         one_hot = [] if not labelled or given in dataset.column_names else _one_hot_columns(given, dataset, source)
         if one_hot:
-            flags = labels_of_columns({name: dataset[name] for name in one_hot})
-            texts = dataset.select_columns([name for name in dataset.column_names if name not in one_hot])
-            dataset = _with_column(texts, given, flags)
+            labels = labels_of_columns({name: dataset[name] for name in one_hot})
+            rest = dataset.select_columns([name for name in dataset.column_names if name not in one_hot])
+            dataset = _with_column(rest, given, labels)
         rows = super().canonical(dataset, source, labelled)
         if not labelled:
             return rows
         labels = list(rows["label"])
-        if self.settings.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
-            labels = [expand_label(label, self.settings.label_separator) for label in labels]
-        names = self.settings.given_names()
+        if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
+            labels = [expand_label(label, self.options.label_separator) for label in labels]
+        names = self.options.given_names()
         return _with_column(rows.remove_columns("label"), "label", [_renamed(label, names) for label in labels])
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        found, given = super().find_columns(names, source, labelled), self.settings.given_columns()
+        found, given = super().find_columns(names, source, labelled), self.options.given_columns()
         pair = (found["text"], found.get("text_pair"))
         if "text_pair" in found and "text_pair" not in given and pair not in _PAIRS:
             if self.trained_inputs is not None:
@@ -91,7 +137,7 @@ class TextClassification(Task):
                     f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; name both by --columns text=COLUMN "
                     "text_pair=COLUMN"
                 )
-            del found["text_pair"]  # two columns of texts that do not belong together
+            del found["text_pair"]  # the two columns do not belong together
         return found
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
@@ -103,40 +149,38 @@ class TextClassification(Task):
             if not isinstance(text, str) or not text.strip()
         ]
         if "label" in rows.column_names:
-            problem = self._problem(rows).name if training else self.config.problem_type
+            problem = self._find_problem(rows).name if training else self.config.problem_type
             known = None if training else self.config.label2id
             for row, label in enumerate(rows["label"]):
-                message = _label_message(label, problem, known)
-                if not message and training and self.settings.problem is None and looks_like_list(label):
-                    message = f"{_NO_LIST.format(short(label))}; --problem single-label takes it as a name"
+                message = _label_problem(label, problem, known)
+                if not message and training and self.options.problem is None and looks_like_list(label):
+                    message = f"{_NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
                 if message:
                     problems.append(Problem(row, message))
         return sorted(problems)
 
-    def _problem(self, rows: Dataset) -> ProblemType:
-        return find_problem(rows["label"], self.settings.problem)
+    def _find_problem(self, rows: Dataset):
+        return find_problem(rows["label"], self.options.problem)
 
     def summary(self, rows: Dataset) -> str:
-        reason = self._problem(rows).reason
+        reason = self._find_problem(rows).reason
         if self.config.problem_type == REGRESSION:
             labels = self.references(rows)
             return f"{self.name}, regression: numbers from {min(labels):g} to {max(labels):g}, {reason}"
         kind = "several labels" if self.config.problem_type == MULTI else "single label"
-        return (
-            f"{self.name}, {kind}: {len(self.config.label2id)} labels ({short_list(self.config.label2id)}), {reason}"
-        )
+        labels = self.config.label2id
+        return f"{self.name}, {kind}: {len(labels)} labels ({short_list(labels)}), {reason}"
 
     def label_distribution(self, rows: Dataset) -> Counter:
-        """Regression: how many numbers lie in each of five equal parts of the training rows' range, or beyond it."""
+        """For regression, how many numbers are in each of five equal parts of the range of the training rows."""
         labels = self.references(rows)
         if self.config.problem_type == MULTI:
             return Counter(label for labels_of_row in labels for label in labels_of_row)
         if self.config.problem_type == SINGLE:
             return Counter(labels)
-        edges = self._edges
-        counts = np.histogram(np.clip(labels, edges[0], edges[-1]), edges)[0].tolist()
-        spelt = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(3, 18))
-        names = next(names for names in spelt if len(set(names)) == len(edges))  # 2000.8 and 2001.6 are both 2e+03
+        counts = np.histogram(np.clip(labels, self.edges[0], self.edges[-1]), self.edges)[0].tolist()
+        precisions = ([f"{edge:.{digits}g}" for edge in self.edges] for digits in range(3, 18))
+        names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
         return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
 
     def strata(self, rows: Dataset) -> list[str | float | tuple[str, ...]]:
@@ -150,36 +194,41 @@ class TextClassification(Task):
 
     # Model
 
-    def configure(self, rows: Dataset) -> None:
-        self.config.problem_type = self._problem(rows).name
-        if self.config.problem_type == REGRESSION:
-            self.config.num_labels = 1
-            self._edges = _edges(self.references(rows))
-            return
-        labels = rows["label"]
-        if self.config.problem_type == MULTI:
+    def loaded(self, source: str) -> Self:
+        asked, stored = PROBLEMS.get(self.options.problem), self.config.problem_type
+        if stored is None:
+            return self.with_config(problem_type=asked or (REGRESSION if self.config.num_labels == 1 else SINGLE))
+        if asked not in (None, stored):
+            raise UserError(f"--problem {self.options.problem}: {source} was trained for {stored}")
+        return self
+
+    def fitted(self, rows: Dataset) -> Self:
+        problem, labels = self._find_problem(rows).name, list(rows["label"])
+        if problem == REGRESSION:
+            task = self.with_config(problem_type=problem, num_labels=1)
+            return dataclasses.replace(task, edges=_edges(list(map(float, labels))))
+        if problem == MULTI:
             if is_one_hot(labels):
                 raise UserError(
                     f"the labels are vectors of 0 and 1, such as {labels[0]}, which have no names: write lists of "
                     "names, or one column for each label and --columns label=a,b,c"
                 )
             labels = [label for several in labels for label in several]
-        names = sort_labels(labels)
-        given = list(self.settings.given_names().values())
-        if unknown := [pair for pair in self.settings.label_names if pair.split("=", 1)[1] not in names]:
+        names, given = sort_labels(labels), self.options.given_names()
+        if unknown := [f"{label}={name}" for label, name in given.items() if name not in names]:
             raise UserError(f"--label-names {unknown[0]}: the training rows have the labels {short_list(names)}")
-        if set(names) == set(given):
-            names = given
-        if len(names) < (1 if self.config.problem_type == MULTI else 2):
+        if set(names) == set(given.values()):
+            names = list(given.values())
+        if len(names) < (1 if problem == MULTI else 2):
             raise UserError(f"the training rows have only the label {names}; a classifier needs at least two")
-        name_labels(self.config, names)
+        return self.with_labels(names, problem_type=problem)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        windows = self.settings.long_texts == "window"
+        windows = self.options.long_texts == "window"
         if windows and "text_pair" in rows.column_names:
             raise UserError("--long-texts window reads single texts; pairs are truncated")
-        length = self.settings.max_length
-        stride = length // 3 if self.settings.stride is None else self.settings.stride
+        length = self.options.max_length
+        stride = length // 3 if self.options.stride is None else self.options.stride
         if windows and stride >= length - 2:
             raise UserError(f"--stride {stride}: expected less than the {length - 2} tokens of a window's text")
 
@@ -203,12 +252,13 @@ class TextClassification(Task):
         return map_rows(rows, encode)
 
     def _target(self, label: Any) -> int | float | list[float]:
+        ids = self.config.label2id
         if self.config.problem_type == REGRESSION:
             return float(label)
         if self.config.problem_type == SINGLE:
-            return self.config.label2id[known_name(label, self.config.label2id)]
-        names = {known_name(one, self.config.label2id) for one in label}
-        return [float(self.config.id2label[i] in names) for i in range(self.config.num_labels)]
+            return ids[known_name(label, ids)]
+        names = {known_name(one, ids) for one in label}
+        return [float(name in names) for name in ids]
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         return DataCollatorWithPadding(tokenizer)
@@ -217,66 +267,65 @@ class TextClassification(Task):
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
         """`label` and `score`, or `labels` above the threshold, each with all `scores`; for regression `score`."""
-        number = np.asarray(features[ROW])
+        indices = np.asarray(features[ROW])
         summed = np.zeros((len(rows), self.config.num_labels))
-        np.add.at(summed, number, np.asarray(logits, dtype=np.float64))
-        means = summed / np.bincount(number, minlength=len(rows))[:, None]
+        np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
+        means = summed / np.bincount(indices, minlength=len(rows))[:, None]
         if self.config.problem_type == REGRESSION:
             return [{"score": score} for score in means[:, 0].tolist()]
-        names = [self.config.id2label[i] for i in range(self.config.num_labels)]
-        multi, threshold = self.config.problem_type == MULTI, self._threshold
+        names, multi, threshold = list(self.config.label2id), self.config.problem_type == MULTI, self._threshold
         predictions = []
         for row in (expit(means) if multi else softmax(means, axis=1)).tolist():
             scores = dict(zip(names, row, strict=True))
             best = max(scores, key=scores.get)
-            said = (
-                {"labels": [n for n in names if scores[n] > threshold]}
-                if multi
-                else {"label": best, "score": scores[best]}
-            )
-            predictions.append({**said, "scores": scores})
+            answer = {"label": best, "score": scores[best]}
+            if multi:
+                answer = {"labels": [name for name in names if scores[name] > threshold]}
+            predictions.append({**answer, "scores": scores})
         return predictions
 
     @property
     def _threshold(self) -> float:
-        """Probability above which a label is predicted, of several; 0.5 unless validation rows have tuned it."""
+        """Probability above which a label of several is predicted: tuned on validation rows, else 0.5."""
         found = getattr(self.config, "label_threshold", None)
         return found if isinstance(found, float) else 0.5
 
-    def tune(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> None:
-        """Sets the threshold with the best micro F1 of several labels."""
-        if self.config.problem_type == MULTI:
-            scores = [list(prediction["scores"].values()) for prediction in self.decode(logits, features, rows)]
-            self.config.label_threshold = best_label_threshold(np.array(scores), self._chosen(self.references(rows)))
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
+        """Tunes the threshold of several labels for micro F1."""
+        if self.config.problem_type != MULTI:
+            return self
+        scores = [list(prediction["scores"].values()) for prediction in self.decode(logits, features, rows)]
+        chosen = self._chosen(self.references(rows))
+        return self.with_config(label_threshold=best_label_threshold(np.array(scores), chosen))
 
     def references(self, rows: Dataset) -> list:
+        """A name, a list of distinct names, or a number for each row."""
+        ids, labels = self.config.label2id, rows["label"]
         if self.config.problem_type == SINGLE:
-            known = self.config.label2id
-            return [known_name(label, known) for label in rows["label"]]
+            return [known_name(label, ids) for label in labels]
         if self.config.problem_type == MULTI:
-            known = self.config.label2id
-            return [list(dict.fromkeys(known_name(label, known) for label in labels)) for labels in rows["label"]]
-        return list(map(float, rows["label"]))
+            return [list(dict.fromkeys(known_name(label, ids) for label in several)) for several in labels]
+        return list(map(float, labels))
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        """The mean; the commonest labels (a rare one has the best F1 where it is what F1 is of); of several, the
-        commonest set, the commonest labels together, and all."""
+        """The mean; or each of the most common labels; or of several labels the most common set, all labels, and the
+        most common labels together."""
         if self.config.problem_type == REGRESSION:
-            said = [{"score": float(np.mean(references))}]
+            answers = [{"score": float(np.mean(references))}]
         elif self.config.problem_type == MULTI:
             labels = [label for label, _ in Counter(itertools.chain(*references)).most_common()]
-            sets = [list(commonest(tuple(sorted(row)) for row in references)), labels]
-            said = [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _CONSTANTS)))]
+            sets = [list(most_common(tuple(sorted(row)) for row in references)), labels]
+            answers = [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
         else:
-            said = [{"label": label} for label, _ in Counter(references).most_common(_CONSTANTS)]
-        return [[one] * len(references) for one in said]
+            answers = [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
+        return [[answer] * len(references) for answer in answers]
 
     @property
     def best_metric(self) -> str:
         return {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "pearson"}[self.config.problem_type]
 
     def title(self, metric: str) -> str:
-        return f"f1 of {self.config.id2label[1]!r}" if metric == "f1" else metric  # of two classes, it is of one
+        return f"f1 of {self.config.id2label[1]!r}" if metric == "f1" else metric
 
     @property
     def classes(self) -> int | None:
@@ -284,16 +333,16 @@ class TextClassification(Task):
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         if self.config.problem_type == REGRESSION:
-            guesses = np.array([prediction["score"] for prediction in predictions])
-            return class_scores.regression(guesses, np.array(references), samples)
+            scores = np.array([prediction["score"] for prediction in predictions])
+            return class_scores.regression(scores, np.array(references), samples)
         if self.config.problem_type == SINGLE:
             return class_scores.single_label(*self._ids(predictions, references), self.config.num_labels, samples)
-        said = self._chosen([prediction["labels"] for prediction in predictions])
-        return class_scores.multi_label(said, self._chosen(references), samples)
+        predicted = self._chosen([prediction["labels"] for prediction in predictions])
+        return class_scores.multi_label(predicted, self._chosen(references), samples)
 
     def _chosen(self, answers: Sequence[Sequence[str]]) -> np.ndarray:
         """(rows, labels) whether a row has a label."""
-        ids = self.config.label2id  # once: a configuration takes its time to look up an attribute
+        ids = self.config.label2id  # once: access to an attribute of a configuration is slow
         chosen = np.zeros((len(answers), len(ids)), dtype=bool)
         for row, labels in enumerate(answers):
             chosen[row, [ids[label] for label in labels]] = True
@@ -304,16 +353,17 @@ class TextClassification(Task):
         return np.array([ids[p["label"]] for p in predictions]), np.array([ids[label] for label in references])
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
-        """1 - the probability of the true label where another was given; labels missed or too many; the distance."""
+        """1 - the probability of the right label if another is predicted; the number of missing and additional labels;
+        the absolute difference."""
         if self.config.problem_type == SINGLE:
             return [
                 0.0 if p["label"] == label else 1 - p["scores"][label]
                 for p, label in zip(predictions, references, strict=True)
             ]
         if self.config.problem_type == MULTI:
-            pairs = zip(predictions, references, strict=True)
-            return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in pairs]
-        return [abs(p["score"] - number) for p, number in zip(predictions, references, strict=True)]
+            both = zip(predictions, references, strict=True)
+            return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in both]
+        return [abs(p["score"] - target) for p, target in zip(predictions, references, strict=True)]
 
     def labelled_spans(
         self, predictions: Sequence[dict], references: Sequence
@@ -321,16 +371,19 @@ class TextClassification(Task):
         if self.config.problem_type == REGRESSION:
             return None
         several = self.config.problem_type == MULTI
-        said = [prediction["labels"] if several else [prediction["label"]] for prediction in predictions]
-        true = references if several else [[label] for label in references]
-        return tuple({(label, row) for row, labels in enumerate(each) for label in labels} for each in (said, true))
+        predicted = [prediction["labels"] if several else [prediction["label"]] for prediction in predictions]
+        expected = references if several else [[label] for label in references]
+        return tuple(
+            {(label, row) for row, labels in enumerate(each) for label in labels} for each in (predicted, expected)
+        )
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         if self.config.problem_type != SINGLE:
             return None
-        said, true = self._ids(predictions, references)
-        counts = class_scores.confusion(said, true, self.config.num_labels, class_scores.every_row(true))[0]
-        return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
+        predicted, expected = self._ids(predictions, references)
+        every_row = class_scores.every_row(expected)
+        counts = class_scores.confusion(predicted, expected, self.config.num_labels, every_row)[0]
+        return Matrix(list(self.config.label2id), counts)
 
 
 def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:
@@ -343,7 +396,7 @@ def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:
     order = np.argsort(-scores, axis=None, kind="stable")
     ranked = scores.ravel()[order]
     hits = np.concatenate([[0], np.cumsum(chosen.ravel()[order])])
-    f1 = 2 * hits / np.maximum(np.arange(len(hits)) + chosen.sum(), 1)  # with the first n predicted
+    f1 = 2 * hits / np.maximum(np.arange(len(hits)) + chosen.sum(), 1)  # if the first n are predicted
     bounds = np.concatenate([[1.0], ranked, [0.0]])
     possible = np.concatenate([[True], ranked[1:] < ranked[:-1], [True]])  # equal scores are on one side
     candidates = (bounds[:-1] + bounds[1:])[possible] / 2
@@ -352,7 +405,7 @@ def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:
 
 
 def _one_hot_columns(given: str, dataset: Dataset, source: str) -> list[str]:
-    """The columns of `--columns label=a,b,c`.
+    """The columns of `--columns label=a,b,c`; none if one column is given.
 
     Raises:
         UserError: one of them is missing.
@@ -379,15 +432,16 @@ def _text_problem(text: Any) -> str:
     return "missing" if text is None else "empty" if isinstance(text, str) else f"{short(text)}, not a string"
 
 
-def _edges(labels: Sequence[float]) -> np.ndarray:
-    """Bounds of five equal parts of their range; of one, where they are so large that halves of it are the same."""
+def _edges(labels: Sequence[float]) -> tuple[float, ...]:
+    """Bounds of five equal parts of the range of labels; of one part if floats cannot resolve five."""
     try:
-        return np.histogram_bin_edges(labels, bins=5)
+        return tuple(np.histogram_bin_edges(labels, bins=5).tolist())
     except ValueError:
-        return np.array([min(labels), np.nextafter(max(labels), np.inf)])
+        return min(labels), float(np.nextafter(max(labels), np.inf))
 
 
-def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
+def _label_problem(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
+    """Why a label cannot be used, or None; `known` is None for training rows."""
     if is_missing(label):
         return "the label is missing"
     if problem == REGRESSION:
@@ -399,7 +453,7 @@ def _label_message(label: Any, problem: str, known: Mapping[str, int] | None) ->
         if isinstance(label, dict):
             return "expected 0 or 1 in the label column " + ", ".join(f"{k!r}, found {v!r}" for k, v in label.items())
         if looks_like_list(label):
-            return _NO_LIST.format(short(label))
+            return _NOT_A_LIST.format(short(label))
         if not isinstance(label, list):
             return f"the labels {short(label)} are not a list"
         return next(filter(None, (check_label(one, known) for one in label)), None)

@@ -5,8 +5,9 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from datasets import Dataset
@@ -16,24 +17,37 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.settings import setting
 from mybert.common.text_windows import cut_windows
 from mybert.finetuning.data.conll import read_columns
-from mybert.finetuning.data.labels import check_label, label_name, name_labels, sort_labels
+from mybert.finetuning.data.labels import check_label, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, WindowOptions, map_rows
 from mybert.io.files import file_format
 
 logger = logging.getLogger(__name__)
 
-_NOT_COLUMNS = {".json", ".jsonl", ".parquet"}
+_NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
 _CONSTANTS = 20  # tags at most
 _IGNORED = -100  # a label that transformers' losses leave out
 _RAW = ("text", "offsets")  # columns of rows that were texts
 
 
+@dataclass(kw_only=True)
+class TokenOptions(WindowOptions):
+    """Options of token-classification."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False}
+
+    label_all_tokens: bool | None = setting(
+        None, "token-classification: label all tokens of a word instead of the first one (default: false)."
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class TokenClassification(Task):
     """A tag for each word: of its first token, or of the mean logits of all its tokens.
 
@@ -45,12 +59,12 @@ class TokenClassification(Task):
 
     name = "token-classification"
     head = MyBertForTokenClassification
-    inputs = {"tokens": ("tokens", "words")}  # noqa: RUF012 - a constant
-    targets = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}  # noqa: RUF012
-    alternatives = {**COLUMNS, **VERDICT}  # noqa: RUF012
-    uses = frozenset({"stride", "label_all_tokens"})
+    aliases = ("ner", "pos", "tagging")
+    Options = TokenOptions
+    inputs: ClassVar[Mapping] = {"tokens": ("tokens", "words")}
+    targets: ClassVar[Mapping] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}
+    alternatives: ClassVar[Mapping] = {**COLUMNS, **VERDICT}
     counted = "labels"
-    defaults = {"max_length": 128, "label_all_tokens": False}  # noqa: RUF012
 
     # Rows
 
@@ -60,7 +74,7 @@ class TokenClassification(Task):
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
         """Texts with spans if the rows have such columns, else words with tags."""
-        given = self.settings.given_columns()
+        given = self.options.given_columns()
 
         def has(role: str, *candidates: str) -> bool:
             return not {*candidates, given.get(role)}.isdisjoint(names)
@@ -82,14 +96,9 @@ class TokenClassification(Task):
     def plain_row(self, line: str, source: str) -> dict:
         """The line as a text."""
         words = line.split()
-        if len(words) > 1 and words[-1] in self._entity_tags:
-            logger.warning(
-                "%s ends in a tag, which is read as a word: .txt and standard input hold one text per line; rename a "
-                "file of columns to .conll",
-                short(line),
-            )
-            self._entity_tags = frozenset()  # warn once
-        return {self.settings.given_columns().get("text", "text"): line}
+        if len(words) > 1 and self._scheme is not None and words[-1] in self.config.label2id and words[-1] != "O":
+            _warn_of_columns()
+        return {self.options.given_columns().get("text", "text"): line}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         known = None if training else self.config.label2id
@@ -102,10 +111,6 @@ class TokenClassification(Task):
         if not training and not problems and "tags" in rows.column_names:
             self._warn_of_lost(self.references(rows))
         return problems
-
-    @functools.cached_property
-    def _entity_tags(self) -> frozenset[str]:
-        return frozenset() if self._scheme is None else frozenset(self.config.label2id) - {"O"}
 
     def _warn_of_lost(self, tags: list[list[str]]) -> None:
         """Tags of entities that are scored as none, as in seqeval's strict mode."""
@@ -126,23 +131,23 @@ class TokenClassification(Task):
 
     # Model
 
-    def configure(self, rows: Dataset) -> None:
+    def fitted(self, rows: Dataset) -> Self:
         tags = self.references(rows)
         names = sort_labels(tag for row in rows["tags"] for tag in row)
         if len(names) < 2:
             raise UserError(f"the training rows have no other tag than {names}; a tagger needs two or more")
-        names.sort(key=lambda name: name != "O")  # O first, the others as they were
-        name_labels(self.config, names)
-        self.config.tag_scheme = entities.scheme_of(tags)
-        self._warn_of_lost(tags)
+        names.sort(key=lambda name: name != "O")  # O first, the others in their order
+        task = self.with_labels(names, tag_scheme=entities.scheme_of(tags))
+        task._warn_of_lost(tags)
+        return task
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word that it is read for, or -1."""
-        size = self.settings.max_length - 2
-        stride = self.settings.max_length // 3 if self.settings.stride is None else self.settings.stride
+        size = self.options.max_length - 2
+        stride = self.options.max_length // 3 if self.options.stride is None else self.options.stride
         if stride >= size:
             raise UserError(f"--stride {stride}: expected less than the {size} tokens of a window's text")
-        every_piece = self.settings.label_all_tokens
+        every_piece = self.options.label_all_tokens
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             columns = {"input_ids": [], "words": [], ROW: [], **({"labels": []} if "tags" in batch else {})}
@@ -265,6 +270,15 @@ class TokenClassification(Task):
         true = np.array([ids[tag] for tags in references for tag in tags])
         counts = class_scores.confusion(said, true, self.config.num_labels, class_scores.every_row(true))[0]
         return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
+
+
+@functools.cache
+def _warn_of_columns() -> None:
+    """Warns once that a line looks like a line of a CoNLL file."""
+    logger.warning(
+        "a line ends in a tag, which is read as a word: .txt and standard input hold one text per line; rename a file "
+        "of columns to .conll"
+    )
 
 
 def window_words(
