@@ -15,6 +15,7 @@ from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
 
+TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
 LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()
 
 
@@ -25,10 +26,9 @@ def read(path, kind=TextClassification) -> list[dict]:
 def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
     days = [{"when": "2020-01-01", "text": "a", "seen": ["2021-02-03"]}, {"when": "2020-01-02T03:04:05Z", "text": "b"}]
     lines = "\n\n".join(map(json.dumps, days))
-    task = TextClassification(TextClassification.Options.of(), MyBertConfig())
     for name, content in (("a.jsonl", "\ufeff" + lines), ("a.json", json.dumps(days))):
         (tmp_path / name).write_text(content, encoding="utf-8")
-        rows = load_table(str(tmp_path / name), task, split="train").rows
+        rows = load_table(str(tmp_path / name), TASK, split="train").rows
         assert rows.column_names[0] == "when"
         assert rows["when"] == [day["when"] for day in days]
         assert [seen for seen in rows["seen"] if seen] == [["2021-02-03"]]
@@ -100,12 +100,11 @@ def test_a_saved_data_set_of_several_splits_gives_the_one_asked_for(tmp_path):
     train, test = ([{"text": text, "label": "x"}] for text in ("one", "two"))
     splits = {"train": Dataset.from_list(train), "test": Dataset.from_list(test)}
     DatasetDict(splits).save_to_disk(tmp_path / "both")
-    task = TextClassification(TextClassification.Options.of(), MyBertConfig())
-    assert read_split(str(tmp_path / "both"), task, split="test").rows.to_list() == test
+    assert read_split(str(tmp_path / "both"), TASK, split="test").rows.to_list() == test
     with pytest.raises(
         UserError, match=r"both holds the splits train, test; name the folder of one, such as .*/train"
     ):
-        read_split(str(tmp_path / "both"), task, split="validation")
+        read_split(str(tmp_path / "both"), TASK, split="validation")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +124,7 @@ def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, as
         return Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert (
-        read_split(
-            name, TextClassification(TextClassification.Options.of(), MyBertConfig()), split="test"
-        ).rows.to_list()
-        == rows
-    )
+    assert read_split(name, TASK, split="test").rows.to_list() == rows
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
@@ -149,7 +143,5 @@ def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
 def test_what_a_column_holds_may_show_only_after_megabytes(tmp_path, first, last):
     rows = [{"text": "x" * 2000, **first}] * 6000 + [{"text": "y", **last}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = load_table(
-        str(tmp_path / "rows.jsonl"), TextClassification(TextClassification.Options.of(), MyBertConfig()), "train"
-    ).rows
+    found = load_table(str(tmp_path / "rows.jsonl"), TASK, "train").rows
     assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])

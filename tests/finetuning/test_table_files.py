@@ -17,6 +17,8 @@ from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_proble
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from mybert.finetuning.tasks.text_classification import TextClassification
 
+TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -92,7 +94,7 @@ def test_two_columns_of_one_name_are_refused(write):
 
 def test_a_line_of_spaces_is_a_row_and_a_blank_line_is_not(write):
     path = write("rows.csv", 'text\na\n  \n"  "\nb\n\n')
-    table = load_table(str(path), TextClassification(TextClassification.Options.of(), MyBertConfig()), "train")
+    table = load_table(str(path), TASK, "train")
     assert table.rows["text"][:] == ["a", "  ", "  ", "b"] and table.numbers == [1, 2, 3, 4] and table.unit == "line"
 
 

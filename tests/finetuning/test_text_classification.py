@@ -26,6 +26,8 @@ from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
+TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
+
 
 def results(folder) -> dict:
     return json.loads((folder / "results.json").read_text())
@@ -111,16 +113,13 @@ def test_pairs_are_two_segments_and_labels_may_be_numbers(finetune, write_rows, 
 
 @pytest.mark.parametrize("names", [("question", "sentence"), ("text", None), ("premise", "hypothesis")])
 def test_columns_are_found_by_their_usual_names(names):
-    task = TextClassification(TextClassification.Options.of(), MyBertConfig())
     columns = [name for name in names if name] + ["idx", "label"]
-    found = task.find_columns(columns, "file", labelled=True)
+    found = TASK.find_columns(columns, "file", labelled=True)
     assert (found["text"], found.get("text_pair"), found["label"]) == (*names, "label")
 
 
 def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
-    found = TextClassification(TextClassification.Options.of(), MyBertConfig()).find_columns(
-        ["text", "sentence2"], "file", False
-    )
+    found = TASK.find_columns(["text", "sentence2"], "file", False)
     assert found == {"text": "text"}
     named = TextClassification.Options.of({"columns": ["text_pair=sentence2"]})
     found = TextClassification(named, MyBertConfig()).find_columns(["text", "sentence2"], "file", False)

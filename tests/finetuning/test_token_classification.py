@@ -223,7 +223,7 @@ def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp
     assert (found["start"], found["end"], found["text"]) == (5, 14, "fine film")
     plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # columns, as `finetune` reads any other suffix
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
-    assert caplog.text.count("'fine B-ART' ends in a tag, which is read as a word") == 1
+    assert caplog.text.count("ends in a tag, which is read as a word") == 1
 
 
 def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(finetune, write_rows, tmp_path):

@@ -310,8 +310,8 @@ class Task(ABC):
         """One prediction for each row, as `mybert predict` writes it.
 
         Args:
-            logits: for each feature (num_labels,), (choices,), (S, num_labels), or (S, 2) for start and end of answers.
-                S may be larger than the feature; the rest is padding.
+            logits: for each feature (num_labels,), (choices,), (S, num_labels), or (S, 2) for start and end of an
+                answer. S may be larger than the feature; the rest is padding.
         """
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
