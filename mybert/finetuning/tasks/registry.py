@@ -8,9 +8,13 @@ from mybert.finetuning.tasks.question_answering import QuestionAnswering
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
 
-TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (TextClassification, TokenClassification, QuestionAnswering, MultipleChoice)
-}
+_CLASSES: tuple[type[Task], ...] = (
+    TextClassification,
+    TokenClassification,
+    QuestionAnswering,
+    MultipleChoice,
+)
+TASKS = {task.name: task for task in _CLASSES}
 ALIASES = {alias: task.name for task in TASKS.values() for alias in vars(task).get("aliases", ())}
 OPTIONS = tuple(dict.fromkeys(task.Options for task in TASKS.values() if task.Options is not TaskOptions))
 
