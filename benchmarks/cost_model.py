@@ -26,8 +26,8 @@ from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
-from mybert.pretraining.inputs import Corpus
-from mybert.pretraining.planning.costs import Costs
+from mybert.pretraining.corpus_loading import Corpus
+from mybert.pretraining.planning.flops_and_memory import ModelCosts
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 
@@ -67,8 +67,8 @@ def main() -> None:
     )
 
 
-def costs_of(size: str, length: float, labelled: float) -> Costs:
-    return Costs(MyBertConfig.from_size(size), length, length, labelled, has_pairs=True)
+def costs_of(size: str, length: float, labelled: float) -> ModelCosts:
+    return ModelCosts(MyBertConfig.from_size(size), length, length, labelled, has_pairs=True)
 
 
 def written(value: float, unit: str) -> str:
@@ -133,7 +133,7 @@ def disk(folder: str) -> list[tuple]:
         pretrain(settings, PretrainingArguments(output_dir=settings.output, **arguments))
         saved = sum(path.stat().st_size for path in Path(output).glob("run/checkpoint-1/*"))
     vocabulary = len(corpus.tokenizer)
-    checkpoint = Costs(MyBertConfig.from_size("mini", vocab_size=vocabulary), 1, 1, 0.15, True).checkpoint_bytes
+    checkpoint = ModelCosts(MyBertConfig.from_size("mini", vocab_size=vocabulary), 1, 1, 0.15, True).checkpoint_bytes
     return [
         ("examples of the corpus", costs.examples_bytes(shape.tokens), files, "B"),
         ("text of the corpus", manifest["counts"]["tokens"] / TOKENS_A_BYTE, text, "B"),

@@ -16,9 +16,9 @@ from training_step import Step
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
+from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.inputs import Corpus
 
 
 def main() -> None:

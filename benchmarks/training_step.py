@@ -35,7 +35,7 @@ from mybert.corpus.text.sentences import sentence_splitter
 from mybert.corpus.text.sources import read_documents
 from mybert.pretraining.data.batching import Examples, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.planning.costs import Costs
+from mybert.pretraining.planning.flops_and_memory import ModelCosts
 
 ROWS = {
     "mini-full": ("mini", 32, 128, 128),
@@ -231,7 +231,7 @@ def compare(theirs, ours, padded: dict, packed: dict) -> None:
 
 def useful_flops(lengths: torch.Tensor, config, labelled: int) -> float:
     tokens, squares = int(lengths.sum()), int((lengths**2).sum())
-    costs = Costs(config, tokens / len(lengths), squares / tokens, labelled / tokens, has_pairs=True)
+    costs = ModelCosts(config, tokens / len(lengths), squares / tokens, labelled / tokens, has_pairs=True)
     return tokens * costs.flops_per_token
 
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from modeling_mybert import NAMED_SIZES, MyBertConfig
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
-from mybert.pretraining.planning.costs import Costs
+from mybert.pretraining.planning.flops_and_memory import ModelCosts
 
 RUNS = {"one process": (1, 1), "two": (2, 1), "two, accumulating": (2, 2)}  # processes, batches a step
 _LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
@@ -67,11 +67,13 @@ def train(arguments: argparse.Namespace, processes: int, accumulated: int, outpu
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
-def read(output: Path, steps: int) -> tuple[list[dict], dict, Costs]:
-    """The log of each step, results.json, and the cost estimate of the model."""
+def read(output: Path, steps: int) -> tuple[list[dict], dict, ModelCosts]:
+    """The log of each step, results.json, and what the model costs."""
     state = json.loads((output / f"checkpoint-{steps}" / "trainer_state.json").read_text())
     logs = [log for log in state["log_history"] if "loss" in log]
-    costs = Costs(MyBertConfig.from_pretrained(output), length=128, attended=128, mlm_probability=0.15, has_pairs=True)
+    costs = ModelCosts(
+        MyBertConfig.from_pretrained(output), length=128, attended=128, mlm_probability=0.15, has_pairs=True
+    )
     return logs, json.loads((output / "results.json").read_text()), costs
 
 

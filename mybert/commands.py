@@ -47,8 +47,8 @@ COMMANDS = {
         ),
     ),
     "plan": Command(
-        "mybert.pretraining.planning.cost_estimate",
-        ("mybert.pretraining.planning.cost_estimate:ForecastSettings",),
+        "mybert.pretraining.planning.plan_command",
+        ("mybert.pretraining.planning.plan_command:PlanSettings",),
         "Estimate memory, time and price of a pretraining run.",
         (
             "mybert plan --tokens 3.3B --flops 400T",

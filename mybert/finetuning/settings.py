@@ -7,7 +7,6 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from mybert.common.arguments import check_arguments, settle_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import (
     DTYPES,
@@ -19,6 +18,7 @@ from mybert.common.settings import (
     setting,
 )
 from mybert.finetuning.tasks.registry import ALIASES, OPTIONS, TASKS
+from mybert.training.arguments import check_arguments, settle_arguments
 
 SWEEPS = {  # all combinations are tried; batch sizes are per device
     # Devlin et al. 2019, appendix A.3
@@ -222,9 +222,6 @@ class FinetuningArguments(TrainingArguments):
     save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: as eval_strategy."})
     save_total_limit: int | None = field(
         default=1, metadata={"help": "How many checkpoints to keep beside the best while training."}
-    )
-    include_num_input_tokens_seen: str = field(
-        default="non_padding", metadata={"help": "Which tokens to count: all, non_padding or no."}
     )
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
 

@@ -1,4 +1,4 @@
-"""What a finished run leaves beside its model: results.json, curves and the closing table."""
+"""results.json, the curves and the closing tables of a finished run."""
 
 import dataclasses
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 from mybert.common.manifest import versions, write_json
 from mybert.common.quantities import duration
 from mybert.common.tables import print_table
-from mybert.pretraining.curves import draw_curves
-from mybert.pretraining.meter import idle_share_of_run
-from mybert.pretraining.metrics import constant_baselines, wilson_interval
+from mybert.pretraining.evaluation import constant_baselines, wilson_interval
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.trainer import MyBertTrainer
+from mybert.training.curves import CURVES, Panel, draw_curves
+from mybert.training.metrics import idle_share_of_run
 
 RESULTS = "results.json"
-CURVES = "training_curves.png"
-_SHARES = {"mlm_accuracy": "mlm_tokens", "nsp_accuracy": "nsp_pairs"}  # metric → of how many draws
+_DRAWS = {"mlm_accuracy": "mlm_tokens", "nsp_accuracy": "nsp_pairs"}
+"""Metrics that are shares, and the metric with the number of draws."""
 _METRICS = ("mlm_loss", "mlm_accuracy", "perplexity", "mlm_tokens", "nsp_loss", "nsp_accuracy", "nsp_pairs")
 
 
 def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
-    """The model's held-out metrics, from the log if its last step was evaluated; empty when nothing is held out."""
+    """The evaluation metrics of the finished model, from the log if possible; empty without held-out documents."""
     if trainer.eval_dataset is None:
         return {}
     logged = [log for log in trainer.state.log_history if "eval_loss" in log]
@@ -33,12 +33,11 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
 
     Args:
         trainer: after training.
-        settings: of the run.
         metrics: of `final_metrics`.
         seconds: wall time of training.
 
     Returns:
-        What results.json holds.
+        The content of results.json.
     """
     baselines = constant_baselines(trainer.eval_dataset, trainer.data_collator.masker) if metrics else {}
     results = {
@@ -56,31 +55,37 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
         "training_arguments": trainer.args.to_dict(),
         "versions": versions(),
     }
-    for name, drawn in _SHARES.items():
+    for name, draws in _DRAWS.items():
         if name in metrics:
-            results[f"{name}_interval_95"] = wilson_interval(metrics[name], metrics[drawn])
+            results[f"{name}_interval_95"] = wilson_interval(metrics[name], metrics[draws])
     output = Path(settings.output)
-    draw_curves(trainer.state.log_history, output / CURVES)
+    panels = [
+        Panel("masked-token loss", "mlm_loss", "eval_mlm_loss"),
+        Panel("next-sentence loss", "nsp_loss", "eval_nsp_loss"),
+        Panel("masked-token accuracy", None, "eval_mlm_accuracy", baselines.get("mlm_accuracy")),
+        Panel("next-sentence accuracy", None, "eval_nsp_accuracy", baselines.get("nsp_accuracy")),
+    ]
+    draw_curves(trainer.state.log_history, panels, output / CURVES)
     write_json(output / RESULTS, results)
     return results
 
 
 def print_report(results: dict) -> None:
-    """The closing table: each held-out metric beside what a constant answer would reach."""
+    """Prints each metric beside the score of the best constant answer, and the totals of training."""
     metrics, baselines = results["metrics"], results["constant_baselines"]
-    rows = [(name.replace("_", " "), value, baselines.get(name)) for name, value in metrics.items()]
-    for name in _SHARES:
+    rows = []
+    for name, value in metrics.items():
+        title = name.replace("_", " ")
+        rows.append((title, value, baselines.get(name)))
         if f"{name}_interval_95" in results:
             low, high = results[f"{name}_interval_95"]
-            title = name.replace("_", " ")
-            place = next(i for i, row in enumerate(rows) if row[0] == title) + 1
-            rows.insert(place, (f"{title}, 95 % interval", f"{low:.4f} to {high:.4f}", None))
+            rows.append((f"{title}, 95 % interval", f"{low:.4f} to {high:.4f}", None))
     if rows:
         print_table("Held-out documents", rows, ("metric", "value", "best constant answer"))
     if metrics.get("mlm_accuracy", 1) <= baselines.get("mlm_accuracy", 0):
         print(
-            "nothing learned yet but which token is the commonest. More steps, another --learning-rate, or shorter "
-            "examples to begin with (--phase2-corpus for the longer ones) may help"
+            "nothing learned yet except the most frequent token. Try more steps, another --learning-rate, or shorter "
+            "examples first (and --phase2-corpus for longer ones)"
         )
     rows = [
         ("seed", results["seed"]),
@@ -90,5 +95,5 @@ def print_report(results: dict) -> None:
         ("tokens per second", results["tokens_per_second"]),
     ]
     if results["idle_share"] is not None:
-        rows.append(("processes idle, by their tokens", f"{results['idle_share']:.1%}"))
+        rows.append(("idle share of the processes, by tokens", f"{results['idle_share']:.1%}"))
     print_table("Training", rows)

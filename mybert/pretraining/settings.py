@@ -1,4 +1,4 @@
-"""What `mybert pretrain` can be told, with the defaults of the BERT paper."""
+"""Settings of `mybert pretrain`, with the defaults of the BERT paper."""
 
 import argparse
 import math
@@ -7,78 +7,76 @@ from dataclasses import dataclass, field
 from transformers import TrainingArguments
 
 from modeling_mybert.configuration_mybert import NAMED_SIZES
-from mybert.common.arguments import check_arguments, settle_arguments
 from mybert.common.errors import UserError
 from mybert.common.settings import check, check_choice, check_least, check_resume, setting
+from mybert.training.arguments import check_arguments, settle_arguments
 
 
 @dataclass
 class PretrainSettings:
-    """What is trained, on what, and how tokens are masked; how it is trained is in `PretrainingArguments`.
+    """Model, corpus, masking and output; optimisation is in `PretrainingArguments`.
 
     Raises:
         UserError: a value is out of range, or two settings contradict each other.
     """
 
-    corpus: str = setting(help="Folder of examples made by `mybert corpus`.")
-    output: str = setting(help="Folder of the finished model; training checkpoints stand in its checkpoint-N.")
-    size: str | None = setting(None, f"Size of a new model: {', '.join(NAMED_SIZES)}; small when nothing is said.")
+    corpus: str = setting(help="Folder of examples written by `mybert corpus`.")
+    output: str = setting(help="Folder of the finished model; training checkpoints are in its checkpoint-N.")
+    size: str | None = setting(None, f"Size of a new model: {', '.join(NAMED_SIZES)} (default: small).")
     init_from: str | None = setting(
-        None, "Go on from the weights of this BERT or MyBERT checkpoint (folder or Hub name) with the same vocabulary."
+        None, "BERT or MyBERT checkpoint (folder or Hub name) to continue from; it must have the corpus' vocabulary."
     )
     dropout: float | None = setting(
         None,
-        "Dropout of layers and attention, in [0, 1); the checkpoint's, or BERT's 0.1, when nothing is said. 0 suits "
-        "runs that see their text about once.",
+        "Dropout probability of hidden layers and attention, in [0, 1) (default: 0.1, or the checkpoint's value with "
+        "--init-from). 0 suits runs of about one epoch.",
     )
     initializer_range: float | None = setting(
         None,
-        "Standard deviation that a new model's weights start from, above 0; BERT's 0.02 when nothing is said. Narrow "
-        "models leave the first plateau sooner from about 1 / sqrt(hidden size).",
+        "Standard deviation of the weight initialisation, above 0 (default: 0.02). About 1 / sqrt(hidden size) helps "
+        "narrow models to leave the first plateau sooner.",
     )
     attn_implementation: str | None = setting(
         None,
-        "Attention backend: eager, sdpa, flex_attention, varlen_attn, flash_attention_2 …; sdpa when nothing is said. "
-        "What a backend lacks, such as dropout, sdpa computes in its place.",
+        "Attention backend: eager, sdpa, flex_attention, varlen_attn, flash_attention_2, … (default: sdpa). Falls "
+        "back to sdpa for unsupported features such as dropout.",
     )
-    mlm_probability: float = setting(0.15, "Share of a sequence's tokens to be guessed, in (0, 1).")
-    max_predictions_per_seq: int | None = setting(None, "Most tokens to be guessed in a sequence, at least 1.")
-    whole_word_masking: bool = setting(False, "Mask all pieces of a word together.")
-    masking_seed: int | None = setting(None, "Seed of the masks; --seed when nothing is said.")
+    mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are labelled, in (0, 1).")
+    max_predictions_per_seq: int | None = setting(None, "Maximum number of labelled tokens per sequence, at least 1.")
+    whole_word_masking: bool = setting(False, "Label all tokens of a word together.")
+    masking_seed: int | None = setting(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = setting(
         None,
-        "Fill batches with sequences up to this many real tokens instead of --per-device-train-batch-size sequences; "
-        "with --train-sampling-strategy group_by_length, with sequences of like length.",
+        "Fill batches with sequences up to this number of real tokens instead of --per-device-train-batch-size "
+        "sequences; with --train-sampling-strategy group_by_length, with sequences of similar length.",
     )
-    padding_free: bool = setting(True, "Lay sequences end to end instead of padding them to the longest.")
+    padding_free: bool = setting(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = setting(
-        None, "Second folder of examples with the same tokenizer, usually of 512 tokens, for the end of the training."
+        None, "Second folder of examples with the same tokenizer, usually of 512 tokens, for the last steps."
     )
     phase2_share: float = setting(0.1, "Share of the steps that read the second corpus, in (0, 1).")
-    on_nonfinite: str = setting(
-        "stop", "What to do when a step's gradient is not finite: stop the run, or skip the step and go on."
-    )
+    on_nonfinite: str = setting("stop", "At a gradient that is not finite: stop the run, or skip the step.")
     peak_flops: float | None = setting(
         None,
-        "Floating point operations a second that a device could do, for the mfu of the log; those of a matrix "
-        "product, measured at the start, when nothing is said.",
+        "Peak floating point operations per second of a device, for the mfu in the log (default: measured with matrix "
+        "products).",
     )
-    dry_run: bool = setting(False, "Print the plan, measure a few steps, and leave nothing behind.")
+    dry_run: bool = setting(False, "Print the plan, measure a few steps, and write nothing.")
     resume: bool = setting(
-        False, "Go on from the last undamaged checkpoint in the output folder; begin where there is none yet."
+        False, "Resume from the latest valid checkpoint in --output; start a new run if there is none."
     )
     overwrite: bool = setting(False, "Replace the run in the output folder.")
 
     def __post_init__(self):
         if self.size is not None and self.init_from is not None:
-            raise UserError("--size and --init-from exclude each other: a checkpoint has its size already")
+            raise UserError("--size and --init-from exclude each other: the checkpoint determines the size")
         if self.size is None and self.init_from is None:
             self.size = "small"
         check_choice(self, "size", NAMED_SIZES)
         check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
         check(self, "initializer_range", self.initializer_range is None or self.initializer_range > 0, "above 0")
         if self.initializer_range is not None and self.init_from is not None:
-            raise UserError("--initializer-range has no effect with --init-from: a checkpoint has its weights already")
+            raise UserError("--initializer-range has no effect with --init-from")
         for name in ("mlm_probability", "phase2_share"):
             check(self, name, 0 < getattr(self, name) < 1, "between 0 and 1")
         check_least(self, "max_predictions_per_seq", 1)
@@ -96,23 +94,25 @@ class PretrainSettings:
 class PretrainingArguments(TrainingArguments):
     """transformers' TrainingArguments with the defaults of Devlin et al. 2019, appendix A.2.
 
-    The paper trains 1,000,000 steps of 256 sequences; length and batch are the user's choice here.
+    The paper trains 1,000,000 steps of 256 sequences; here the user chooses.
     """
 
     learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate of AdamW (paper: 1e-4)."})
     weight_decay: float = field(
-        default=0.01, metadata={"help": "Weight decay, on everything but biases and norms (paper: 0.01)."}
+        default=0.01, metadata={"help": "Weight decay of all weights except biases and norms (paper: 0.01)."}
     )
     adam_epsilon: float = field(default=1e-6, metadata={"help": "Adam's epsilon (the paper's code: 1e-6)."})
     warmup_steps: float = field(
         default=0.01,
-        metadata={"help": "Steps of linear warm-up, or their share if below 1 (paper: 10,000 of 1,000,000)."},
+        metadata={"help": "Warm-up steps, or their share of all steps if below 1 (paper: 10,000 of 1,000,000)."},
     )
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per device and forward pass."})
-    per_device_eval_batch_size: int = field(default=32, metadata={"help": "The same in evaluation."})
+    per_device_eval_batch_size: int = field(
+        default=32, metadata={"help": "Evaluation sequences per device and forward pass."}
+    )
     logging_steps: float = field(default=20, metadata={"help": "Steps between logs, or their share if below 1."})
     logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation a step."}
+        default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation per step."}
     )
     eval_strategy: str = field(
         default="steps", metadata={"help": "When to evaluate on the held-out documents: no, steps or epoch."}
@@ -120,8 +120,8 @@ class PretrainingArguments(TrainingArguments):
     eval_steps: float | None = field(
         default=0.1, metadata={"help": "Steps between evaluations, or their share if below 1."}
     )
-    save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints to keep."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})  # examples are read whole
+    save_total_limit: int | None = field(default=2, metadata={"help": "Maximum number of checkpoints."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})
 
     def __post_init__(self):
         settle_arguments(self)
@@ -129,9 +129,9 @@ class PretrainingArguments(TrainingArguments):
         check_arguments(
             self,
             {
-                "remove_unused_columns": "examples are read whole",
-                "label_smoothing_factor": "BERT is pretrained without it",
-                "ignore_data_skip": "a resumed run reads what it has not read yet",
+                "remove_unused_columns": "the dataset returns batches, not columns",
+                "label_smoothing_factor": "pretraining has no label smoothing",
+                "ignore_data_skip": "a resumed run skips the examples that it has read",
             },
         )
         if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:

@@ -1,47 +1,55 @@
 """transformers' Trainer for masked language modelling and next-sentence prediction."""
 
-import math
+import logging
+from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain, islice
+from typing import ClassVar
 
 import datasets
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, set_seed
 
-from mybert.common.preemption import keep_workers
-from mybert.pretraining.checkpointing import CheckpointingTrainer
 from mybert.pretraining.data.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
-from mybert.pretraining.fsdp import shard
-from mybert.pretraining.guard import Guard
-from mybert.pretraining.meter import Meter
-from mybert.pretraining.metrics import batch_sums, metrics_from_sums
-from mybert.pretraining.planning.run_plan import Plan
+from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
+from mybert.pretraining.loss_spikes import LossSpikes
+from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left, phase_at
+from mybert.pretraining.sharding import shard
+from mybert.training.stopping import ignore_signals_in_workers
+from mybert.training.trainer import RunTrainer, innermost_sampler, steps_per_epoch
+
+logger = logging.getLogger(__name__)
 
 
-class MyBertTrainer(CheckpointingTrainer):
-    """Trainer that reads examples by key, weighs both losses rightly, evaluates by sums and watches itself.
+class MyBertTrainer(RunTrainer):
+    """Trains on keyed examples; each loss is a mean over the whole optimizer step, and evaluation sums over batches.
 
-    Each loss is a sum over labelled tokens (over pairs) divided by their number in the whole optimizer step, all
-    accumulated batches and processes together: accumulation and data parallelism give the gradient of one big batch.
-    The epoch and place of an example decide its mask, so that resuming reproduces it.
+    A loss is a sum over labelled tokens (or pairs) divided by their number in all accumulated batches and processes:
+    accumulation and data parallelism give the gradient of one big batch. The mask of an example depends on its epoch
+    and index only, so a resumed run reproduces it.
 
     Args:
-        train_dataset, eval_dataset: corpora as `mybert corpus` leaves them.
-        phase2_dataset: a second corpus that is read in the last `phase2_share` of the steps.
-        max_tokens_per_batch: most real tokens of a batch; None for `per_device_train_batch_size` sequences.
-        skip_nonfinite: leave out a step whose gradient is not finite; otherwise the run stops there.
-        kwargs: as in `transformers.Trainer`; `data_collator` is a `PretrainingCollator`.
+        train_dataset, eval_dataset: examples written by `mybert corpus`.
+        phase2_dataset: a second corpus, read in the last `phase2_share` of the steps.
+        shapes: of the one or two training corpora (default: computed when needed).
+        max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
+            sequences.
+        peak_flops: floating point operations per second of a device; with it the log has the useful share (mfu).
+        kwargs: as in `RunTrainer`; `data_collator` is a `PretrainingCollator`.
 
     Attributes:
-        plans: the phases, in order; with them the log counts operations and says when the run is going to end.
-        peak_flops: floating point operations a second that a device could do; with it the log has the share of them
-            that was useful.
-        meter: keeps the clock, and what the log says.
+        phases: the arithmetic of the run's one or two phases.
     """
+
+    loss_parts: ClassVar[tuple[str, ...]] = ("mlm_loss", "nsp_loss")
+    remedy: ClassVar[str] = (
+        "nothing was saved after it. --resume continues from the last checkpoint, with --on-nonfinite skip it skips "
+        "such steps; a lower --learning-rate needs a new run"
+    )
 
     def __init__(
         self,
@@ -50,39 +58,57 @@ class MyBertTrainer(CheckpointingTrainer):
         eval_dataset: datasets.Dataset | None = None,
         phase2_dataset: datasets.Dataset | None = None,
         phase2_share: float = 0.1,
+        shapes: Sequence[CorpusShape] = (),
         max_tokens_per_batch: int | None = None,
-        skip_nonfinite: bool = False,
+        peak_flops: float | None = None,
         **kwargs,
     ):
+        self._corpora = [corpus for corpus in (train_dataset, phase2_dataset) if corpus is not None]
+        self._shapes = shapes
         self._first_length = len(train_dataset)
-        self._second_length = 0 if phase2_dataset is None else len(phase2_dataset)
-        self.phase2_share = phase2_share
-        self.plans: list[Plan] = []
-        self.peak_flops: float | None = None
-        self._lengths = self._max_tokens = None
-        if max_tokens_per_batch is not None:
-            self._max_tokens = max_tokens_per_batch
-            self._lengths = [
-                example_lengths(corpus) for corpus in (train_dataset, phase2_dataset) if corpus is not None
-            ]
-        if phase2_dataset is not None:
-            train_dataset = datasets.concatenate_datasets([train_dataset, phase2_dataset])
+        self.phase2_share, self.peak_flops = phase2_share, peak_flops
+        self._max_tokens = max_tokens_per_batch
+        self._lengths = None if max_tokens_per_batch is None else [example_lengths(corpus) for corpus in self._corpora]
+        train = ExampleDataset(
+            train_dataset if phase2_dataset is None else datasets.concatenate_datasets(self._corpora)
+        )
+        if not train.has_pairs:
+            self.loss_parts = ("mlm_loss",)
         super().__init__(
             *args,
-            train_dataset=ExampleDataset(train_dataset),
+            train_dataset=train,
             eval_dataset=None if eval_dataset is None else ExampleDataset(eval_dataset),
             compute_metrics=metrics_from_sums,
             **kwargs,
         )
-        if self.args.process_index > 0:  # or dropout would hit the same places in all of them
-            set_seed((self.args.seed + self.args.process_index) % 2**32)
-        self.args.remove_unused_columns = False  # examples arrive in one piece; there are no columns to take away
-        self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation at every step
-        self.args.batch_eval_metrics = False  # batches leave sums behind already
+        self.args.remove_unused_columns = False  # the dataset returns batches, not columns
+        self.args.batch_eval_metrics = False  # batches are reduced to sums already
         self._pairs_in_step: Tensor | None = None
-        self.meter = Meter(self)
-        self.guard = Guard(self, skip_nonfinite)
-        self.add_callback(_Bookkeeping(self))
+        self._spikes = LossSpikes()
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        loader = self.get_train_dataloader()
+        *_, steps = self.set_initial_training_values(self.args, loader)
+        in_batch = [self._train_batch_size] * 2
+        if self._max_tokens is not None:
+            sampler = innermost_sampler(loader)
+            in_batch = [len(budget.lengths) / budget.batches for budget in (sampler.first, sampler.second) if budget]
+        first = round(steps * (1 - self.phase2_share)) if len(self._corpora) > 1 else steps
+        forwards = self.args.gradient_accumulation_steps * self.args.world_size
+        shapes = self._shapes or [CorpusShape.of(corpus) for corpus in self._corpora]
+        return [
+            Phase(
+                corpus=shape,
+                steps=part,
+                sequences=sequences * forwards,
+                device_sequences=sequences,
+                mlm_probability=self.data_collator.masker.probability,
+                config=self.model.config,
+                has_pairs=self.train_dataset.has_pairs,
+            )
+            for shape, part, sequences in zip(shapes, (first, steps - first), in_batch, strict=False)
+        ]
 
     # Examples
 
@@ -92,70 +118,57 @@ class MyBertTrainer(CheckpointingTrainer):
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self._train_batch_size
-        self.sampler = EpochSampler(
-            self._first_length, self._order_seed, self._second_length, multiple if self.args.world_size > 1 else 1
+        second_length = len(self.train_dataset) - self._first_length
+        return EpochSampler(
+            self._first_length, self._order_seed, second_length, multiple if self.args.world_size > 1 else 1
         )
-        return self.sampler
 
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
-        keep_workers(loader)
-        if self._second_length:
+        if len(self._corpora) > 1:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
-            epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self.steps_per_epoch(loader))
+            epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self._steps_per_epoch(loader))
             batches = steps * self.args.gradient_accumulation_steps * self.args.world_size
+            sampler = innermost_sampler(loader)
             if self._max_tokens is None:
-                self.sampler.switch = epochs * self._first_length + batches * self._train_batch_size
+                sampler.switch = epochs * self._first_length + batches * self._train_batch_size
             else:
-                self.sampler.switch = epochs * len(self.sampler) + batches
+                sampler.switch = epochs * len(sampler) + batches
         return loader
-
-    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
-        return keep_workers(super().get_eval_dataloader(eval_dataset))
 
     def _token_budget_loader(self) -> DataLoader:
         by_length = self.args.train_sampling_strategy == "group_by_length"
-        cuts = [
+        budgets = [
             TokenBudget(lengths, self._max_tokens, self._order_seed, self.args.world_size, by_length)
             for lengths in self._lengths
         ]
-        self.sampler = TokenBudgetBatchSampler(*cuts)
         loader = DataLoader(
             self.train_dataset,
-            batch_sampler=self.sampler,
+            batch_sampler=TokenBudgetBatchSampler(*budgets),
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
         )
-        return self.accelerator.prepare(loader)
+        return ignore_signals_in_workers(self.accelerator.prepare(loader))
 
-    @property
-    def sequences_per_batch(self) -> list[float]:
-        """Of each corpus, in one forward pass of one process; a mean under a token budget."""
-        if self._max_tokens is None:
-            return [self._train_batch_size] * 2
-        return [len(cuts.lengths) / cuts.batches for cuts in (self.sampler.first, self.sampler.second) if cuts]
-
-    def steps_per_epoch(self, loader: DataLoader) -> int:
-        return math.ceil(len(loader) / self.args.gradient_accumulation_steps)
-
-    def start_epoch(self, step: int, loader: DataLoader) -> None:
-        """Leads the sampler to the optimizer step number `step`, counted from 0."""
-        epoch, steps = divmod(step, self.steps_per_epoch(loader))
-        self.sampler.set_epoch(epoch)
-        if self._max_tokens is None:
-            self.sampler.skip = steps * self.get_total_train_batch_size(self.args)
+    def _steps_per_epoch(self, loader: DataLoader) -> int:
+        return steps_per_epoch(loader, self.args.gradient_accumulation_steps)
 
     def name_examples(self, step: int) -> str:
-        """What the optimizer step number `step`, counted from 0, reads, over all processes; they all must ask."""
-        loader, now = self.callback_handler.train_dataloader, self.sampler.epoch
-        self.start_epoch(step, loader)
-        first = step % self.steps_per_epoch(loader) * self.args.gradient_accumulation_steps
+        """The examples that all processes read in a step, counted from 0. All processes must call it."""
+        loader = self.callback_handler.train_dataloader
+        sampler = innermost_sampler(loader)
+        now = sampler.epoch
+        epoch, steps = divmod(step, self._steps_per_epoch(loader))
+        sampler.set_epoch(epoch)
+        if self._max_tokens is None:
+            sampler.skip = steps * self.get_total_train_batch_size(self.args)
+        first = steps * self.args.gradient_accumulation_steps
         batches = islice(loader.batch_sampler, first, first + self.args.gradient_accumulation_steps)
         keys = sorted(key for key in gather_object(list(chain.from_iterable(batches))) if key[0] != FILLER)
-        self.sampler.set_epoch(now)
+        sampler.set_epoch(now)
         named = []
         for corpus, first in (("corpus", 0), ("phase2_corpus", self._first_length)):
             read = [key for key in keys if (key[1] >= self._first_length) == (first > 0)]
@@ -163,6 +176,9 @@ class MyBertTrainer(CheckpointingTrainer):
                 numbers = ", ".join(str(index - first) for _, index in read)
                 named.append(f"examples {numbers} in pass {read[0][0] + 1} over the {corpus}")
         return " and ".join(named)
+
+    def describe_step(self, step: int) -> str:
+        return f", computed from {self.name_examples(step)}"
 
     def _get_eval_sampler(self, eval_dataset) -> EvaluationSampler:
         whole_batches = self.args.world_size > 1 or self.args.dataloader_drop_last
@@ -172,13 +188,12 @@ class MyBertTrainer(CheckpointingTrainer):
 
     # Losses
 
-    def get_batch_samples(self, epoch_iterator, num_batches: int, device) -> tuple[list, Tensor | int | None]:
-        """The batches of one optimizer step and their labelled tokens; their pairs and real tokens are noted."""
-        batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+    def get_batch_samples(self, *args, **kwargs) -> tuple[list, Tensor | int | None]:
+        """The batches of one optimizer step and the number of their labelled tokens; their pairs are counted too."""
+        batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
         labels = [batch["next_sentence_label"] for batch in batches if "next_sentence_label" in batch]
         pairs = [(label != IGNORED).sum() for label in labels]
         self._pairs_in_step = self._over_processes(sum(pairs)) if pairs else None
-        self.meter.start_step(batches)
         return batches, num_items_in_batch
 
     def _over_processes(self, count: Tensor) -> Tensor:
@@ -190,44 +205,42 @@ class MyBertTrainer(CheckpointingTrainer):
         if self._pairs_in_step is not None:
             inputs = {**inputs, "num_pairs_in_batch": self._pairs_in_step}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # what Trainer did to `loss`
-        self.meter.add_losses((outputs.mlm_loss, outputs.nsp_loss), scale)
+        if len(self.loss_parts) > 1:
+            scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # as Trainer scales `loss`
+            parts = (outputs.mlm_loss, outputs.nsp_loss)
+            self.metrics.add_losses([None if part is None else part * scale for part in parts])
         return (loss, outputs) if return_outputs else loss
-
-    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """The loss for Trainer's own sum, which a single one that is not finite would spoil for ever."""
-        return super().training_step(model, inputs, num_items_in_batch).nan_to_num(0.0, 0.0, 0.0)
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm=None) -> Tensor | float:
-        norm = super()._get_grad_norm(model, grad_norm)
-        self.guard.see(norm)
-        return norm
-
-    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
-        self.guard.settle()
-        super()._save_checkpoint(model, trial)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 2:
             shard(self.model, self.accelerator.state.fsdp_plugin)
         return super().create_optimizer(*args, **kwargs)
 
-    # The log
+    # Log
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds to the log of training what the meter has read of it.
+    def training_logs(self) -> dict[str, float]:
+        logs = super().training_logs()
+        logs.setdefault("mlm_loss", logs["loss"])
+        flops = logs["tokens_per_second"] * self.flops_per_token()
+        if flops:
+            logs["seconds_left"] = round(flops_left(self.phases, self.state.global_step) / flops)
+            if self.peak_flops:
+                logs["mfu"] = round(flops / (self.peak_flops * self.args.world_size), 4)
+        if self.nonfinite.skipped:
+            logs["steps_skipped"] = len(self.nonfinite.skipped)
+        return logs
 
-        Raises:
-            UserError: a gradient or a loss was not finite, and such steps are not left out.
-        """
-        if "loss" in logs:
-            self.guard.settle()
-            logs |= self.meter.entries()
-            self.meter.start_window()
-        super().log(logs, start_time)
+    def watch_losses(self, losses: dict[int, float]) -> None:
+        for step, median in self._spikes.find(losses):
+            examples = self.name_examples(step)
+            if self.is_world_process_zero():
+                logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, losses[step], median, examples)
+
+    def flops_per_token(self) -> float:
+        return phase_at(self.phases, self.state.global_step).flops_per_token
 
     def floating_point_ops(self, inputs: dict) -> int:
-        """Nothing: useful operations are counted with the tokens, by the meter."""
+        """Nothing; `store_flos` counts useful operations by real tokens."""
         return 0
 
     # Evaluation
@@ -235,7 +248,7 @@ class MyBertTrainer(CheckpointingTrainer):
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
         """
         Returns:
-            No loss, the sums of the batch (1, 6), and a stand-in for labels, without which nothing is summed up.
+            No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics.
         """
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
@@ -247,32 +260,3 @@ class MyBertTrainer(CheckpointingTrainer):
     def evaluation_loop(self, *args, **kwargs):
         self.gather_function = self.accelerator.gather  # the default drops rows that it takes for repeated examples
         return super().evaluation_loop(*args, **kwargs)
-
-
-class _Bookkeeping(TrainerCallback):
-    """Tells the sampler its epoch, and counts tokens when somebody is going to look."""
-
-    def __init__(self, trainer: MyBertTrainer):
-        self.trainer = trainer
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.trainer.meter.start_clock()
-        self.trainer.meter.start_window()
-
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        # Trainer and accelerate pass the epoch on too, but neither reaches through the loader of a resumed epoch.
-        self.trainer.start_epoch(state.global_step, train_dataloader)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self.trainer.guard.must_stop:
-            args.save_only_model = False  # or there were nothing to go on with
-            control.should_log = control.should_save = control.should_training_stop = True
-        if control.should_log or control.should_save or control.should_training_stop:
-            self.trainer.meter.count_tokens()
-
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        self.trainer.meter.leave_out(sum(value for name, value in metrics.items() if name.endswith("_runtime")))
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        if control.should_log or control.should_save:
-            self.trainer.meter.count_tokens()

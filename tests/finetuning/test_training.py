@@ -275,7 +275,7 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(wor
 
     assert start("whole").returncode == 0
     stopped = start("out", STOP="8")  # five an epoch
-    assert stopped.returncode != 0 and stopped.stdout.count("stopped, and saved, after step 8 of 15") == 1, (
+    assert stopped.returncode != 0 and stopped.stdout.count("stopped and saved after step 8 of 15") == 1, (
         stopped.stderr
     )
     assert start("out", "--resume").returncode == 0

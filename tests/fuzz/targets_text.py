@@ -25,8 +25,8 @@ from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sources import read_documents
 from mybert.corpus.work_folder import _unfinished
-from mybert.pretraining.checkpoints import SEAL, find_damage, seal
-from mybert.pretraining.inputs import Corpus
+from mybert.pretraining.corpus_loading import Corpus
+from mybert.training.sealed_checkpoints import SEAL, find_damage, seal
 from tokenization import MyBertTokenizer
 
 TEXT = "The first document. It has two sentences.\n\nDer zweite: größer, 数字 123.\n\n\nno end".encode()

@@ -91,9 +91,9 @@ def corpus_folder(tmp_path_factory, pairs, tokenizer):
 
 @pytest.fixture
 def make_trainer(tokenizer, pairs, tmp_path):
-    """A function that builds a trainer of a tiny model on 96 pairs; training arguments by name."""
+    """A function (training arguments, `trainer`: arguments of the trainer) → a trainer of a tiny model on 96 pairs."""
 
-    def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, phase2=None, **arguments):
+    def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, trainer=None, **arguments):
         set_seed(0)
         if model is None:
             config = MyBertConfig(
@@ -112,8 +112,8 @@ def make_trainer(tokenizer, pairs, tmp_path):
             data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer), padding_free),
             train_dataset=train or pairs(96),
             eval_dataset=pairs(37, seed=9),
-            phase2_dataset=phase2,
             processing_class=tokenizer,
+            **(trainer or {}),
         )
 
     return make

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertForPreTraining
-from mybert.common.preemption import PREEMPTED
 from mybert.common.tables import print_table
-from mybert.pretraining.checkpoints import find_damage, last_whole
+from mybert.training.sealed_checkpoints import find_damage, last_undamaged
+from mybert.training.stopping import PREEMPTED
 
 STEPS, SAVE, EVALUATE = 18, 4, 5  # 200 examples, 16 a step: an epoch has 13 steps
 KILLED = -signal.SIGKILL
@@ -30,16 +30,16 @@ def die(*args, **kwargs):
 
 def at_step(step, act):
     """`act` before the optimizer makes the given step."""
-    from mybert.pretraining.guard import Guard
+    from mybert.training.nonfinite import NonFiniteSteps
 
-    see = Guard.see
+    check = NonFiniteSteps.check_gradient
 
-    def wrapped(self, norm):
-        if self.trainer.state.global_step == step - 1:
+    def wrapped(self, done, *args):
+        if done == step - 1:
             act()
-        see(self, norm)
+        return check(self, done, *args)
 
-    Guard.see = wrapped
+    NonFiniteSteps.check_gradient = wrapped
 
 
 def kill_between_steps():
@@ -63,10 +63,10 @@ def kill_while_the_optimizer_is_written():
 
 
 def kill_before_the_rename():
-    from mybert.pretraining import checkpointing
+    from mybert.training import trainer
 
-    replace = checkpointing.replace_folder
-    checkpointing.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
+    replace = trainer.replace_folder
+    trainer.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
 
 
 def kill_in_evaluation():
@@ -192,7 +192,7 @@ def results(folder):
 
 def finish(start, whole, output, reached, table, name, status, *extra, **how):
     """Resumes, compares with the run that nothing happened to, and notes what was lost."""
-    checkpoint, _ = last_whole(output)
+    checkpoint, _ = last_undamaged(output)
     statuses, seconds, text = start(output, "--resume", *extra, **how)
     assert set(statuses) == {0}, text
     expected = tensors(whole)
@@ -267,10 +267,10 @@ def test_what_is_missing_is_damage_and_what_is_whole_is_not(whole, tmp_path):
     (tmp_path / "checkpoint-18" / "checkpoint.json").write_text('{"files":')
     assert find_damage(tmp_path / "checkpoint-18") == "checkpoint.json is damaged"
     (tmp_path / "checkpoint-18" / "checkpoint.json").unlink()
-    assert find_damage(tmp_path / "checkpoint-18") == "no checkpoint.json: it was not saved to its end"
-    assert last_whole(tmp_path) == (
+    assert find_damage(tmp_path / "checkpoint-18") == "no checkpoint.json: it was not saved completely"
+    assert last_undamaged(tmp_path) == (
         None,
-        {tmp_path / "checkpoint-18": "no checkpoint.json: it was not saved to its end"},
+        {tmp_path / "checkpoint-18": "no checkpoint.json: it was not saved completely"},
     )
 
 
@@ -282,7 +282,7 @@ def test_when_every_checkpoint_is_damaged_a_run_is_not_resumed(start, whole, tmp
     statuses, _, text = start(output, "--resume")
     assert statuses == [2]
     assert "checkpoint-16/" not in text and text.count("scheduler.pt has") == 2
-    assert "start the run anew with --overwrite" in text and "Traceback" not in text
+    assert "start again with --overwrite" in text and "Traceback" not in text
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_sigterm_and_ctrl_c_save_and_leave_with_a_status_of_their_own(start, who
     output = tmp_path / "run"
     statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
-    assert "stopped, and saved, after step 7; `mybert pretrain … --resume` goes on there" in text
+    assert "stopped and saved after step 7 of 18" in text and "`mybert pretrain … --resume`" in text
     name = " ".join(map(str, (fault.__name__.replace("_", " "), *words)))
     equal, lost, steps, _ = finish(start, whole, output, 7, table, name, "143")
     assert (equal, lost, steps) == (True, 0, 0)
@@ -311,7 +311,7 @@ def test_on_a_full_disk_the_last_checkpoint_stays_and_the_message_says_what_is_n
     assert re.search(
         r"error: no room to write \S+checkpoint-8 \(.*it takes about 0.00\d+ GiB; .* free on that disk", text
     )
-    assert "go on with --resume" in text and "Traceback" not in text
+    assert "repeat with --resume" in text and "Traceback" not in text
     assert [path.name for path in output.glob("*checkpoint*")] == ["checkpoint-4"]
     assert finish(start, whole, output, 8, table, "full disk", "2")[:3] == (True, 0, 4)
 
@@ -351,13 +351,24 @@ def test_processes_drop_out_different_places(start, tmp_path):
     assert sorted(re.findall(r"drawn from (\d+)", text)) == ["7", "8"]
 
 
-def test_the_steps_before_a_signal_are_in_the_log(start, tmp_path):
-    statuses, _, text = start(tmp_path / "run", "--logging-steps", 5, fault=terminate)
-    assert statuses == [PREEMPTED], text
-    state = json.loads((tmp_path / "run" / "checkpoint-7" / "trainer_state.json").read_text())
-    logs = [entry for entry in state["log_history"] if "loss" in entry]
-    assert [entry["step"] for entry in logs] == [5, 7]
-    assert logs[-1]["num_input_tokens_seen"] == state["num_input_tokens_seen"]
+def test_a_resumed_run_logs_the_losses_of_an_uninterrupted_one(start, tmp_path):
+    """The log after the signal covers the steps before it too; otherwise the curve would have a step there."""
+    words = ("--logging-steps", 5)
+    histories = []
+    for name, fault in (("whole", None), ("cut", terminate)):
+        statuses, _, text = start(tmp_path / name, *words, fault=fault)
+        assert statuses == [PREEMPTED if fault else 0], text
+    statuses, _, text = start(tmp_path / "cut", *words, "--resume")
+    assert statuses == [0], text
+    for name in ("whole", "cut"):
+        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        histories.append(
+            [(e["step"], e["tokens"], e["epoch"], e["loss"], e["mlm_loss"]) for e in events if "loss" in e]
+        )
+        assert [e["step"] for e in events if "eval_loss" in e] == [5, 10, 15, 18]
+    assert histories[0] == histories[1]
+    assert [event[0] for event in histories[0]] == [5, 10, 15]
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])

@@ -16,11 +16,12 @@ from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
-from mybert.pretraining import guard
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.training.deferred_read import DeferredRead
+from mybert.training.nonfinite import NonFiniteSteps
 
 QUICK = {"use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 16}
 
@@ -113,11 +114,11 @@ def test_a_run_may_be_resumed_from_the_start_and_after_a_kill_before_its_first_c
     output = run(max_steps=2, resume=True)  # where nothing is
     for path in [*output.glob("checkpoint-*"), output / "model.safetensors"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(UserError, match="has no checkpoint; start the run anew"):
+    with pytest.raises(UserError, match="has no checkpoint; start again with --overwrite"):
         run(max_steps=2, resume=True)
     write_json(output / MANIFEST, read_manifest(output) | {"complete": False})
     run(max_steps=2, resume=True)
-    assert capsys.readouterr().out.count("has no checkpoint yet: the run begins") == 2
+    assert "has no checkpoint yet: starting from the first step" in capsys.readouterr().out
     assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
 
 
@@ -131,13 +132,13 @@ def test_resuming_a_finished_run_trains_no_further(run, tmp_path, capsys):
     assert json.loads((output / "results.json").read_text())["steps"] == 4
 
 
-def test_resuming_to_another_number_of_steps_says_what_that_changes(run, capsys):
+def test_resuming_with_another_number_of_steps_prints_the_new_plan(run, capsys):
     run(max_steps=4)
     assert "planned steps" not in capsys.readouterr().out
     run(max_steps=6, resume=True)
-    said = "--resume: 4 of 4 planned steps are done\nthe plan is now 6, and learning rate and phases are its own"
+    notice = "--resume: 4 of 4 planned steps are done\nthe plan is now 6 steps"
     printed = capsys.readouterr().out
-    assert said in printed and "2 steps of this session, to 6, in " in printed
+    assert notice in printed and "2 steps of this session, to 6, in " in printed
 
 
 @pytest.mark.parametrize(("accuracy", "said"), [(0.04, True), (0.05, False)])
@@ -155,7 +156,14 @@ def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder
     output = pretrain(settings, arguments)
     assert arguments.to_dict() == before
     printed = capsys.readouterr().out
-    for word in ("parameters", "real tokens a step", "operations a step", "memory", "measured 10 steps", "in all,"):
+    for word in (
+        "parameters",
+        "real tokens per step",
+        "operations per step",
+        "memory",
+        "measured 10 steps",
+        "in total,",
+    ):
         assert word in printed
     assert not output.exists()
 
@@ -210,7 +218,7 @@ def test_a_head_that_the_checkpoint_lacks_starts_new_and_is_named(run, tokenizer
     BertForMaskedLM.from_pretrained(bert_folder(tokenizer, tmp_path / "both")).save_pretrained(start)
     tokenizer.save_pretrained(start)
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
-    assert f"new, since {start} lacks them: bert.pooler.dense.bias" in capsys.readouterr().out
+    assert f"newly initialised, missing from {start}: bert.pooler.dense.bias" in capsys.readouterr().out
     name = "cls.predictions.transform.dense.weight"
     assert torch.equal(tensors(output)[name], tensors(tmp_path / "both")[name])
 
@@ -244,15 +252,15 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
     for message, values in [
         ("does not exist", {"corpus": tmp_path / "nowhere"}),
         ("is not a corpus", {"corpus": corpus_folder / "tokenizer"}),
-        ("is a file; make a corpus of it", {"corpus": tmp_path / "filled" / "mine.txt"}),
-        ("must hold the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
+        ("is a file; build a corpus", {"corpus": tmp_path / "filled" / "mine.txt"}),
+        ("must have the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
         ("rebuild the corpus", {"corpus": too_high}),
         ("only one of .* has pairs", {"phase2_corpus": str(unpaired)}),
         ("another vocabulary", {"init_from": bert_folder(other, tmp_path / "other")}),
         ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
         ("nowhere", {"init_from": str(tmp_path / "nowhere")}),
         ("cut", {"init_from": str(cut)}),
-        ("no checkpoint", {"output": tmp_path / "filled", "resume": True}),
+        ("has no run of", {"output": tmp_path / "filled", "resume": True}),
         ("exists; add --overwrite", {"output": tmp_path / "filled"}),
         ("was not made by", {"output": tmp_path / "filled", "overwrite": True}),
     ]:
@@ -269,9 +277,11 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
         ("--size is 'mini'", {"size": "mini"}),
         ("--seed is 7", {"seed": 7}),
         ("--learning-rate is 0.5", {"learning_rate": 0.5}),
+        ("--adam-beta2 is 0.9, the run was started with 0.999", {"adam_beta2": 0.9}),
+        ("--average-tokens-across-devices is False", {"average_tokens_across_devices": False}),
         ("--optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
         ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
-        ("corpus .* is not the one", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
+        ("--corpus .* has other content", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
     ]:
         with pytest.raises(UserError, match=message):
             run(max_steps=2, resume=True, **values)
@@ -289,15 +299,14 @@ def test_a_run_is_not_resumed_beside_itself(run, tmp_path):
 
 
 def test_a_last_step_that_is_neither_logged_nor_saved_is_judged_too(run, tmp_path, monkeypatch):
-    """On a GPU a step is judged when the next one is queued; here each of them waits, and the last is broken."""
+    """On a GPU a step is checked when the next one is queued; here each of them waits, and the last is broken."""
 
-    def see(self, norm):
-        step = self.trainer.state.global_step
-        self._pending = (step, guard._Later(torch.tensor([1.0 if step < 2 else torch.nan, 0.0])))
+    def check_later(self, step, norm, device):
+        self._pending = (step, DeferredRead(torch.tensor([1.0 if step < 2 else torch.nan])))
 
-    monkeypatch.setattr(guard.Guard, "see", see)
+    monkeypatch.setattr(NonFiniteSteps, "check_gradient", check_later)
     quiet = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no"}
-    with pytest.raises(UserError, match="step 3: the gradient's norm is nan"):
+    with pytest.raises(UserError, match="step 3: the gradient norm is nan"):
         run(max_steps=3, **quiet)
     assert not (tmp_path / "out" / "model.safetensors").exists()
 

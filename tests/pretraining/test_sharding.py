@@ -20,7 +20,7 @@ from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.fsdp import shard
+from mybert.pretraining.sharding import shard
 
 STEPS, SEQUENCES = 5, 16
 LAYERS = 3

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForPreTraining, EvalPrediction
 
 from mybert.pretraining.data import batching
 from mybert.pretraining.data.batching import EVALUATION, PretrainingCollator
-from mybert.pretraining.metrics import constant_baselines, metrics_from_sums, wilson_interval
+from mybert.pretraining.evaluation import constant_baselines, metrics_from_sums, wilson_interval
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -164,13 +164,12 @@ def test_biases_and_norms_do_not_decay(make_trainer):
 
 def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(make_trainer, pairs):
     arguments = {
-        "phase2": pairs(30, seed=4, longest=60),
+        "trainer": {"phase2_dataset": pairs(30, seed=4, longest=60), "phase2_share": 0.3},
         "max_steps": 10,
         "per_device_train_batch_size": 8,
         "logging_steps": 1,
     }
     whole = make_trainer(output="whole", save_strategy="steps", save_steps=1, save_total_limit=None, **arguments)
-    whole.phase2_share = 0.3
     longest = []
     forward = whole.model.forward
     whole.model.forward = lambda **batch: longest.append(batch["max_length_q"]) or forward(**batch)
@@ -178,16 +177,14 @@ def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(m
     assert max(longest[:7]) <= 24 < min(longest[7:])
     for at in (3, 8):
         resumed = make_trainer(output="resumed", **arguments)
-        resumed.phase2_share = 0.3
         resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{at}")
         for name, value in weights(resumed).items():
             assert torch.equal(value, weights(whole)[name]), name
 
 
 def test_the_second_phase_comes_in_its_place_when_memory_wants_smaller_batches(make_trainer, pairs):
-    arguments = {"phase2": pairs(30, seed=4, longest=60), "max_steps": 10, "auto_find_batch_size": True}
-    trainer = make_trainer(per_device_train_batch_size=16, **arguments)
-    trainer.phase2_share = 0.3
+    phase2 = {"phase2_dataset": pairs(30, seed=4, longest=60), "phase2_share": 0.3}
+    trainer = make_trainer(trainer=phase2, per_device_train_batch_size=16, max_steps=10, auto_find_batch_size=True)
     longest = []
     forward = trainer.model.forward
 

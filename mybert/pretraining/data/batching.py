@@ -1,8 +1,7 @@
-"""Stored examples → batches: keys that carry (epoch, index), one reader, one collator.
+"""Stored examples → batches: samplers, dataset and collator.
 
-A sampler yields keys instead of bare indices, so that loader workers need no state: what a worker returns depends on
-the keys alone. Any batch sampler may group them. Shapes: `N` sequences, `T` their real tokens end to end, `B` batch,
-`S` its longest sequence.
+A sampler yields keys (epoch, index), so that loader workers have no state: what a worker returns depends on the keys
+only. Shapes: `N` sequences, `T` real tokens of all sequences, `B` batch, `S` longest sequence of the batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,12 @@ from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.data.masking import IGNORED, Masker
 
 EVALUATION = 2**62
-"""The epoch of examples that are evaluated: their masks never change."""
+"""The epoch of evaluation examples, whose masks never change."""
 FILLER = EVALUATION + 1
-"""The epoch of an example without labels, which fills the last batch up so that all processes have as many."""
+"""The epoch of an example without labels, which fills the last batch so that all processes have equal numbers."""
 _PART = 65536
-# In bfloat16 the CPU's products are compiled for each new number of rows: that of tokens to be guessed is rounded up,
-# where there are so many times as many. The model does the same to all tokens.
+# The CPU compiles bfloat16 products for each new number of rows, so the number of labelled positions is rounded up if
+# it is at least 8 times the unit. The model rounds the number of all tokens in the same way.
 _PLACES_MULTIPLE, _WORTH_MORE_PLACES = 16, 8
 
 Key = tuple[int, int]
@@ -31,13 +30,13 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Examples:
-    """Some examples in one piece.
+    """Some examples, concatenated.
 
     Attributes:
         input_ids, token_type_ids: (T,).
         lengths: (N,).
-        next_sentence_label: (N,), None in a corpus without pairs.
-        epochs, indices: (N,) the keys they were asked for by.
+        next_sentence_label: (N,), None without pairs.
+        epochs, indices: (N,) their keys.
     """
 
     input_ids: np.ndarray
@@ -49,10 +48,10 @@ class Examples:
 
 
 class ExampleDataset(Dataset):
-    """A corpus, read by lists of keys straight from Arrow.
+    """A corpus, read from Arrow by lists of keys.
 
     Args:
-        corpus: columns `input_ids`, `token_type_ids` and, unless it has no pairs, `next_sentence_label`.
+        corpus: columns `input_ids`, `token_type_ids` and, with pairs, `next_sentence_label`.
     """
 
     def __init__(self, corpus: datasets.Dataset):
@@ -64,7 +63,7 @@ class ExampleDataset(Dataset):
         return len(self.corpus)
 
     def __getitems__(self, keys: Sequence[Key]) -> Examples:
-        """All of them at once; torch's loader calls this with a batch of keys."""
+        """The examples of a batch of keys; called by torch's loader."""
         epochs, indices = np.array(keys, dtype=np.int64).reshape(-1, 2).T
         table = self.corpus[indices.tolist()].combine_chunks()
         columns = {name: table[name].chunk(0) for name in table.column_names}
@@ -80,22 +79,22 @@ class ExampleDataset(Dataset):
 
 
 class EpochSampler(Sampler[Key]):
-    """Every example once an epoch, in an order that is a pure function of (seed, epoch).
+    """Every example once per epoch, in an order that depends on seed and epoch only.
 
-    With a second corpus appended to the first, examples of it take over from a given place of the run on; the epoch
-    keeps its length, so that steps, schedule and resuming know nothing of the change.
+    From a given position of the run on, it yields examples of a second corpus that is appended to the first. Epochs
+    keep their length, so steps, schedule and resuming are not affected.
 
     Args:
-        length: examples of the (first) corpus.
+        length: number of examples of the (first) corpus.
         seed: of the order.
-        second_length: examples of the corpus appended to it, numbered from `length` on.
-        multiple: an epoch is filled up to one of this (processes × batch size) with examples that carry no labels.
+        second_length: number of examples of the second corpus, numbered from `length` on.
+        multiple: fill an epoch with examples without labels to a multiple of this (processes × batch size).
 
     Attributes:
-        epoch: the pass that the next iteration makes.
-        switch: position, counted over all epochs in examples, from which the second corpus is read.
-        skip: how many keys at the start of the next iteration are None: a resumed run throws them away, and making
-            millions of real ones takes a while.
+        epoch: the epoch of the next iteration.
+        switch: position of the first example of the second corpus, counted over all epochs.
+        skip: number of keys at the start of the next iteration that are None, since a resumed run discards them and
+            computing millions of them takes long.
     """
 
     def __init__(self, length: int, seed: int, second_length: int = 0, multiple: int = 1):
@@ -121,11 +120,13 @@ class EpochSampler(Sampler[Key]):
         yield from repeat((FILLER, 0), self.fillers)
 
     def _keys(self, start: int, stop: int, length: int, offset: int) -> Iterator[Key]:
-        """Keys at the positions [start, stop) of an endless walk through a corpus of `length` examples."""
+        """Keys at the positions [start, stop) of endless epochs over a corpus of `length` examples."""
         while start < stop:
             epoch, place = divmod(start, length)
             order = permutation(length, self.seed, epoch)[place : place + stop - start]
-            for part in np.array_split(order + offset, len(order) // _PART + 1):  # a list takes 4 times the memory
+            for part in np.array_split(
+                order + offset, len(order) // _PART + 1
+            ):  # a list of all takes 4 times the memory
                 yield from ((epoch, index) for index in part.tolist())
             start += len(order)
 
@@ -146,13 +147,13 @@ class EvaluationSampler(Sampler[Key]):
 
 @dataclass(frozen=True)
 class PretrainingCollator:
-    """Masks examples and lays them out as the model's arguments.
+    """Masks examples and arranges them as arguments of the model.
 
     Attributes:
-        masker: which tokens are to be guessed.
-        padding_free: True: sequences end to end, (1, T), with transformers' `cu_seq_lens_q` and the like; False:
-            (B, S), padded on the right.
-        pad_token_id: fills a padded batch up.
+        masker: chooses the labelled tokens.
+        padding_free: True: concatenated sequences (1, T) with the arguments of transformers' padding-free convention;
+            False: (B, S), padded on the right.
+        pad_token_id: id of the padding.
     """
 
     masker: Masker
@@ -165,8 +166,8 @@ class PretrainingCollator:
             Packed: `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); `cu_seq_lens_q`,
             `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
             Padded: `input_ids`, `token_type_ids`, `attention_mask`, `labels` (B, S).
-            Both: `masked_lm_positions`, of all labels and, where these are many, of some tokens without;
-            `next_sentence_label` (N,), when there are pairs.
+            Both: `masked_lm_positions`, positions of all labels and, if these are many, some positions without labels;
+            `next_sentence_label` (N,), with pairs.
         """
         masked, labels = self.masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
         filler = examples.epochs == FILLER
@@ -176,15 +177,15 @@ class PretrainingCollator:
             batch = _packed(masked, token_types, labels, lengths)
         else:
             batch = _padded(masked, token_types, labels, lengths, self.pad_token_id)
-        batch["masked_lm_positions"] = _places(batch["labels"].flatten())
+        batch["masked_lm_positions"] = _positions(batch["labels"].flatten())
         if examples.next_sentence_label is not None:
             pairs = np.where(filler, IGNORED, examples.next_sentence_label).astype(np.int64)
             batch["next_sentence_label"] = torch.from_numpy(pairs)
         return batch
 
 
-def _places(labels: torch.Tensor) -> torch.Tensor:
-    """Those of labels, and others to fill up with: spread, so that no sequence's queries in attention grow by many."""
+def _positions(labels: torch.Tensor) -> torch.Tensor:
+    """Positions of labels, rounded up with evenly spread others, so that no sequence gets many more queries."""
     places, others = (condition.nonzero().squeeze(1) for condition in (labels != IGNORED, labels == IGNORED))
     many = len(places) >= _WORTH_MORE_PLACES * _PLACES_MULTIPLE
     missing = -len(places) % _PLACES_MULTIPLE if many else 0

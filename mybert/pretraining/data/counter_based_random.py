@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 MASKS, ORDER = 1, 2
-"""What words are drawn for; part of the key, so that two uses never share a stream."""
+"""Purposes; part of the key, so that two purposes never share a stream."""
 
 
 class RandomWords:
@@ -28,7 +28,7 @@ class RandomWords:
     def fill(self, out: np.ndarray, epoch: int, index: int = 0) -> None:
         """Fills `out` (n,), uint64, with the first n words of the stream (epoch, index)."""
         self._state["state"]["counter"][:] = (0, 0, epoch, index)
-        self._state["buffer_pos"] = 4  # nothing left over from an earlier stream
+        self._state["buffer_pos"] = 4  # discard the rest of an earlier stream
         self._bits.state = self._state
         out[:] = self._bits.random_raw(len(out))
 
@@ -44,7 +44,7 @@ class RandomWords:
 
 
 def permutation(length: int, seed: int, epoch: int) -> np.ndarray:
-    """An order of `length` examples, (length,) int64: the ranks of one random word each."""
+    """A random order of `length` examples, (length,) int64, by sorting one random word each."""
     words = np.empty(length, dtype=np.uint64)
     RandomWords(seed, ORDER).fill(words, epoch)
     return np.argsort(words, kind="stable")

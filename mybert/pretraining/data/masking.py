@@ -1,4 +1,4 @@
-"""Which tokens a model must guess: BERT's masking, exact in number and reproducible example by example.
+"""Masked-language-model masking: exact token counts, deterministic per example.
 
 Shapes: `N` sequences, `T` real tokens of all of them end to end, `W` words of all of them, `V` vocabulary.
 """
@@ -13,34 +13,35 @@ from mybert.common.errors import UserError
 from mybert.pretraining.data.counter_based_random import MASKS, RandomWords
 
 IGNORED = -100
-"""The label of a token that is not to be guessed (torch's cross-entropy leaves it out)."""
+"""The label of tokens that are not predicted; torch's cross-entropy ignores it."""
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclass(frozen=True)
 class Masker:
-    """Devlin et al. 2019, appendix A.1: 15 % of the tokens; 80 % of them become [MASK], 10 % another token.
+    """Devlin et al. 2019, appendix A.1: 15 % of the tokens are labelled; 80 % of these become [MASK], 10 % another
+    token.
 
-    Of a sequence of n real tokens, special ones counted as in the reference implementation, exactly round(n ×
-    `probability`) are labelled (Python's `round`), at least one, at most `max_predictions` and never more than may be
-    labelled. Special tokens ([UNK] included) are never labelled. A replacement is drawn from the whole vocabulary but
-    the special and [unusedN] tokens; like the reference's, it may be the original by chance.
+    In a sequence of n real tokens, including special tokens as in the reference implementation, exactly round(n ×
+    `probability`) tokens are labelled (Python's `round`), at least one and at most `max_predictions`. Special tokens
+    ([UNK] included) are never labelled. Replacements are drawn from the vocabulary without special and [unusedN]
+    tokens; as in the reference implementation, a replacement can equal the original.
 
-    With `whole_words` a word's pieces are labelled together or not at all. A word is a piece and the `##` pieces that
-    follow it; BERT's pre-tokeniser makes each punctuation mark and each CJK character a word of its own. Words are
-    taken in random order and one that would exceed the number is passed over, so that fewer tokens may be labelled;
-    if every word is too long, the first one's leading pieces are. The 80/10/10 rule is then applied piece by piece.
+    With `whole_words` all tokens of a word are labelled or none. A word is a token and the `##` tokens that follow it;
+    BERT's pre-tokenizer makes each punctuation mark and CJK character a word. Words are taken in random order; one
+    that would exceed the number is skipped, so fewer tokens may be labelled. If every word is too long, the first
+    tokens of the first word are labelled. The 80/10/10 rule then applies to each token.
 
-    The result is a pure function of (seed, epoch, index of the example, its tokens).
+    The result depends only on seed, epoch, example index and tokens.
 
     Attributes:
         maskable: (V,) bool, tokens that may be labelled.
-        continues: (V,) bool, `##` pieces.
-        replacements: (R,) int64, tokens to replace others by.
+        continues: (V,) bool, `##` tokens.
+        replacements: (R,) int64, tokens that replace others.
         mask_token_id: the id of [MASK].
         probability: share of the real tokens, in (0, 1).
-        max_predictions: most labels of one sequence, None for no limit.
-        whole_words: label words instead of single pieces.
+        max_predictions: maximum number of labels per sequence, None for no limit.
+        whole_words: label words instead of single tokens.
         seed: in [0, 2**64).
     """
 
@@ -59,10 +60,10 @@ class Masker:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, **rules) -> "Masker":
-        """Reads the vocabulary's special, unused and `##` tokens.
+        """Takes special, unused and `##` tokens from the vocabulary.
 
         Raises:
-            UserError: the tokenizer has no [MASK], or no ordinary token at all.
+            UserError: the tokenizer has no [MASK], or only special tokens.
         """
         if tokenizer.mask_token_id is None:
             raise UserError("the tokenizer has no mask token; build the corpus with a BERT tokenizer")
@@ -72,7 +73,7 @@ class Masker:
         unused = np.array([bool(_UNUSED.fullmatch(piece)) for piece in pieces])
         replacements = np.flatnonzero(~special & ~unused)
         if not len(replacements):
-            raise UserError("the tokenizer's vocabulary has special tokens only")
+            raise UserError("the vocabulary has special tokens only")
         continues = np.array([piece.startswith("##") for piece in pieces]) & ~special
         return cls(~special, continues, replacements, tokenizer.mask_token_id, **rules)
 
@@ -81,12 +82,12 @@ class Masker:
     ) -> tuple[np.ndarray, np.ndarray]:
         """
         Args:
-            input_ids: (T,) the sequences end to end, special tokens included, without padding.
+            input_ids: (T,) the sequences concatenated, with special tokens, without padding.
             lengths: (N,) tokens of each sequence.
-            epochs, indices: (N,) which pass over the corpus, and which of its examples.
+            epochs, indices: (N,) epoch and index of each example.
 
         Returns:
-            Masked ids and labels, both (T,) int64; labels are `IGNORED` where nothing is to be guessed.
+            Masked ids and labels, both (T,) int64; labels are `IGNORED` where nothing is predicted.
         """
         random = self._words.ragged(2 * lengths, epochs, indices).reshape(-1, 2)
         chosen = self._choose(input_ids, lengths, random[:, 0])
@@ -96,7 +97,7 @@ class Masker:
         return masked, labels
 
     def _choose(self, input_ids: np.ndarray, lengths: np.ndarray, priority: np.ndarray) -> np.ndarray:
-        """(T,) bool: the tokens to be guessed."""
+        """(T,) bool: the tokens to label."""
         rows = np.repeat(np.arange(len(lengths)), lengths)
         candidates = self.maskable[input_ids]
         starts = candidates.copy()
@@ -120,7 +121,7 @@ class Masker:
         return chosen
 
     def _replace(self, originals: np.ndarray, random: np.ndarray) -> np.ndarray:
-        """80 % [MASK], 10 % another token, 10 % the original; high bits decide which, low bits the token."""
+        """80 % [MASK], 10 % another token, 10 % the original; high bits choose the action, low bits the token."""
         action, draw = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
         replaced = self.replacements[(draw * np.uint64(len(self.replacements))) >> np.uint64(32)]
         tenth = 2**32 / 10
@@ -128,14 +129,14 @@ class Masker:
 
 
 def _take_words(rows: np.ndarray, priority: np.ndarray, size: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """Takes words in order of priority while they fit into what is left of their sequence's budget.
+    """Takes words in order of priority while they fit into the rest of their sequence's budget.
 
     Args:
-        rows, priority, size: (W,) the sequence, random word and number of pieces of each word.
-        budget: (N,) pieces to take; above 0 for each sequence that has a word.
+        rows, priority, size: (W,) sequence, random number and number of tokens of each word.
+        budget: (N,) tokens to take; above 0 for each sequence that has a word.
 
     Returns:
-        (W,) bool; at least one word of each sequence that has any, even if it is larger than the budget.
+        (W,) bool; at least one word of each sequence that has one, even if it exceeds the budget.
     """
     counts = np.bincount(rows, minlength=len(budget))
     columns = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

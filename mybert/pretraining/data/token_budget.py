@@ -1,8 +1,8 @@
-"""Batches of nearly constant real tokens, whatever the lengths of the sequences.
+"""Batches with a nearly constant number of real tokens.
 
-An epoch's order is cut where its running number of tokens passes equal marks. So every epoch has the same number of
-batches, which the schedule and resuming count in, each example stands in exactly one of them, and which ones stand
-together is a pure function of (seed, epoch).
+The order of an epoch is cut where its cumulative number of tokens passes equally spaced marks. Every epoch has the
+same number of batches, as the schedule and resuming need; each example is in one batch; the batches depend only on
+seed and epoch.
 """
 
 from collections.abc import Iterator
@@ -17,23 +17,23 @@ from mybert.pretraining.data.batching import Key
 from mybert.pretraining.data.counter_based_random import permutation
 
 _WINDOW = 64
-"""Batches among which `by_length` sorts: enough for even lengths, few enough to keep an epoch's order random."""
+"""Number of batches that `by_length` sorts together: enough for similar lengths, few enough for a random order."""
 
 
 class TokenBudget:
-    """The cuts of a corpus into batches of at most `max_tokens` real tokens.
+    """Cuts a corpus into batches of at most `max_tokens` real tokens.
 
-    The fullest and the emptiest batch differ by less than two sequences of the greatest length.
+    The largest and the smallest batch differ by less than two sequences of the greatest length.
 
     Args:
         lengths: (N,) real tokens of each example.
-        max_tokens: most real tokens in a batch, at least the longest example's.
+        max_tokens: maximum number of real tokens in a batch, at least that of the longest example.
         seed: of the order.
-        multiple: the number of batches is one of this (processes).
-        by_length: put examples of like length together.
+        multiple: the number of batches is a multiple of this (processes).
+        by_length: group examples of similar length.
 
     Attributes:
-        batches: in an epoch.
+        batches: number of batches in an epoch.
 
     Raises:
         UserError: an example is longer than the budget, or there are fewer examples than batches.
@@ -53,12 +53,12 @@ class TokenBudget:
         self.lengths, self.seed, self.by_length = lengths, seed, by_length
 
     def epoch(self, epoch: int) -> list[np.ndarray]:
-        """The indices of each batch of one pass, none empty."""
+        """The example indices of each batch of an epoch, none empty."""
         order = permutation(len(self.lengths), self.seed, epoch)
         if self.by_length:
             order = np.concatenate([self._sorted(window) for window in self._cut(order, -(-self.batches // _WINDOW))])
         batches = self._cut(order, self.batches)
-        if self.by_length:  # or every window would go from short to long
+        if self.by_length:  # otherwise every window would go from short to long
             batches = [batches[i] for i in permutation(self.batches, self.seed, epoch)]
         return batches
 
@@ -72,14 +72,14 @@ class TokenBudget:
 
 
 class TokenBudgetBatchSampler(Sampler[list[Key]]):
-    """Batches of keys, from a second corpus that stands behind the first from a given batch of the run on.
+    """Batches of keys; from a given batch on, of a second corpus that is appended to the first.
 
     Args:
-        first, second: the cuts of each; the second's examples are numbered on.
+        first, second: the cut corpora; the examples of the second are numbered after those of the first.
 
     Attributes:
-        epoch: the pass over the first corpus' batches that the next iteration makes.
-        switch: number, counted over all epochs, of the first batch of the second corpus.
+        epoch: the epoch of the next iteration, counted in batches of the first corpus.
+        switch: number of the first batch of the second corpus, counted over all epochs.
     """
 
     def __init__(self, first: TokenBudget, second: TokenBudget | None = None):
@@ -112,6 +112,6 @@ class TokenBudgetBatchSampler(Sampler[list[Key]]):
 
 
 def example_lengths(corpus: datasets.Dataset) -> np.ndarray:
-    """Tokens of each example, (N,) int64, without reading the tokens."""
+    """Number of tokens of each example, (N,) int64, without reading the tokens."""
     tables = corpus.select_columns("input_ids").with_format("arrow").iter(batch_size=100_000)
     return np.concatenate([pc.list_value_length(table["input_ids"]).to_numpy() for table in tables]).astype(np.int64)

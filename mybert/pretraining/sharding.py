@@ -1,4 +1,4 @@
-"""FSDP (version 2) of a model whose embeddings and head share their weights."""
+"""FSDP (version 2) for a model whose embeddings and vocabulary projection share weights."""
 
 import dataclasses
 
@@ -14,25 +14,25 @@ from mybert.common.errors import UserError
 
 
 def shard(model: MyBertForPreTraining, plugin: FullyShardedDataParallelPlugin, mesh: DeviceMesh | None = None) -> None:
-    """Shards each layer, and all else as one more unit.
+    """Shards each layer, and everything else as one more unit.
 
-    accelerate by itself cuts between the embeddings, the vocabulary projection and its bias, which torch refuses from
-    2.13 on, since parameters that they share would be in two units. It takes a model that is sharded as it is.
+    accelerate would put embeddings, vocabulary projection and its bias into separate units; from torch 2.13 on, shared
+    parameters must be in one unit. accelerate accepts a model that is sharded already.
 
     Args:
         plugin: accelerate's settings.
-        mesh: the devices; all of this kind of accelerator when not given.
+        mesh: the devices (default: all accelerators).
 
     Raises:
-        UserError: there are more devices than rows and columns to share out.
+        UserError: a parameter has too few rows and columns for the number of devices.
     """
     if isinstance(model, FSDPModule):
         return
-    plugin.auto_wrap_policy = None  # there is nothing left to wrap, and a sharded layer's class has another name
+    plugin.auto_wrap_policy = None  # nothing is left to wrap, and a sharded layer's class has another name
     devices = dist.get_world_size() if mesh is None else mesh.size()
     _check_shares(model, devices)
     policy = plugin.mixed_precision_policy or MixedPrecisionPolicy()
-    # counts of labels come in, losses go out: neither survives 16 bits
+    # counts of labels and losses would lose digits in 16 bits
     outermost = dataclasses.replace(policy, cast_forward_inputs=False, output_dtype=None)
     for module in (*model.bert.encoder.layer, model):
         fully_shard(
@@ -46,7 +46,7 @@ def shard(model: MyBertForPreTraining, plugin: FullyShardedDataParallelPlugin, m
 
 
 def _placement(parameter: nn.Parameter, devices: int) -> Shard | None:
-    """By columns where there are too few rows for all devices, else by rows."""
+    """By columns if there are too few rows for all devices, otherwise by rows."""
     by_columns = parameter.dim() > 1 and parameter.shape[1] % devices == 0
     return Shard(1) if by_columns and _leaves_one_empty(parameter.shape[0], devices) else None
 
@@ -56,7 +56,7 @@ def _leaves_one_empty(rows: int, devices: int) -> bool:
 
 
 def _check_shares(model: nn.Module, devices: int) -> None:
-    """accelerate knows the parameters of an optimizer by their addresses, and empty shares all have the same."""
+    """Refuses several empty shares: accelerate identifies parameters by address, and empty ones have the same."""
     empty = [
         name
         for name, parameter in model.named_parameters()
@@ -64,6 +64,6 @@ def _check_shares(model: nn.Module, devices: int) -> None:
     ]
     if len(empty) > 1:
         raise UserError(
-            f"--fsdp: {devices} devices cannot share out {', '.join(empty[:3])}; use as many as divide the hidden "
+            f"--fsdp: {devices} devices are too many for {', '.join(empty[:3])}; use a number that divides the hidden "
             f"size, {model.config.hidden_size}"
         )

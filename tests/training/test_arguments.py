@@ -1,25 +1,29 @@
+"""Checks and adjustments of training arguments."""
+
 from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import TrainingArguments
 
-from mybert.common.devices import advise_half, feed_without_waiting
 from mybert.pretraining.settings import PretrainingArguments
+from mybert.training.arguments import advise_half, check_arguments, prepare_launch
 
 
 @pytest.mark.parametrize(
     ("device", "pinned", "expected"),
     [("cuda", True, (True, True)), ("cuda", False, (False, False)), ("cpu", True, (False, False))],
 )
-def test_batches_are_copied_beside_the_computation_from_pinned_memory_to_a_gpu_alone(device, pinned, expected):
+def test_batches_are_copied_without_waiting_from_pinned_memory_to_a_gpu_only(device, pinned, expected):
     copies = SimpleNamespace(non_blocking=False)
     arguments = SimpleNamespace(device=torch.device(device), dataloader_pin_memory=pinned, accelerator_config=copies)
-    feed_without_waiting(arguments)
+    arguments.output_dir, arguments.n_gpu = None, 1
+    prepare_launch(arguments, "out", "pretrain")
     assert (arguments.dataloader_pin_memory, copies.non_blocking) == expected
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="bfloat16 is trained on the accelerator then")
-def test_bfloat16_is_trained_on_the_cpu_without_another_flag(tmp_path):
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="bf16 trains on the accelerator then")
+def test_bf16_trains_on_the_cpu_without_another_flag(tmp_path):
     assert PretrainingArguments(str(tmp_path), bf16=True).device.type == "cpu"
 
 
@@ -27,15 +31,28 @@ def test_bfloat16_is_trained_on_the_cpu_without_another_flag(tmp_path):
     ("capabilities", "bf16", "hidden_size", "said"),
     [
         ({"amx_bf16": True}, False, 256, True),
-        ({"amx_bf16": True}, False, 128, False),  # which trains in minutes anyway
+        ({"amx_bf16": True}, False, 128, False),  # small models train in minutes anyway
         ({"amx_bf16": True}, True, 256, False),
         ({"avx512_bf16": True}, False, 256, True),
         ({"avx512_f": True}, False, 256, False),
     ],
 )
-def test_training_in_float32_on_a_cpu_with_instructions_for_bfloat16_says_so(
+def test_a_notice_about_bfloat16_depends_on_the_instructions_of_the_cpu(
     monkeypatch, capsys, capabilities, bf16, hidden_size, said
 ):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     advise_half(SimpleNamespace(bf16=bf16, fp16=False, process_index=0, device=torch.device("cpu")), hidden_size)
     assert ("--bf16 true" in capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        ({"learning_rate": 5.0}, "--learning-rate 5 "),
+        ({"fp16": True}, "--fp16 has no effect on a CPU"),
+        ({"learning_rate": 2.5e-3}, None),
+    ],
+)
+def test_a_high_learning_rate_and_fp16_on_a_cpu_are_warned_about(tmp_path, caplog, arguments, warning):
+    check_arguments(TrainingArguments(str(tmp_path), use_cpu=True, **arguments), {})
+    assert (warning in caplog.text) if warning else not caplog.records

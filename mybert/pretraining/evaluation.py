@@ -1,4 +1,4 @@
-"""Evaluation by sums: a batch leaves six numbers behind, never its logits."""
+"""Evaluation metrics from sums over batches, so that no logits are kept."""
 
 import math
 
@@ -18,12 +18,12 @@ def batch_sums(
     """
     Args:
         prediction_logits: (n, V).
-        labels: (n,), `IGNORED` for tokens that do not count.
+        labels: (n,), `IGNORED` for tokens without a label.
         seq_relationship_logits: (N, 2).
-        next_sentence_label: (N,), `IGNORED` for pairs that do not count; None without pairs.
+        next_sentence_label: (N,), `IGNORED` for pairs without a label; None without pairs.
 
     Returns:
-        (1, 6) float32: number of labelled tokens, their summed loss, how many are right; the same of the pairs.
+        (1, 6) float32: number of labelled tokens, their summed loss, correct predictions; the same for pairs.
     """
     tokens = _sums(prediction_logits, labels)
     if next_sentence_label is None:
@@ -35,40 +35,40 @@ def batch_sums(
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
     loss = cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
-    right = (logits.argmax(-1) == labels).sum()  # which is never `IGNORED`
-    return torch.stack([(labels != IGNORED).sum(), loss, right])
+    correct = (logits.argmax(-1) == labels).sum()  # argmax is never `IGNORED`
+    return torch.stack([(labels != IGNORED).sum(), loss, correct])
 
 
 def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
-    """The metrics of a whole evaluation from the sums of its batches, (batches, 6); no losses of what was not there.
+    """The metrics of an evaluation from the sums of its batches, (batches, 6). Without pairs there are no nsp metrics.
 
     Returns:
         loss (the sum of both), mlm_loss, mlm_accuracy, perplexity, mlm_tokens, nsp_loss, nsp_accuracy, nsp_pairs.
     """
-    tokens, mlm_loss, mlm_right, pairs, nsp_loss, nsp_right = np.reshape(prediction.predictions, (-1, 6)).sum(
+    tokens, mlm_loss, mlm_correct, pairs, nsp_loss, nsp_correct = np.reshape(prediction.predictions, (-1, 6)).sum(
         0, dtype=np.float64
     )
     metrics = {"loss": 0.0}
     if tokens:
         metrics["mlm_loss"] = mlm_loss / tokens
-        metrics["mlm_accuracy"] = mlm_right / tokens
-        with np.errstate(over="ignore"):  # infinite, then
+        metrics["mlm_accuracy"] = mlm_correct / tokens
+        with np.errstate(over="ignore"):  # to infinity
             metrics["perplexity"] = float(np.exp(mlm_loss / tokens))
         metrics["mlm_tokens"] = int(tokens)
         metrics["loss"] += mlm_loss / tokens
     if pairs:
         metrics["nsp_loss"] = nsp_loss / pairs
-        metrics["nsp_accuracy"] = nsp_right / pairs
+        metrics["nsp_accuracy"] = nsp_correct / pairs
         metrics["nsp_pairs"] = int(pairs)
         metrics["loss"] += nsp_loss / pairs
     return metrics
 
 
 def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int = 1024) -> dict[str, float]:
-    """What always giving the one best answer would score on the very tokens and pairs that an evaluation asks for.
+    """Accuracy of the best constant answer on the tokens and pairs of an evaluation.
 
     Returns:
-        mlm_accuracy of the most frequent token, nsp_accuracy of the more frequent kind of pair (without pairs: none).
+        mlm_accuracy of the most frequent token; with pairs, nsp_accuracy of the more frequent class.
     """
     tokens = np.zeros(len(masker.maskable), dtype=np.int64)
     pairs = np.zeros(2, dtype=np.int64)
@@ -86,9 +86,9 @@ def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int 
 
 
 def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """The interval (95 % by default) of a share measured on `n` draws (Wilson 1927).
+    """Confidence interval (default: 95 %) of a share measured on `n` draws (Wilson 1927).
 
-    Unlike the normal one it stays within [0, 1] and is right for few draws and for shares near the ends.
+    Unlike the normal interval it stays within [0, 1] and is accurate for few draws and for shares near 0 and 1.
     """
     centre = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

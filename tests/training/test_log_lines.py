@@ -1,4 +1,4 @@
-"""The lines of a training: what Trainer logged, at the step where it did, and none of its dictionaries."""
+"""Log lines: one line per log of Trainer, with its step, and no dictionaries."""
 
 import math
 import re
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from mybert.common.log_lines import log_in_lines, log_line
+from mybert.training.log_lines import log_in_lines, log_line
 
 
 class _Line(nn.Module):
@@ -28,7 +28,7 @@ def trainer(tmp_path, request):
     arguments = TrainingArguments(
         str(tmp_path),
         max_steps=4,
-        include_num_input_tokens_seen=True,  # which adds the time to each log
+        include_num_input_tokens_seen=True,  # adds times to each log
         logging_steps=2,
         eval_strategy="steps",
         eval_steps=2,
@@ -43,21 +43,21 @@ def trainer(tmp_path, request):
     return trainer
 
 
-def test_each_log_of_a_training_is_a_line_with_its_numbers(trainer, capsys):
+def test_each_log_during_training_is_a_line_with_its_numbers(trainer, capsys):
     trainer.train()
-    trainer.evaluate()  # a log more, which is no step of the training
+    trainer.evaluate()  # logged after training: not printed
 
     *logs, _, _ = trainer.state.log_history
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
     assert len(lines) == len(logs) == 4
     for line, log in zip(lines, logs, strict=True):
-        title, name = (", held out", "eval_loss") if "eval_loss" in log else ("", "loss")
+        title, name = (", evaluation", "eval_loss") if "eval_loss" in log else ("", "loss")
         assert line.startswith(f"step {log['step']} of 4{title}: ")
         assert float(re.search(r"loss ([0-9.e+-]+)", line)[1]) == pytest.approx(log[name], rel=1e-3)
         assert "runtime" not in line
 
 
-def test_the_end_is_said_in_steps_and_time(trainer, capsys):
+def test_the_last_line_has_steps_and_time(trainer, capsys):
     trainer.train()
     assert re.search(r"^4 steps in 0 s: mean loss [0-9.]+$", capsys.readouterr().out, re.MULTILINE)
 
@@ -67,7 +67,7 @@ def test_no_dictionary_is_printed(trainer, capsys):
     assert "{" not in capsys.readouterr().out
 
 
-def test_small_rates_keep_their_digits_and_amounts_their_units():
+def test_small_rates_keep_their_digits_and_amounts_have_units():
     logs = {
         "loss": 3.95182,
         "learning_rate": 7.7e-08,
@@ -81,7 +81,7 @@ def test_small_rates_keep_their_digits_and_amounts_their_units():
     )
 
 
-def test_a_resumed_run_counts_the_steps_of_its_session_and_no_number_has_invented_digits():
+def test_a_resumed_run_counts_the_steps_of_its_session():
     logs = {"train_runtime": 23.2, "train_loss": 5.497, "total_flos": 1e9}
     assert log_line(logs, 1000, 1000, first=412) == "588 steps of this session, to 1,000, in 23 s: mean loss 5.497"
     logs = {"loss": 1e20, "grad_norm": math.inf, "mfu": 0.0042, "seconds_left": math.nan, "epoch": 1.0}

@@ -3,10 +3,11 @@ import re
 import pytest
 import torch
 
-from mybert.common.errors import UserError
 from mybert.pretraining.data.batching import FILLER, EpochSampler
 from mybert.pretraining.data.counter_based_random import permutation
-from mybert.pretraining.spikes import SpikeMeter
+from mybert.pretraining.loss_spikes import LossSpikes
+from mybert.training.nonfinite import Diverged
+from mybert.training.trainer import innermost_sampler
 
 
 def poison(trainer, steps):
@@ -24,6 +25,7 @@ def poison(trainer, steps):
         if step in steps:
             next(trainer.model.parameters()).grad.view(-1)[0] = torch.nan
 
+    spy.masker = collate.masker
     trainer.data_collator, trainer.accelerator.backward = spy, broken
     return asked
 
@@ -31,14 +33,14 @@ def poison(trainer, steps):
 def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(make_trainer):
     trainer = make_trainer(max_steps=6, per_device_train_batch_size=16, gradient_accumulation_steps=2)
     asked = poison(trainer, {5})  # an epoch has 3 steps: the second one of the second pass
-    before, see = {}, trainer.guard.see
+    before, check = {}, trainer.nonfinite.check_gradient
 
-    def look(norm):
+    def look(*args):
         before.update({name: p.detach().clone() for name, p in trainer.model.named_parameters()})
-        see(norm)
+        return check(*args)
 
-    trainer.guard.see = look
-    with pytest.raises(UserError, match="step 5: the gradient's norm is nan, computed from examples") as error:
+    trainer.nonfinite.check_gradient = look
+    with pytest.raises(Diverged, match="step 5: the gradient norm is nan, computed from examples") as error:
         trainer.train()
     named = {int(number) for number in re.search(r"examples ([\d, ]+) in pass 2", str(error.value))[1].split(", ")}
     assert named == set(asked[8] + asked[9])
@@ -47,8 +49,8 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(m
 
 
 def test_an_example_is_named_by_its_corpus_and_number_there_and_fillers_are_not(make_trainer, pairs):
-    trainer = make_trainer(max_steps=4, train=pairs(24), phase2=pairs(40, seed=8), per_device_train_batch_size=16)
-    trainer.phase2_share = 0.25
+    phase2 = {"phase2_dataset": pairs(40, seed=8), "phase2_share": 0.25}
+    trainer = make_trainer(max_steps=4, train=pairs(24), trainer=phase2, per_device_train_batch_size=16)
     trainer.train()
     order, second_order = permutation(24, 42, 0), permutation(40, 42, 0)
     first = f"examples {', '.join(map(str, sorted(order[:16])))} in pass 1 over the corpus"
@@ -57,21 +59,20 @@ def test_an_example_is_named_by_its_corpus_and_number_there_and_fillers_are_not(
     assert second.endswith("in pass 1 over the phase2_corpus") and "over the corpus" not in second
     numbers = {int(number) for number in re.search(r"examples ([\d, ]+) in", second)[1].split(", ")}
     assert numbers == set(second_order[:8].tolist())
-    trainer.sampler.fillers = 8  # as in several processes
+    innermost_sampler(trainer.callback_handler.train_dataloader).fillers = 8  # as in several processes
     assert trainer.name_examples(1) == f"examples {', '.join(map(str, sorted(order[16:])))} in pass 1 over the corpus"
 
 
 def test_nothing_is_saved_after_a_gradient_that_is_not_finite(make_trainer, tmp_path):
     trainer = make_trainer(max_steps=6, save_strategy="steps", save_steps=1, save_total_limit=None)
     poison(trainer, {3})
-    with pytest.raises(UserError, match="step 3"):
+    with pytest.raises(Diverged, match="step 3"):
         trainer.train()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint-1", "checkpoint-2"]
 
 
-def test_a_step_that_is_left_out_changes_nothing_and_the_run_goes_on(make_trainer, caplog):
-    trainer = make_trainer(max_steps=5, logging_steps=1, learning_rate=1e-3)
-    trainer.guard.skip = True
+def test_a_skipped_step_changes_nothing_and_the_run_goes_on(make_trainer, caplog):
+    trainer = make_trainer(trainer={"skip_nonfinite": True}, max_steps=5, logging_steps=1, learning_rate=1e-3)
     poison(trainer, {2, 4})
     weights, moments = [], []
     log = trainer.log
@@ -88,21 +89,16 @@ def test_a_step_that_is_left_out_changes_nothing_and_the_run_goes_on(make_traine
     changed = [not torch.equal(weights[i], weights[i - 1]) for i in range(1, 5)]
     assert changed == [False, True, False, True]
     assert torch.equal(moments[0][0], moments[1][0]) and [step for _, step in moments] == [1, 1, 2, 2, 3]
-    assert trainer.guard.skipped == [1, 3]
-    assert [entry["steps_left_out"] for entry in trainer.state.log_history if "steps_left_out" in entry] == [
-        1,
-        1,
-        2,
-        2,
-    ]
-    assert caplog.text.count("left out: the gradient's norm is nan, computed from examples") == 2
+    assert trainer.nonfinite.skipped == [1, 3]
+    skipped = [entry["steps_skipped"] for entry in trainer.state.log_history if "steps_skipped" in entry]
+    assert skipped == [1, 1, 2, 2]
+    assert caplog.text.count("skipped: the gradient norm is nan, computed from examples") == 2
 
 
 def test_a_run_of_nothing_but_broken_steps_ends(make_trainer):
-    trainer = make_trainer(max_steps=60)
-    trainer.guard.skip = True
+    trainer = make_trainer(trainer={"skip_nonfinite": True}, max_steps=60)
     poison(trainer, range(2, 61))
-    with pytest.raises(UserError, match="step 21: no gradient was finite in the last 20 steps"):
+    with pytest.raises(Diverged, match="step 21: no gradient was finite in the last 20 steps"):
         trainer.train()
 
 
@@ -110,14 +106,14 @@ def test_a_spike_stands_out_and_noise_and_learning_do_not():
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(3000, generator=generator).mul(0.3)
     learning = (4 + 6 * torch.exp(-torch.arange(3000) / 400) + noise).tolist()
-    assert SpikeMeter().find(learning) == []
+    assert LossSpikes().find(dict(enumerate(learning))) == []
     learning[1500] += 5
-    ((place, median),) = SpikeMeter().find(learning)
-    assert place == 1500 and median == pytest.approx(4.15, abs=0.3)
-    assert SpikeMeter().find([5.0] * 60 + [5.1] + [9.0]) == [(61, 5.0)]
+    ((step, median),) = LossSpikes().find(dict(enumerate(learning)))
+    assert step == 1500 and median == pytest.approx(4.15, abs=0.3)
+    assert LossSpikes().find(dict(enumerate([5.0] * 60 + [5.1] + [9.0]))) == [(61, 5.0)]
 
 
-def test_keys_that_nobody_looks_at_are_not_made_and_the_others_stay():
+def test_a_resumed_epoch_skips_keys_and_leaves_the_others_unchanged():
     sampler = EpochSampler(50, seed=1, second_length=7, multiple=16)
     for epoch, switch in [(0, None), (1, None), (1, 70), (2, 70)]:
         sampler.epoch, sampler.switch, sampler.skip = epoch, switch, 0

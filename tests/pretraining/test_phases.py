@@ -6,23 +6,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.quantities import duration, with_unit
-from mybert.pretraining.planning.remaining_time import TimeToEnd
-from mybert.pretraining.planning.run_plan import CorpusShape, Plan
+from mybert.pretraining.planning.measured_speed import TimeLeft
+from mybert.pretraining.planning.phases import CorpusShape, Phase
 
 
-def make_plan(config, examples, length, probability):
+def make_phase(config, examples, length, probability):
     shape = CorpusShape(examples, examples * length, length, examples * length**2)
-    return Plan(shape, 1, examples, examples, probability, config, has_pairs=True)
+    return Phase(shape, 1, examples, examples, probability, config, has_pairs=True)
 
 
 @pytest.mark.parametrize(
-    ("stop", "said"), [(True, "1 min 40 s of training in all"), (False, "35 s of training to go")]
+    ("stop", "time"), [(True, "1 min 40 s of training in total"), (False, "35 s of training left")]
 )
-def test_a_dry_run_says_the_time_of_all_steps_and_a_run_that_of_those_left(stop, said):
-    plan = dataclasses.replace(make_plan(MyBertConfig.from_size("tiny"), 4, 32, 0.15), steps=20)
-    time = TimeToEnd([plan], stop=stop)
-    time.seconds = 50  # of 10 steps, after 3 that do not count
-    assert said in time._forecast(13)
+def test_a_dry_run_prints_the_time_of_all_steps_and_a_run_that_of_the_remaining_ones(stop, time):
+    phase = dataclasses.replace(make_phase(MyBertConfig.from_size("tiny"), 4, 32, 0.15), steps=20)
+    measured = TimeLeft([phase], stop=stop)
+    measured.seconds = 50  # of 10 steps, after 3 that are not measured
+    assert time in measured.message(13)
 
 
 def make_batch(config, examples, length, labelled):
@@ -41,17 +41,20 @@ def test_the_shape_of_a_corpus_is_that_of_its_sequences(pairs):
     assert CorpusShape.of(chosen).tokens == lengths[7] + lengths[3]
 
 
-def test_counted_operations_are_those_that_a_step_executes():
+def test_the_counted_operations_are_those_of_a_step():
     config = MyBertConfig.from_size("tiny", vocab_size=300, attn_implementation="eager")
     examples, length, labelled = 4, 32, 8
     model = MyBertForPreTraining(config).train()
-    with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:  # it knows no oneDNN
+    with (
+        torch.backends.mkldnn.flags(enabled=False),
+        FlopCounterMode(display=False) as counter,
+    ):  # it does not count oneDNN
         model(**make_batch(config, examples, length, labelled)).loss.backward()
-    plan = make_plan(config, examples, length, labelled / length)
-    assert plan.flops_per_step == pytest.approx(counter.get_total_flops(), rel=1e-3)
+    phase = make_phase(config, examples, length, labelled / length)
+    assert phase.flops_per_step == pytest.approx(counter.get_total_flops(), rel=1e-3)
 
 
-def test_numbers_are_written_for_people():
+def test_large_numbers_have_units():
     assert with_unit(9.87e9, "FLOP") == "9.87 GFLOP"
     assert with_unit(12, "B") == "12 B"
     assert duration(59.6) == "1 min 0 s"

@@ -1,16 +1,16 @@
-"""What SIGTERM and Ctrl-C do while a model is trained."""
+"""SIGTERM and Ctrl-C during training."""
 
 import os
 import signal
 
 import pytest
 
-from mybert.common.preemption import on_signals
+from mybert.training.stopping import on_signals
 
 
 @pytest.fixture
 def interrupts():
-    """Ctrl-C as where Python is started by hand."""
+    """Python's default handler of Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""`mybert plan`, read as its user reads it."""
+"""`mybert plan`: its numbers against the formulas, its tables against the documentation."""
 
 import re
 from pathlib import Path
@@ -9,13 +9,13 @@ from mybert import cli
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
-from mybert.pretraining.planning.cost_estimate import ForecastSettings, ways
+from mybert.pretraining.planning.plan_command import PlanSettings, parallel_configs
 
 NEEDED = ["--tokens", "3.3B", "--flops", "400T"]
 
 
 def settings(*argv):
-    return parse_settings((ForecastSettings,), [*NEEDED, *argv], "mybert plan")[0]
+    return parse_settings((PlanSettings,), [*NEEDED, *argv], "mybert plan")[0]
 
 
 def cells(text, row):
@@ -24,12 +24,12 @@ def cells(text, row):
     return [cell.strip() for cell in line.split("│")[2:-1]]
 
 
-def test_bert_base_takes_what_its_arithmetic_says(capsys):
+def test_bert_base_costs_what_the_formulas_give(capsys):
     assert cli.main(["plan", *NEEDED, "--devices", "8", "--memory", "80G", "--price", "2", "--bandwidth", "100G"]) == 0
     text = capsys.readouterr().out
     hidden, layers, length, vocabulary, parameters = 768, 12, 128, 30522, 110_106_428
     assert f"base, {parameters:,} parameters" in text
-    read = 0.15 + 1 / length  # all that the last layer computes, but for keys and values
+    read = 0.15 + 1 / length  # the last layer reads these, except for keys and values
     useful = 6 * (
         (layers - 1 + read) * (12 * hidden**2 + 2 * hidden * length)
         + (1 - read) * 2 * hidden**2
@@ -37,46 +37,48 @@ def test_bert_base_takes_what_its_arithmetic_says(capsys):
         + hidden * (hidden + 2) / length
     )
     rate = 8 * 400e12 * 0.4 / useful
-    assert cells(text, "tokens a second")[0] == f"{rate:,.0f}"
+    assert cells(text, "tokens per second")[0] == f"{rate:,.0f}"
     assert cells(text, "MFU")[0] == "40.0%"
-    assert cells(text, "tokens a step") == ["32,768"] * 4
+    assert cells(text, "tokens per step") == ["32,768"] * 4
     assert cells(text, "steps") == [f"{3.3e9 / 32768:,.0f}"] * 4
     sent = 2 * 7 / 8 * 4 * parameters
-    assert cells(text, "sent in a step")[0] == f"{sent / 1e6:.3g} MB"
-    assert cells(text, "sending meanwhile, s")[0] == f"{sent / 100e9:.3g}"
+    assert cells(text, "sent per step")[0] == f"{sent / 1e6:.3g} MB"
+    assert cells(text, "sending, s per step")[0] == f"{sent / 100e9:.3g}"
     assert cells(text, "price of 1B")[0] == f"{2 * 8 * 1e9 / rate / 3600:.2f}"
     assert cells(text, "fits 80 GB") == ["yes"] * 4
-    assert re.search(r"a checkpoint of base\s+│ 1.32 GB, at most 3.96 GB at once", text)
+    assert re.search(r"checkpoint of base\s+│ 1.32 GB, 3.96 GB while training", text)
 
 
-def test_a_slow_network_and_not_computing_sets_the_pace():
-    slow = ways(settings("--devices", "8", "--bandwidth", "1G"), "base", 8)[0]
-    assert slow.sending > slow.computing
-    assert slow.tokens_per_second == pytest.approx(slow.step_tokens / slow.sending)
+def test_a_slow_network_limits_the_speed():
+    slow = parallel_configs(settings("--devices", "8", "--bandwidth", "1G"), "base", 8)[0]
+    assert slow.send_seconds > slow.compute_seconds
+    assert slow.tokens_per_second == pytest.approx(slow.step_tokens / slow.send_seconds)
     assert slow.mfu < 0.4
-    fuller = ways(settings("--devices", "8", "--bandwidth", "1G", "--gradient-accumulation-steps", "64"), "base", 8)
+    fuller = parallel_configs(
+        settings("--devices", "8", "--bandwidth", "1G", "--gradient-accumulation-steps", "64"), "base", 8
+    )
     assert fuller[0].mfu == pytest.approx(0.4)
 
 
-def test_recomputing_layers_saves_memory_and_costs_a_quarter_to_a_third():
-    plain, checkpointing = ways(settings(), "large", 1)
+def test_gradient_checkpointing_saves_memory_and_costs_a_quarter_to_a_third():
+    plain, checkpointing = parallel_configs(settings(), "large", 1)
     assert sum(checkpointing.memory.values()) < sum(plain.memory.values())
-    assert 1.2 < checkpointing.computing / plain.computing < 4 / 3
+    assert 1.2 < checkpointing.compute_seconds / plain.compute_seconds < 4 / 3
 
 
-def test_of_many_combinations_each_is_a_line_trained_the_fastest_way_that_fits(capsys):
+def test_several_combinations_print_one_line_each_in_the_fastest_configuration_that_fits(capsys):
     argv = ["--size", "mini", "large", "--devices", "1", "64", "--memory", "3G"]
     assert cli.main(["plan", *NEEDED, *argv]) == 0
     text = capsys.readouterr().out
     lines = [line for line in text.splitlines() if re.match(r"│ (mini|large) ", line)]
     found = [tuple(cell.strip() for cell in line.split("│")[1:5]) for line in lines]
     assert [row[:3] for row in found] == [
-        ("mini", "1", "alone"),
+        ("mini", "1", "one device"),
         ("mini", "64", "DDP"),
         ("large", "1", "does not fit"),
         ("large", "64", "FSDP, checkpointing"),
     ]
-    assert found[3][3] == with_unit(sum(ways(settings(*argv), "large", 64)[3].memory.values()), "B")
+    assert found[3][3] == with_unit(sum(parallel_configs(settings(*argv), "large", 64)[3].memory.values()), "B")
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,13 @@ def test_of_many_combinations_each_is_a_line_trained_the_fastest_way_that_fits(c
         ("--vocab-size: expected 1", ["--vocab-size", "1" + "0" * 400]),
     ],
 )
-def test_numbers_that_make_no_sense_are_one_clear_line(message, argv):
+def test_invalid_numbers_are_reported_in_one_line(message, argv):
     with pytest.raises(UserError, match=message):
         settings(*argv)
 
 
 @pytest.mark.parametrize("tokens, flops", [("1e24", "1"), ("1", "1e24")])
-def test_the_ends_of_all_ranges_are_still_printed(tokens, flops, capsys):
+def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, capsys):
     few = "0.001" if flops == "1" else "1"
     most = "1000000000"
     argv = ["--tokens", tokens, "--flops", flops, "--mfu", few, "--epochs", most, "--price", most, "--bandwidth", "1"]
@@ -117,11 +119,11 @@ def test_the_ends_of_all_ranges_are_still_printed(tokens, flops, capsys):
         assert not re.search(r"\b(nan|inf)\b", capsys.readouterr().out)
 
 
-def test_large_numbers_are_read_as_people_write_them(tmp_path):
+def test_large_numbers_have_suffixes(tmp_path):
     found = settings("--tokens", "1.5e3k", "--memory", "80g")
     assert (found.tokens, found.flops, found.memory, found.bandwidth) == (1.5e6, 4e14, 8e10, 5e10)
     (tmp_path / "plan.yaml").write_text("tokens: 3.3B\nflops: 4.0e14\n")
-    (read,) = parse_settings((ForecastSettings,), ["--config", str(tmp_path / "plan.yaml")], "mybert plan")
+    (read,) = parse_settings((PlanSettings,), ["--config", str(tmp_path / "plan.yaml")], "mybert plan")
     assert (read.tokens, read.flops) == (3.3e9, 4e14)
 
 

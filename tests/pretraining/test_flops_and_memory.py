@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, cpu_mybert
-from mybert.pretraining.planning.costs import Costs, count_parameters
+from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
 
 LENGTHS, LABELLED = [64, 17, 40, 7], 21
 
@@ -30,7 +30,7 @@ def make_batch(lengths, labelled, vocabulary):
 
 def costs_of(config, lengths, labelled):
     total, squares = sum(lengths), sum(length**2 for length in lengths)
-    return Costs(config, total / len(lengths), squares / total, labelled / total, has_pairs=True)
+    return ModelCosts(config, total / len(lengths), squares / total, labelled / total, has_pairs=True)
 
 
 @pytest.mark.parametrize("size", NAMED_SIZES)

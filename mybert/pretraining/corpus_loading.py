@@ -1,0 +1,110 @@
+"""Loading and checking the examples that pretraining reads."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import numpy as np
+
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
+from mybert.common.manifest import MANIFEST, fingerprint
+from mybert.io.saved_datasets import load_saved_dataset
+from mybert.pretraining.data.batching import ExampleDataset
+from mybert.pretraining.planning.phases import CorpusShape
+from tokenization import MyBertTokenizer
+
+_COLUMNS = ("input_ids", "token_type_ids")
+_SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A folder written by `mybert corpus`.
+
+    Attributes:
+        folder: its path.
+        train, validation: the examples; validation is None if no documents were held out.
+        tokenizer: the tokenizer of the ids.
+        shape: lengths of the training examples.
+    """
+
+    folder: Path
+    train: datasets.Dataset
+    validation: datasets.Dataset | None
+    tokenizer: MyBertTokenizer
+    shape: CorpusShape
+
+    @classmethod
+    def load(cls, folder: str) -> "Corpus":
+        """
+        Raises:
+            UserError: the folder does not exist or is not a corpus, or an id is not in the vocabulary.
+        """
+        path = Path(folder)
+        train = _load_examples(path)
+        validation = _load_examples(path / "validation") if (path / "validation").is_dir() else None
+        if not (path / "tokenizer").is_dir():
+            raise UserError(f"{path} has no tokenizer folder; build it with `mybert corpus`")
+        try:
+            tokenizer = MyBertTokenizer.from_pretrained(path / "tokenizer")
+        except Exception as error:  # damaged files raise many types
+            raise UserError(f"{path / 'tokenizer'} is not a WordPiece tokenizer: {cause(error)}") from error
+        with _explain_damage(path):
+            shape = CorpusShape.of(train)
+            keys = [(0, index) for index in range(min(len(train), _SAMPLE))]
+            ids = ExampleDataset(train).__getitems__(keys).input_ids
+        if np.max(ids, initial=0) >= len(tokenizer):
+            raise UserError(
+                f"{path} has token id {np.max(ids)} but its tokenizer only {len(tokenizer)} tokens; rebuild the corpus"
+            )
+        return cls(path, train, validation, tokenizer, shape)
+
+    @property
+    def has_pairs(self) -> bool:
+        return "next_sentence_label" in self.train.column_names
+
+    def identity(self) -> dict:
+        """Path and fingerprint, of the manifest if there is one, since it holds the fingerprints of all inputs."""
+        manifest = self.folder / MANIFEST
+        return {"path": str(self.folder), "sha256": fingerprint(manifest if manifest.is_file() else self.folder)}
+
+
+@contextlib.contextmanager
+def _explain_damage(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} is not a corpus; build one with `mybert corpus`") from error
+    except Exception as error:  # datasets and Arrow raise many types on damaged files
+        raise UserError(f"corpus {folder} is damaged ({cause(error)}); build it again with `mybert corpus`") from error
+
+
+def _load_examples(folder: Path) -> datasets.Dataset:
+    if folder.is_file():
+        raise UserError(f"{folder} is a file; build a corpus: `mybert corpus {folder} --tokenizer … --output …`")
+    if not folder.is_dir():
+        raise UserError(f"corpus {folder} does not exist; build it with `mybert corpus … --output {folder}`")
+    with _explain_damage(folder):
+        examples = load_saved_dataset(str(folder))
+    if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):
+        found = getattr(examples, "column_names", [])
+        raise UserError(f"{folder} must have the columns {', '.join(_COLUMNS)}; it has {found}")
+    if not len(examples):
+        raise UserError(f"{folder} has no examples")
+    return examples
+
+
+def check_second_corpus(first: Corpus, second: Corpus) -> None:
+    """
+    Raises:
+        UserError: the two corpora cannot be read in one run.
+    """
+    if second.tokenizer.get_vocab() != first.tokenizer.get_vocab():
+        raise UserError(f"{second.folder} has another vocabulary than {first.folder}; build both with one tokenizer")
+    if second.has_pairs != first.has_pairs:
+        raise UserError(f"only one of {first.folder} and {second.folder} has pairs; build both with or without")
+    if second.train.features != first.train.features:
+        raise UserError(f"{second.folder} has columns {second.train.features}, {first.folder} {first.train.features}")

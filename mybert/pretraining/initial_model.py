@@ -1,0 +1,85 @@
+"""The model that pretraining starts from: a new one, or a checkpoint."""
+
+import re
+
+from accelerate import PartialState
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.checkpoint_loading import explain_unreadable, refuse_missing
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
+from mybert.pretraining.settings import PretrainSettings
+from tokenization import MyBertTokenizer
+
+_HEADS = ("cls.", "bert.pooler.")
+"""Weights that a BERT checkpoint may lack, depending on how it was pretrained."""
+
+
+def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest: int) -> MyBertForPreTraining:
+    """
+    Args:
+        tokenizer: of the corpus.
+        longest: tokens of the longest sequence of the run.
+
+    Raises:
+        UserError: the checkpoint cannot be read, lacks weights of its encoder, or has another vocabulary or too few
+            positions; or the attention backend is not available.
+    """
+    choices = {}
+    if settings.dropout is not None:
+        choices = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    if settings.attn_implementation is not None:
+        choices["attn_implementation"] = settings.attn_implementation
+    if settings.init_from is not None:
+        return _load_model(settings.init_from, tokenizer, longest, choices)
+    if settings.initializer_range is not None:
+        choices["initializer_range"] = settings.initializer_range
+    config = MyBertConfig.from_size(
+        settings.size,
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        max_position_embeddings=max(longest, MyBertConfig().max_position_embeddings),
+        **choices,
+    )
+    try:
+        return MyBertForPreTraining(config)
+    except (ValueError, ImportError) as error:  # the attention backend is unknown or not installed
+        raise UserError(cause(error)) from error
+
+
+def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: dict) -> MyBertForPreTraining:
+    with explain_unreadable(name):
+        if not _keeps_vocabulary(MyBertTokenizer.from_pretrained(name).get_vocab(), tokenizer.get_vocab()):
+            raise UserError(
+                f"--init-from {name} has another vocabulary than the corpus; build the corpus with "
+                f"`--tokenizer {name}`"
+            )
+        model, report = MyBertForPreTraining.from_pretrained(name, output_loading_info=True, **choices)
+    refuse_missing(name, report["missing_keys"], new=_HEADS)
+    if report["missing_keys"] and PartialState().is_main_process:
+        print(f"newly initialised, missing from {name}: {', '.join(sorted(report['missing_keys']))}")
+    if longest > model.config.max_position_embeddings:
+        raise UserError(
+            f"the corpus has a sequence of {longest} tokens, {name} only {model.config.max_position_embeddings} "
+            "positions; build the corpus with a smaller --max-length"
+        )
+    return model
+
+
+def _keeps_vocabulary(old: dict[str, int], new: dict[str, int]) -> bool:
+    """Whether every token has its old id, except tokens that replace `[unusedN]`, as Google's BERT advises."""
+    tokens = {index: token for token, index in old.items()}
+    changed = [index for token, index in new.items() if old.get(token) != index]
+    return len(old) == len(new) and all(re.fullmatch(r"\[unused\d+]", tokens.get(index, "")) for index in changed)
+
+
+def trained_length(settings: PretrainSettings, model: MyBertForPreTraining, longest: int) -> int:
+    """Length of the longest sequence the finished model was trained on; later positions keep their initial values.
+
+    Args:
+        longest: tokens of the longest sequence of this run.
+    """
+    if settings.init_from is None:
+        return longest
+    before = MyBertTokenizer.from_pretrained(settings.init_from).model_max_length
+    return max(longest, min(before, model.config.max_position_embeddings))

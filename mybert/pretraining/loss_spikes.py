@@ -1,0 +1,38 @@
+"""Detection of steps whose loss stands out from those before them."""
+
+import statistics
+from collections import deque
+from collections.abc import Mapping
+
+_WINDOW, _MIN_KNOWN = 200, 50
+_MAX_DEVIATIONS = 8
+_MIN_DEVIATION = 0.01  # of the median; without it every step of a run without noise would stand out
+
+
+class LossSpikes:
+    """Finds losses far above the median of the last 200, in units of their median absolute deviation.
+
+    The unit is scaled to the standard deviation of normal noise. Median and deviation are robust to the spikes
+    themselves. No spike is reported before 50 losses are known.
+    """
+
+    def __init__(self):
+        self._losses: deque[float] = deque(maxlen=_WINDOW)
+
+    def find(self, losses: Mapping[int, float]) -> list[tuple[int, float]]:
+        """
+        Args:
+            losses: step and loss, in order.
+
+        Returns:
+            Step and previous median of each spike.
+        """
+        spikes = []
+        for step, loss in losses.items():
+            if len(self._losses) >= _MIN_KNOWN:
+                median = statistics.median(self._losses)
+                deviation = 1.4826 * statistics.median(abs(known - median) for known in self._losses)
+                if loss > median + _MAX_DEVIATIONS * max(deviation, _MIN_DEVIATION * median):
+                    spikes.append((step, median))
+            self._losses.append(loss)
+        return spikes

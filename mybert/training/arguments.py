@@ -1,0 +1,111 @@
+"""TrainingArguments of both trainings: what is set, refused and advised before anything is read."""
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator, Mapping
+
+import torch
+from transformers import TrainingArguments
+from transformers.utils import logging
+
+from mybert.common.errors import UserError
+
+logger = logging.get_logger(__name__)
+
+_HIGH_LEARNING_RATE = 0.01
+_MIN_HIDDEN_SIZE = 256
+"""Smaller models train in minutes in any precision."""
+
+
+def settle_arguments(arguments: TrainingArguments) -> None:
+    """Sets what transformers checks next: no progress bars in files, and bfloat16 on a CPU without another flag."""
+    if arguments.disable_tqdm is None:
+        arguments.disable_tqdm = not sys.stderr.isatty()
+    if arguments.bf16 and not torch.accelerator.is_available():
+        arguments.use_cpu = True
+
+
+def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
+    """Rejects unsupported arguments and values out of range; warns about a high learning rate and fp16 on a CPU.
+
+    Args:
+        unsupported: names of arguments that must not be given, and the remedy or reason.
+
+    Raises:
+        UserError: one of these is given, or a value is out of range.
+    """
+    unsupported = {
+        "resume_from_checkpoint": "use --resume",
+        "neftune_noise_alpha": "its noise assumes padded batches",
+        "use_liger_kernel": "it does not support MyBERT",
+        "label_names": "the model's heads define them",
+        **unsupported,
+    }
+    for name, remedy in unsupported.items():
+        if getattr(arguments, name):
+            raise UserError(f"{name} is not supported: {remedy}")
+    given = arguments
+    for name, good, expected in (
+        ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
+        ("num_train_epochs", given.num_train_epochs > 0 or given.max_steps > 0, "above 0"),
+        ("per_device_train_batch_size", given.per_device_train_batch_size >= 1, "1 or more"),
+        ("per_device_eval_batch_size", given.per_device_eval_batch_size >= 1, "1 or more"),
+        ("gradient_accumulation_steps", given.gradient_accumulation_steps >= 1, "1 or more"),
+        ("learning_rate", 0 <= given.learning_rate < math.inf, "0 or more"),
+        ("label_smoothing_factor", 0 <= given.label_smoothing_factor < 1, "0 or more and below 1"),
+        ("seed", 0 <= given.seed < 2**32, "0 or more and below 2**32"),
+        ("data_seed", given.data_seed is None or 0 <= given.data_seed < 2**64, "0 or more and below 2**64"),
+    ):
+        if not good:
+            raise UserError(f"{name}: expected {expected}, found {getattr(arguments, name)}")
+    if given.process_index == 0 and given.learning_rate > _HIGH_LEARNING_RATE:
+        usual = "BERT is trained with 1e-5 to 2e-3"
+        logger.warning_once("--learning-rate %g is so high that training may diverge: %s", given.learning_rate, usual)
+    if given.process_index == 0 and given.fp16 and given.device.type == "cpu":
+        logger.warning_once("--fp16 has no effect on a CPU, which trains in float32; see --bf16")
+
+
+def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:
+    """Checks the launch and sets how batches are copied to a GPU.
+
+    Args:
+        output: the folder given by --output.
+        command: for example `pretrain`.
+
+    Raises:
+        UserError: --output-dir names another folder, or one process has several GPUs.
+    """
+    if arguments.output_dir not in (None, "trainer_output", output):
+        raise UserError(f"--output-dir {arguments.output_dir}: name the output folder with --output")
+    if arguments.n_gpu > 1:
+        raise UserError(
+            f"{arguments.n_gpu} GPUs in one process: start one process per GPU with `torchrun --nproc-per-node "
+            f"{arguments.n_gpu} -m mybert.cli {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
+        )
+    arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
+    arguments.accelerator_config.non_blocking |= arguments.dataloader_pin_memory
+
+
+@contextlib.contextmanager
+def explain_unusable() -> Iterator[None]:
+    """Converts errors of transformers and torch about arguments into a UserError."""
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError, ImportError) as error:
+        raise UserError(str(error)) from error
+
+
+def advise_half(arguments: TrainingArguments, hidden_size: int) -> None:
+    """Prints a notice if the device is much faster in bfloat16 than in the float32 that was chosen."""
+    if arguments.bf16 or arguments.fp16 or arguments.process_index != 0 or hidden_size < _MIN_HIDDEN_SIZE:
+        return
+    if arguments.device.type == "cuda" and torch.cuda.is_bf16_supported():
+        print("training in float32; --bf16 true is several times as fast on this GPU")
+    elif arguments.device.type == "cpu" and _has_bfloat16_instructions():
+        print("training in float32; --bf16 true takes about half the time on this processor")
+
+
+def _has_bfloat16_instructions() -> bool:
+    found = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 lacks it on some platforms
+    return bool(found.get("amx_bf16") or found.get("avx512_bf16"))

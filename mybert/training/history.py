@@ -1,0 +1,44 @@
+"""log.jsonl: the history of a training as numbers, one JSON object per log or evaluation."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mybert.common.manifest import json_line
+
+HISTORY = "log.jsonl"
+_NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
+
+
+class History:
+    """Writes log.jsonl.
+
+    Args:
+        folder: of the run; None writes nothing.
+    """
+
+    def __init__(self, folder: str | Path | None):
+        self.path = folder and Path(folder) / HISTORY
+
+    def restart(self, log_history: Sequence[Mapping]) -> None:
+        """Writes all events so far; a resumed run repeats none that its checkpoint does not know."""
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text("".join(map(history_line, log_history)), encoding="utf-8")
+
+    def append(self, event: Mapping) -> None:
+        if self.path:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(history_line(event))
+
+
+def history_line(event: Mapping) -> str:
+    """
+    Args:
+        event: an entry of `TrainerState.log_history`.
+
+    Returns:
+        A line of JSON with `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without
+        evaluation) and the other names as Trainer logs them.
+    """
+    first = dict.fromkeys(("step", "epoch", "tokens", "seconds"))
+    return json_line(first | {_NAMES.get(name, name): value for name, value in event.items()})

@@ -1,0 +1,102 @@
+"""Handling of gradients and losses that are not finite: stop the run, or skip the step."""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from accelerate import PartialState
+from torch import Tensor
+
+from mybert.common.errors import UserError
+from mybert.training.deferred_read import DeferredRead
+
+logger = logging.getLogger(__name__)
+
+_MAX_CONSECUTIVE = 20
+"""Steps in a row: skipped ones, or float16 ones whose loss overflows (a smaller scale helps gradients, not losses)."""
+
+
+class Diverged(UserError):
+    """A gradient or loss is not finite, and such steps are not skipped."""
+
+
+class NonFiniteSteps:
+    """Checks the gradient norm of every step, and the losses when they are logged.
+
+    On the CPU, and when steps may be skipped, a step is checked before the optimizer applies it. On a GPU it is
+    checked after the next step has been queued, so that the device never waits; `settle` checks the last one.
+
+    Args:
+        skip: skip steps whose gradient is not finite; otherwise the run stops.
+        float16: a gradient scaler handles overflowing gradients itself.
+        describe: names the data of a step, counted from 0, for messages. Called by all processes.
+        remedy: what the user can do, for messages.
+
+    Attributes:
+        skipped: the steps that were skipped, counted from 0.
+    """
+
+    def __init__(self, skip: bool, float16: bool, describe: Callable[[int], str], remedy: str):
+        self.skip, self.float16, self.describe, self.remedy = skip, float16, describe, remedy
+        self.skipped: list[int] = []
+        self._pending: tuple[int, DeferredRead] | None = None
+        self._overflowed = 0
+
+    def check_gradient(self, step: int, norm: Tensor | float, device: torch.device) -> bool:
+        """Checks the gradient norm of a step that is about to be applied. All processes get the same norm.
+
+        Returns:
+            Whether the step must be skipped.
+
+        Raises:
+            Diverged: this gradient (on a GPU, that of the step before) is not finite.
+        """
+        if self.float16:
+            return False
+        norm = torch.as_tensor(norm, dtype=torch.float32, device=device).detach()
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        before, self._pending = self._pending, (step, DeferredRead(norm[None]))
+        if before is not None:
+            self._judge(*before)
+        return self.settle() if self.skip or self._pending[1].is_immediate else False
+
+    def settle(self) -> bool:
+        """Checks the last step now; see `check_gradient`."""
+        pending, self._pending = self._pending, None
+        return pending is not None and self._judge(*pending)
+
+    def finite_losses(self, losses: Mapping[int, float]) -> dict[int, float]:
+        """
+        Args:
+            losses: step, counted from 0, and its loss.
+
+        Returns:
+            Those that are finite.
+
+        Raises:
+            Diverged: another one is not, and its step was not skipped.
+        """
+        finite = {step: loss for step, loss in losses.items() if math.isfinite(loss)}
+        broken = [step for step in losses if step not in finite and step not in self.skipped]
+        self._overflowed = 0 if finite else self._overflowed + len(broken)
+        if broken and (not self.float16 or self._overflowed >= _MAX_CONSECUTIVE):
+            self._fail(broken[0], f"the loss is {losses[broken[0]]}")
+        return finite
+
+    def _judge(self, step: int, read: DeferredRead) -> bool:
+        (norm,) = read.read()
+        if math.isfinite(norm):
+            return False
+        if not self.skip:
+            self._fail(step, f"the gradient norm is {norm}")
+        self.skipped.append(step)
+        examples = self.describe(step)
+        if PartialState().is_main_process:
+            logger.warning("step %d skipped: the gradient norm is %s%s", step + 1, norm, examples)
+        if self.skipped[-_MAX_CONSECUTIVE:] == list(range(step - _MAX_CONSECUTIVE + 1, step + 1)):
+            self._fail(step, f"no gradient was finite in the last {_MAX_CONSECUTIVE} steps")
+        return True
+
+    def _fail(self, step: int, message: str) -> None:
+        raise Diverged(f"step {step + 1}: {message}{self.describe(step)}; {self.remedy}")

@@ -1,0 +1,82 @@
+"""The output folder of a training: checked before anything is computed, locked while the run writes to it."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from mybert.common.disk_space import report_full_disk
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest, write_manifest
+from mybert.common.output_folders import empty_folder, exclusive_lock, is_vacant, refuse_existing
+from mybert.training.fingerprint import RunFingerprint
+
+
+class RunFolder:
+    """
+    Args:
+        path: the folder.
+        stage: the command, such as `pretrain`.
+        resume, overwrite: the settings.
+        inputs: what the run reads; a run is not written over its own inputs.
+
+    Attributes:
+        is_resumed: the folder holds a run of this stage that is to be continued; otherwise a new one starts.
+        was_complete: that run had ended.
+
+    Raises:
+        UserError: the folder must not be written, or it holds no run to continue.
+    """
+
+    def __init__(self, path: str | Path, stage: str, *, resume: bool, overwrite: bool, inputs: Iterable[str | None]):
+        self.path, self.stage, self.overwrite = Path(path), stage, overwrite
+        self.inputs = [name for name in inputs if name is not None]
+        self.is_resumed = resume and not is_vacant(path)
+        self._manifest = read_manifest(path) if self.is_resumed else {}
+        if self.is_resumed and self._manifest.get("stage") != stage:
+            raise UserError(f"--resume: {path} has no run of `mybert {stage}` to continue")
+        self.was_complete = self._manifest.get("complete") is True
+        self._check_vacant()
+        if resume and not self.is_resumed and PartialState().is_main_process:
+            print(f"--resume: {path} has no run yet: a new one starts")
+
+    def check_same(self, fingerprint: RunFingerprint) -> None:
+        """
+        Raises:
+            UserError: the run to continue was started with something else.
+        """
+        if self.is_resumed:
+            fingerprint.check_same(self._manifest)
+
+    @contextlib.contextmanager
+    def opened(self, settings: Any, fingerprint: RunFingerprint) -> Iterator[None]:
+        """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete.
+
+        Raises:
+            UserError: another run holds the lock or has written here since, or the disk is full.
+        """
+        processes = PartialState()
+        with exclusive_lock(self.path, processes.process_index), report_full_disk(self.path):
+            self._check_vacant()
+            processes.wait_for_everyone()  # all have seen the folder as it was
+            if processes.is_main_process:
+                if not self.is_resumed:
+                    empty_folder(self.path)
+                self._write(settings, fingerprint, counts={}, complete=False)
+            processes.wait_for_everyone()
+            yield
+            processes.wait_for_everyone()
+
+    def finish(self, settings: Any, fingerprint: RunFingerprint, *, counts: dict, **facts) -> None:
+        """Writes the manifest of the finished run; see `write_manifest`."""
+        self._write(settings, fingerprint, counts=counts, complete=True, **facts)
+
+    def _check_vacant(self) -> None:
+        if not self.is_resumed:
+            refuse_existing(self.path, overwrite=self.overwrite, stage=self.stage, inputs=self.inputs)
+
+    def _write(self, settings: Any, fingerprint: RunFingerprint, **facts) -> None:
+        choices, inputs = fingerprint.choices, fingerprint.inputs
+        write_manifest(self.path, self.stage, settings=settings, inputs=inputs, choices=choices, **facts)

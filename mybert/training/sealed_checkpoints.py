@@ -1,0 +1,88 @@
+"""Sealed checkpoints: a file with the hashes of all others marks a complete checkpoint; checked before use."""
+
+import os
+import re
+from pathlib import Path
+
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
+from mybert.common.json_io import parse_json
+from mybert.common.manifest import fingerprint, write_json
+
+SEAL = "checkpoint.json"
+"""File with the size and hash of every other file of a checkpoint; a checkpoint without it is incomplete."""
+PARTIAL = ".checkpoint.partial"
+"""Folder in which a checkpoint is written before it is renamed."""
+COPIES_IN_A_CHECKPOINT = 3
+"""A checkpoint holds each parameter and Adam's two moments."""
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def seal(folder: Path) -> None:
+    """Flushes the files of a checkpoint to disk and writes their sizes and hashes."""
+    files = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL):
+        with file.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        files[file.relative_to(folder).as_posix()] = {"bytes": file.stat().st_size, "sha256": fingerprint(file)}
+    write_json(folder / SEAL, {"files": files})
+
+
+def find_damage(folder: Path) -> str | None:
+    """Describes what is wrong with a checkpoint, naming the file; None for an undamaged one."""
+    try:
+        found = parse_json((folder / SEAL).read_bytes())["files"]
+        expected = {name: (int(facts["bytes"]), facts["sha256"]) for name, facts in found.items()}
+    except FileNotFoundError:
+        return f"no {SEAL}: it was not saved completely"
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+        return f"{SEAL} is damaged"
+    for name, (wanted, _) in expected.items():
+        file = folder / name
+        if not os.path.isfile(file):
+            return f"{short(name)[1:-1]} is missing"
+        if (size := file.stat().st_size) != wanted:
+            return f"{name} has {size:,} bytes instead of {wanted:,}"
+    for name, (_, sha256) in expected.items():  # reads everything, so it comes last
+        if fingerprint(folder / name) != sha256:
+            return f"{name} has changed since it was saved (SHA-256 differs)"
+    return None
+
+
+def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:
+    """Finds the checkpoint to resume from.
+
+    Returns:
+        The newest undamaged checkpoint in `folder`, if any; and the damage of each newer one.
+
+    Raises:
+        UserError: all checkpoints are damaged, or the one found has no optimizer state.
+    """
+    named = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
+    damaged: dict[Path, str] = {}
+    for _, path in sorted(named, reverse=True):
+        if (damage := find_damage(path)) is not None:
+            damaged[path] = damage
+            continue
+        if not any(path.glob("optimizer*")):
+            raise UserError(f"--resume: {path} has no optimizer state; was it saved with save_only_model?")
+        return path, damaged
+    return None, damaged
+
+
+def describe(damaged: dict[Path, str]) -> str:
+    return "; ".join(f"{path} is damaged: {damage}" for path, damage in damaged.items())
+
+
+def set_aside(damaged: dict[Path, str], checkpoint: Path | None) -> None:
+    """Renames damaged checkpoints, so that neither --resume nor `save_total_limit` counts them, and reports it."""
+    places = []
+    for path in damaged:
+        number, place = 0, path.with_name(f"damaged-{path.name}")
+        while place.exists():
+            number += 1
+            place = path.with_name(f"damaged-{path.name}.{number}")
+        places.append(path.rename(place).name)
+    if damaged:
+        start = checkpoint.name if checkpoint else "the first step"
+        print(f"{describe(damaged)}; resuming from {start} (renamed: {', '.join(places)})")

@@ -1,0 +1,325 @@
+"""The Trainer base class of pretraining and fine-tuning: sealed checkpoints, exact resume, stopping, logs."""
+
+import json
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainerState, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from mybert.common.disk_space import report_full_disk
+from mybert.common.manifest import write_json
+from mybert.common.output_folders import replace_folder
+from mybert.training.history import History
+from mybert.training.log_lines import log_in_lines
+from mybert.training.metrics import Step, TrainingMetrics
+from mybert.training.nonfinite import NonFiniteSteps
+from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, seal
+from mybert.training.stopping import StopOnSignal, ignore_signals_in_workers
+
+METRICS = "training_metrics.json"
+"""File of a checkpoint with the clock and the steps since the last log."""
+
+
+class RunTrainer(Trainer):
+    """transformers' Trainer whose checkpoints are complete or absent, and whose resumed runs equal uninterrupted ones.
+
+    Args:
+        stop: ends the run on a signal.
+        skip_nonfinite: skip steps whose gradient is not finite; otherwise the run stops there.
+        writes_history: write log.jsonl into the output folder.
+        kwargs: as in `transformers.Trainer`.
+
+    Attributes:
+        metrics: clock, tokens and losses for the log.
+        nonfinite: checks gradients and losses.
+    """
+
+    loss_parts: ClassVar[tuple[str, ...]] = ("loss",)
+    remedy: ClassVar[str] = "try a lower --learning-rate (and --overwrite)"
+
+    def __init__(
+        self,
+        *args,
+        stop: StopOnSignal | None = None,
+        skip_nonfinite: bool = False,
+        writes_history: bool = False,
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
+            set_seed((self.args.seed + self.args.process_index) % 2**32)
+        self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation in every step
+        self._stage: Path | None = None
+        float16 = self.accelerator.scaler is not None
+        self.metrics = TrainingMetrics(self.loss_parts, self.args.device, self.accelerator.gather)
+        self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.describe_step, self.remedy)
+        self.history = History(self.args.output_dir if writes_history and self.is_world_process_zero() else None)
+        log_in_lines(self)
+        for callback in (SetSamplerEpoch(), _StartOfTraining(self.metrics, self.history), *([stop] if stop else [])):
+            self.add_callback(callback)
+
+    def describe_step(self, step: int) -> str:
+        """Names the data of a step, counted from 0, for messages."""
+        return ""
+
+    # Running
+
+    def planned_steps(self) -> int:
+        *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        return steps
+
+    def check_setup(self) -> None:
+        """Builds the loader, the optimizer and the scheduler once, so that unusable arguments fail at the start.
+
+        Raises:
+            Exception: whatever transformers or torch raise for them.
+        """
+        self.get_train_dataloader()
+        if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # these wrap the model first
+            self.create_optimizer_and_scheduler(num_training_steps=100)
+            self.optimizer = self.lr_scheduler = None
+
+    def run(self, checkpoint: Path | None) -> bool:
+        """Trains to the end, or loads the trained model if no step is left.
+
+        Returns:
+            Whether a step was left.
+
+        Raises:
+            Diverged: a gradient or loss is not finite, and such steps are not skipped.
+            Preempted: a signal stopped the run after a checkpoint was saved.
+        """
+        if checkpoint is not None:
+            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            steps = self.planned_steps()
+            if self.is_world_process_zero():
+                print(f"--resume: {state.global_step:,} of {state.max_steps:,} planned steps are done")
+                if state.max_steps != steps:
+                    print(f"the plan is now {steps:,} steps; learning rate and phases follow it from here on")
+            if state.global_step >= steps or _patience_is_spent(state):  # Trainer would train one more step or epoch
+                self._load_finished(checkpoint, state)
+                return False
+        self.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        self.nonfinite.settle()  # a last step that was neither saved nor logged
+        return True
+
+    def train(self, resume_from_checkpoint=None, **kwargs):
+        self.metrics.load_state_dict(_saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {})
+        return super().train(resume_from_checkpoint, **kwargs)
+
+    def _load_finished(self, checkpoint: Path, state: TrainerState) -> None:
+        best = checkpoint
+        if self.args.load_best_model_at_end and state.best_global_step:
+            best = checkpoint.with_name(f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
+        self.model.load_state_dict(type(self.model).from_pretrained(best).state_dict())
+        self.state = state
+        self.metrics.load_state_dict(_saved_metrics(checkpoint))
+        self.history.restart(state.log_history)
+
+    def get_train_dataloader(self) -> DataLoader:
+        return ignore_signals_in_workers(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+        return ignore_signals_in_workers(super().get_eval_dataloader(eval_dataset))
+
+    # Steps
+
+    def get_batch_samples(self, *args, **kwargs):
+        batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
+        self.metrics.start_step(batches)
+        return batches, num_items_in_batch
+
+    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        """Returns the loss for Trainer's own sum, in which one that is not finite would stay for ever."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if len(self.loss_parts) == 1:
+            self.metrics.add_losses([loss])
+        return loss.nan_to_num(0.0, 0.0, 0.0)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm=None) -> Tensor | float:
+        norm = super()._get_grad_norm(model, grad_norm)
+        if self.nonfinite.check_gradient(self.state.global_step, norm, self.args.device):
+            self.model_wrapped.zero_grad()  # the optimizer passes over parameters without a gradient
+        return norm
+
+    def flops_per_token(self) -> float:
+        """Useful floating point operations of the coming steps for each real token; 0 leaves them to Trainer."""
+        return 0.0
+
+    def store_flos(self) -> None:
+        """Moves tokens and operations into the state; Trainer calls it before every log and checkpoint."""
+        tokens = self.metrics.take_tokens()
+        if rate := self.flops_per_token():
+            self.current_flos += int(tokens) * rate
+        self.state.num_input_tokens_seen += int(self.accelerator.gather(tokens).sum())
+        super().store_flos()
+
+    # Log
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """
+        Raises:
+            Diverged: a gradient or a loss since the last log was not finite, and such steps are not skipped.
+        """
+        if "loss" in logs:
+            self.nonfinite.settle()
+            logs = logs | self.training_logs()
+        elif not self.is_in_train and self.args.load_best_model_at_end:
+            return  # an evaluation of the best model, which is not that of the current step
+        times = {"training_seconds": round(self.metrics.seconds, 3)}
+        super().log(logs | times | {"num_input_tokens_seen": self.state.num_input_tokens_seen}, start_time)
+        self.history.append(self.state.log_history[-1])
+
+    def training_logs(self) -> dict[str, float]:
+        """What is logged of the steps since the last log. All processes must call it."""
+        return self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen)
+
+    def _skipped(self, steps: list[Step]) -> list[bool]:
+        first = self.state.global_step - len(steps)
+        finite = self.nonfinite.finite_losses({first + i: math.fsum(step.losses) for i, step in enumerate(steps)})
+        self.watch_losses(finite)
+        return [first + i not in finite for i in range(len(steps))]
+
+    def watch_losses(self, losses: dict[int, float]) -> None:
+        """
+        Args:
+            losses: step, counted from 0, and its finite loss.
+        """
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        start = time.perf_counter()
+        metrics = super().evaluate(*args, **kwargs)
+        self.metrics.leave_out(time.perf_counter() - start)
+        return metrics
+
+    # Checkpoints
+
+    def checkpoint_bytes(self) -> int:
+        """Approximate size of a checkpoint on disk."""
+        return COPIES_IN_A_CHECKPOINT * sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    def _get_output_dir(self, trial) -> str:
+        return super()._get_output_dir(trial) if self._stage is None else str(self._stage)
+
+    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
+        """Saves into a temporary folder and renames it when all processes have finished.
+
+        Raises:
+            Diverged: the gradient of the last step is not finite.
+            UserError: the disk is full; earlier checkpoints are unchanged.
+        """
+        self.nonfinite.settle()
+        run = Path(super()._get_output_dir(trial))
+        stage, name = run / PARTIAL, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        try:
+            with report_full_disk(run / name, self.checkpoint_bytes(), "free some space and repeat with --resume"):
+                self._save_to_stage(model, trial, run, stage / name)
+                if self.args.should_save:
+                    replace_folder(stage / name, run / name)
+        finally:
+            if self.args.should_save:
+                shutil.rmtree(stage, ignore_errors=True)
+        if self.args.should_save:
+            rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint, use_mtime=True)
+        if self.args.push_to_hub:
+            super()._push_from_checkpoint(str(run / name))
+        self.accelerator.wait_for_everyone()
+
+    def _save_to_stage(self, model: nn.Module, trial, run: Path, folder: Path) -> None:
+        if self.args.should_save:
+            shutil.rmtree(folder.parent, ignore_errors=True)  # of a process that was killed while saving
+        self.accelerator.wait_for_everyone()
+        self._stage = folder.parent
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._stage = None
+        metrics = self.metrics.state_dict()
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            write_json(folder / METRICS, metrics)
+            if self.state.best_global_step:  # Trainer has looked for it in the temporary folder
+                best = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+                self.state.best_model_checkpoint = str(best) if best.is_dir() or best.name == folder.name else None
+                self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
+            seal(folder)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Does nothing in the temporary folder; `_save_checkpoint` uploads the renamed one."""
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Seeds a process without a saved state differently from every other process and step."""
+        name = "rng_state.pth" if self.args.world_size == 1 else f"rng_state_{self.args.process_index}.pth"
+        if checkpoint is None or (Path(checkpoint) / name).is_file():
+            super()._load_rng_state(checkpoint)
+        else:
+            place = self.state.global_step * self.args.world_size + self.args.process_index
+            set_seed((self.args.seed + place) % 2**32)
+
+    def _issue_warnings_after_load(self, load_result) -> None:
+        """Does not warn of tied weights, which a checkpoint holds once."""
+        tied = self.model.all_tied_weights_keys
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
+
+class SetSamplerEpoch(TrainerCallback):
+    """Sets the epoch of the innermost sampler, which Trainer and accelerate do not reach in all loaders.
+
+    A sampler with an attribute `skip` also gets the number of examples of this epoch that a resumed run has read.
+    """
+
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        sampler = innermost_sampler(train_dataloader)
+        epoch, steps = divmod(state.global_step, steps_per_epoch(train_dataloader, args.gradient_accumulation_steps))
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        if hasattr(sampler, "skip"):
+            sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * state.train_batch_size
+
+
+def steps_per_epoch(loader: DataLoader, gradient_accumulation_steps: int) -> int:
+    return math.ceil(len(loader) / gradient_accumulation_steps)
+
+
+def innermost_sampler(loader: DataLoader):
+    """The sampler of examples, or of batches where these are not made of single examples."""
+    part = loader
+    while getattr(part, "batch_sampler", None) is not None:
+        part = part.batch_sampler
+    return part if hasattr(part, "set_epoch") else getattr(part, "sampler", None)
+
+
+class _StartOfTraining(TrainerCallback):
+    """Starts clock and history, also when training restarts with a smaller batch; finds the best checkpoint again."""
+
+    def __init__(self, metrics: TrainingMetrics, history: History):
+        self.metrics, self.history = metrics, history
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        # the folder may have been moved since the path was stored
+        best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        if best.is_dir():
+            state.best_model_checkpoint = str(best)
+        self.history.restart(state.log_history)
+        self.metrics.start()
+
+
+def _saved_metrics(checkpoint: str | Path) -> dict:
+    file = Path(checkpoint) / METRICS
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def _patience_is_spent(state: TrainerState) -> bool:
+    stopping = state.stateful_callbacks.get(EarlyStoppingCallback.__name__)
+    return (
+        stopping is not None
+        and stopping["attributes"]["early_stopping_patience_counter"] >= stopping["args"]["early_stopping_patience"]
+    )

@@ -1,0 +1,86 @@
+"""Metrics of training steps: losses over windows that span a checkpoint, idle shares, overflowing losses."""
+
+import math
+
+import pytest
+import torch
+
+from mybert.training.metrics import Step, TrainingMetrics, idle_share, idle_share_of_run
+from mybert.training.nonfinite import Diverged, NonFiniteSteps
+
+
+def steps(tokens: torch.Tensor) -> list[Step]:
+    """Steps of processes with those tokens (processes, steps)."""
+    return [
+        Step([0.0], mean, most) for mean, most in zip(tokens.mean(0).tolist(), tokens.amax(0).tolist(), strict=True)
+    ]
+
+
+def test_all_processes_wait_for_the_one_with_the_most_tokens():
+    tokens = torch.tensor([[100.0, 50.0], [60.0, 100.0]])  # time of 200 tokens, of which 80 and 75 are used on average
+    assert idle_share(steps(tokens)) == pytest.approx(1 - 155 / 200)
+    assert idle_share(steps(torch.full((4, 3), 7.0))) == 0
+
+
+def test_the_idle_share_of_a_run_weights_each_log_by_its_time():
+    tokens = [torch.tensor([[100.0], [60.0]]), torch.tensor([[3000.0, 2000.0], [1000.0, 2000.0]])]
+    seen = [160, 160 + 8000]
+    history = [
+        {"loss": 1.0, "num_input_tokens_seen": n, "idle_share": idle_share(steps(t))}
+        for n, t in zip(seen, tokens, strict=True)
+    ]
+    history.insert(1, {"eval_loss": 1.0})
+    assert idle_share_of_run(history) == pytest.approx(idle_share(steps(torch.cat(tokens, dim=1))))
+    assert idle_share_of_run([{"loss": 1.0, "num_input_tokens_seen": 5}]) is None
+
+
+class Run:
+    """Steps of one process with given losses."""
+
+    def __init__(self, state=None, float16=False):
+        self.metrics = TrainingMetrics(["loss"], torch.device("cpu"), lambda x: x)
+        self.metrics.load_state_dict(state or {})
+        self.nonfinite = NonFiniteSteps(False, float16, lambda step: "", "remedy")
+        self.step = 0
+
+    def train(self, *losses):
+        for loss in losses:
+            self.step += 1
+            self.metrics.start_step([{"input_ids": torch.ones(1, 5)}])
+            self.metrics.add_losses([torch.tensor(loss)])
+
+    def log(self):
+        def skipped(steps):
+            first = self.step - len(steps)
+            finite = self.nonfinite.finite_losses({first + i: step.losses[0] for i, step in enumerate(steps)})
+            return [first + i not in finite for i in range(len(steps))]
+
+        return self.metrics.take_logs(skipped, tokens_seen=5 * self.step)
+
+
+def test_a_log_after_a_resume_covers_the_steps_before_the_checkpoint_too():
+    whole, cut = Run(), Run()
+    for run in (whole, cut):
+        run.train(9.0, 8.0)
+        run.log()
+        run.train(7.0, 6.5)
+    resumed = Run(cut.metrics.state_dict())
+    resumed.step = 4
+    for run in (whole, resumed):
+        run.train(1.0, 0.1)
+    assert resumed.log()["loss"] == whole.log()["loss"] == math.fsum((7.0, 6.5, 1.0, torch.tensor(0.1).item())) / 4
+
+
+def test_float16_losses_that_overflow_are_left_out_and_end_the_run_after_20_steps_without_any_other():
+    run = Run(float16=True)
+    run.train(2.0, math.inf, 4.0)
+    assert run.log()["loss"] == 3.0
+    run.train(*[math.nan] * 12)
+    assert math.isnan(run.log()["loss"])
+    run.train(5.0)
+    assert run.log()["loss"] == 5.0
+    run.train(*[math.nan] * 19)
+    assert math.isnan(run.log()["loss"])
+    run.train(math.nan)
+    with pytest.raises(Diverged, match="step 36: the loss is nan"):
+        run.log()

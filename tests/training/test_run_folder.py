@@ -1,0 +1,103 @@
+"""A run is resumed only with the settings, arguments and inputs that it was started with, unless these are free."""
+
+import dataclasses
+
+import pytest
+from transformers import TrainingArguments
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import identity, read_manifest
+from mybert.common.output_folders import exclusive_lock
+from mybert.training.fingerprint import FREE_ARGUMENTS, RunFingerprint
+from mybert.training.run_folder import RunFolder
+
+
+@dataclasses.dataclass
+class Settings:
+    data: str
+    output: str = "out"
+    size: str = "small"
+    samples: int = 5
+    resume: bool = False
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that opens the folder of a run; settings, then training arguments by name."""
+    (tmp_path / "data").write_text("rows")
+
+    def call(resume=False, finish=False, settings=None, free=("samples",), **arguments):
+        settings = dataclasses.replace(Settings(str(tmp_path / "data")), **(settings or {}))
+        arguments = TrainingArguments(str(tmp_path / "out"), use_cpu=True, **arguments)
+        fingerprint = RunFingerprint.of(settings, arguments, {"data": identity(settings.data)}, free)
+        folder = RunFolder(tmp_path / "out", "pretrain", resume=resume, overwrite=False, inputs=[settings.data])
+        folder.check_same(fingerprint)
+        with folder.opened(settings, fingerprint):
+            if finish:
+                folder.finish(settings, fingerprint, counts={})
+        return folder
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        ("--size is 'base', the run was started with 'small'", {"settings": {"size": "base"}}),
+        ("--learning-rate is 0.1, the run was started with 5e-05", {"learning_rate": 0.1}),
+        ("--lr-scheduler-type is 'cosine'", {"lr_scheduler_type": "cosine"}),
+        ("sequences_per_step is 16, the run was started with 8", {"gradient_accumulation_steps": 2}),
+        ("--samples is 6, the run was started with 5", {"settings": {"samples": 6}, "free": ()}),
+    ],
+)
+def test_a_changed_value_is_refused_by_name(start, message, change):
+    start()
+    with pytest.raises(UserError, match=message):
+        start(resume=True, **change)
+
+
+def test_every_argument_is_fixed_unless_it_is_declared_free():
+    """An argument that a new version of transformers adds must not change a resumed run silently."""
+    given = TrainingArguments("out", use_cpu=True)
+    fingerprint = RunFingerprint.of(Settings("data"), given, {}, ())
+    assert fingerprint.choices.keys() >= given.to_dict().keys() - FREE_ARGUMENTS
+    assert not {"learning_rate", "seed", "optim", "warmup_steps", "max_steps"} & FREE_ARGUMENTS
+
+
+def test_free_values_and_the_place_of_an_input_may_change(start, tmp_path):
+    start()
+    (tmp_path / "moved").write_text("rows")
+    change = {"data": str(tmp_path / "moved"), "samples": 6, "output": "elsewhere"}
+    twice_as_many = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    assert start(resume=True, settings=change, logging_steps=3, **twice_as_many).is_resumed
+    (tmp_path / "moved").write_text("other rows")
+    with pytest.raises(UserError, match=r"--data .*moved has other content"):
+        start(resume=True, settings=change)
+
+
+def test_a_setting_that_an_old_manifest_lacks_counts_as_its_default(start, tmp_path):
+    start()
+    manifest = read_manifest(tmp_path / "out")
+    del manifest["choices"]["size"]
+    same = RunFingerprint({"size": "small"}, {"size": "small"}, manifest["inputs"])
+    same.check_same(manifest)
+    with pytest.raises(UserError, match="--size is 'base', the run was started with 'small'"):
+        dataclasses.replace(same, choices={"size": "base"}).check_same(manifest)
+
+
+def test_a_folder_is_fresh_unfinished_or_complete(start, tmp_path):
+    first = start(resume=True)
+    assert not first.is_resumed and read_manifest(tmp_path / "out")["complete"] is False
+    second = start(resume=True, finish=True)
+    assert second.is_resumed and not second.was_complete
+    assert start(resume=True).was_complete
+    with pytest.raises(UserError, match="add --resume"):
+        start()
+
+
+def test_a_folder_of_another_stage_or_in_use_is_refused(start, tmp_path):
+    start()
+    with pytest.raises(UserError, match="no run of `mybert finetune`"):
+        RunFolder(tmp_path / "out", "finetune", resume=True, overwrite=False, inputs=[])
+    with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is writing"):
+        start(resume=True)
