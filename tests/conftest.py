@@ -14,7 +14,7 @@ from modeling_mybert import MyBertConfig
 
 settings.register_profile("suite", derandomize=True, deadline=None)  # the same inputs in every run
 settings.load_profile("suite")
-torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # a worker a core
+torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ def try_run(job: Job, run: Run) -> None:
         UserError: transformers cannot use the arguments.
     """
     with explain_unusable(), tempfile.TemporaryDirectory() as folder:
-        _build_trainer(job, run.arguments(job.arguments, folder)).check_setup()
+        build_trainer(job, run.arguments(job.arguments, folder)).check_setup()
 
 
 def train_run(job: Job, run: Run, folder: Path) -> dict:
@@ -74,7 +74,7 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
     """
     processes = PartialState()
     if not is_finished(folder):
-        trainer = _build_trainer(job, run.arguments(job.arguments, str(folder)))
+        trainer = build_trainer(job, run.arguments(job.arguments, str(folder)))
         try:
             if trainer.run(_find_checkpoint(folder)) and _stopped_early(trainer):
                 print("stopped early: the last evaluations have not improved (--patience)")
@@ -96,7 +96,7 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
     return json.loads((folder / RESULTS).read_text(encoding="utf-8"))
 
 
-def _build_trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTrainer:
+def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = False) -> FinetuningTrainer:
     """
     Args:
         arguments: of the run.
@@ -119,7 +119,7 @@ def _build_trainer(job: Job, arguments: FinetuningArguments) -> FinetuningTraine
         compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
         callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
         stop=stop,
-        writes_history=True,
+        dry_run=dry_run,
         freeze_encoder=settings.freeze == "encoder",
         occurring_rows=True,
     )

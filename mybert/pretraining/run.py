@@ -4,8 +4,7 @@ import copy
 import tempfile
 from pathlib import Path
 
-import torch
-from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -17,7 +16,6 @@ from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initial_model import build_model, trained_length
-from mybert.pretraining.planning.measured_speed import TimeLeft, measure_peak
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, write_report
 from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
@@ -154,7 +152,6 @@ def _build_trainer(
         whole_words=settings.whole_word_masking,
         seed=arguments.seed if settings.masking_seed is None else settings.masking_seed,
     )
-    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
     with explain_unusable():
         trainer = MyBertTrainer(
             model=model,
@@ -166,11 +163,11 @@ def _build_trainer(
             phase2_share=settings.phase2_share,
             shapes=[corpus.shape for corpus in corpora],
             max_tokens_per_batch=settings.max_tokens_per_batch,
-            peak_flops=settings.peak_flops or measure_peak(arguments.device, dtype),
+            peak_flops=settings.peak_flops,
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,
             stop=stop,
-            writes_history=not settings.dry_run,
+            dry_run=settings.dry_run,
         )
         trainer.check_setup()
     return trainer
@@ -179,9 +176,6 @@ def _build_trainer(
 def _train(trainer: MyBertTrainer, settings: PretrainSettings, stop: StopOnSignal, checkpoint: Path | None) -> None:
     """Prints the plan and trains; see `RunTrainer.run`."""
     arguments, config = trainer.args, trainer.model.config
-    trainer.add_callback(TimeLeft(trainer.phases, stop=settings.dry_run))
-    for reporter in (PrinterCallback, ProgressCallback) if settings.dry_run else ():
-        trainer.remove_callback(reporter)
     advise_half(arguments, config.hidden_size)
     if trainer.is_world_process_zero():
         print_phases(

@@ -11,7 +11,9 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 
+from mybert.common.quantities import duration, with_unit
 from mybert.pretraining.data.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
@@ -38,7 +40,6 @@ class MyBertTrainer(RunTrainer):
         shapes: of the one or two training corpora (default: computed when needed).
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
             sequences.
-        peak_flops: floating point operations per second of a device; with it the log has the useful share (mfu).
         kwargs: as in `RunTrainer`; `data_collator` is a `PretrainingCollator`.
 
     Attributes:
@@ -60,13 +61,12 @@ class MyBertTrainer(RunTrainer):
         phase2_share: float = 0.1,
         shapes: Sequence[CorpusShape] = (),
         max_tokens_per_batch: int | None = None,
-        peak_flops: float | None = None,
         **kwargs,
     ):
         self._corpora = [corpus for corpus in (train_dataset, phase2_dataset) if corpus is not None]
         self._shapes = shapes
         self._first_length = len(train_dataset)
-        self.phase2_share, self.peak_flops = phase2_share, peak_flops
+        self.phase2_share = phase2_share
         self._max_tokens = max_tokens_per_batch
         self._lengths = None if max_tokens_per_batch is None else [example_lengths(corpus) for corpus in self._corpora]
         train = ExampleDataset(
@@ -224,8 +224,7 @@ class MyBertTrainer(RunTrainer):
         flops = logs["tokens_per_second"] * self.flops_per_token()
         if flops:
             logs["seconds_left"] = round(flops_left(self.phases, self.state.global_step) / flops)
-            if self.peak_flops:
-                logs["mfu"] = round(flops / (self.peak_flops * self.args.world_size), 4)
+            logs["mfu"] = round(flops / (self.device_peak() * self.args.world_size), 4)
         if self.nonfinite.skipped:
             logs["steps_skipped"] = len(self.nonfinite.skipped)
         return logs
@@ -238,6 +237,25 @@ class MyBertTrainer(RunTrainer):
 
     def flops_per_token(self) -> float:
         return phase_at(self.phases, self.state.global_step).flops_per_token
+
+    def flops_per_step(self, first: int) -> float:
+        return phase_at(self.phases, self.state.global_step).flops_per_step / self.args.world_size
+
+    def report_speed(self, seconds: float, steps: int, first: int) -> None:
+        """Prints the time of the run; steps of another phase are scaled by their number of operations."""
+        if self.is_world_process_zero():
+            tqdm.write(self.time_message(seconds, steps, first))
+        super().report_speed(seconds, steps, first)
+
+    def time_message(self, seconds: float, steps: int, first: int) -> str:
+        phase = phase_at(self.phases, self.state.global_step)
+        rate = phase.flops_per_step / seconds
+        which, start = ("in total", first) if self.dry_run else ("left", self.state.global_step)
+        return (
+            f"measured {steps} steps: {seconds:.3g} s per step, {phase.tokens_per_step / seconds:,.0f} tokens/s, "
+            f"{with_unit(rate, 'FLOP/s')}; {duration(flops_left(self.phases, start) / rate)} of training {which}, "
+            "without evaluation"
+        )
 
     def floating_point_ops(self, inputs: dict) -> int:
         """Nothing; `store_flos` counts useful operations by real tokens."""

@@ -7,9 +7,19 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainerState, set_seed
+from tqdm.auto import tqdm
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    set_seed,
+)
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
@@ -21,6 +31,7 @@ from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, seal
+from mybert.training.speed import StepTimer, measure_peak, thread_advice
 from mybert.training.stopping import StopOnSignal, ignore_signals_in_workers
 
 METRICS = "training_metrics.json"
@@ -33,7 +44,8 @@ class RunTrainer(Trainer):
     Args:
         stop: ends the run on a signal.
         skip_nonfinite: skip steps whose gradient is not finite; otherwise the run stops there.
-        writes_history: write log.jsonl into the output folder.
+        dry_run: measure a few steps and stop; write nothing.
+        peak_flops: floating point operations per second that a device could do (default: measured).
         kwargs: as in `transformers.Trainer`.
 
     Attributes:
@@ -49,7 +61,8 @@ class RunTrainer(Trainer):
         *args,
         stop: StopOnSignal | None = None,
         skip_nonfinite: bool = False,
-        writes_history: bool = False,
+        dry_run: bool = False,
+        peak_flops: float | None = None,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
@@ -60,9 +73,16 @@ class RunTrainer(Trainer):
         float16 = self.accelerator.scaler is not None
         self.metrics = TrainingMetrics(self.loss_parts, self.args.device, self.accelerator.gather)
         self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.describe_step, self.remedy)
-        self.history = History(self.args.output_dir if writes_history and self.is_world_process_zero() else None)
+        writes = self.is_world_process_zero() and not dry_run
+        self.history = History(self.args.output_dir if writes else None)
+        self.dry_run, self.peak_flops = dry_run, peak_flops
+        if dry_run:
+            for reporter in (PrinterCallback, ProgressCallback):
+                self.remove_callback(reporter)
         log_in_lines(self)
-        for callback in (SetSamplerEpoch(), _StartOfTraining(self.metrics, self.history), *([stop] if stop else [])):
+        timer = StepTimer(self.report_speed, stop=dry_run)
+        start = _StartOfTraining(self.metrics, self.history)
+        for callback in (SetSamplerEpoch(), start, timer, *([stop] if stop else [])):
             self.add_callback(callback)
 
     def describe_step(self, step: int) -> str:
@@ -148,6 +168,30 @@ class RunTrainer(Trainer):
         if self.nonfinite.check_gradient(self.state.global_step, norm, self.args.device):
             self.model_wrapped.zero_grad()  # the optimizer passes over parameters without a gradient
         return norm
+
+    def report_speed(self, seconds: float, steps: int, first: int) -> None:
+        """Prints advice if the CPU threads of this process compete with others.
+
+        Args:
+            seconds: mean seconds per step.
+            steps: number of steps that were measured.
+            first: steps done when this session started.
+        """
+        if self.args.device.type == "cpu" and self.is_world_process_zero() and torch.get_num_threads() > 1:
+            rate = self.flops_per_step(first) / seconds
+            if advice := thread_advice(rate / self.device_peak()):
+                tqdm.write(f"warning: {advice}")
+
+    def device_peak(self) -> float:
+        """Peak floating point operations per second of the device, measured if it was not given."""
+        if self.peak_flops is None:
+            half = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32
+            self.peak_flops = measure_peak(self.args.device, half)
+        return self.peak_flops
+
+    def flops_per_step(self, first: int) -> float:
+        """Floating point operations per step of this process, on average since step `first`."""
+        return (self.state.total_flos + self.current_flos) / max(self.state.global_step - first, 1)
 
     def flops_per_token(self) -> float:
         """Useful floating point operations of the coming steps for each real token; 0 leaves them to Trainer."""

@@ -1,12 +1,9 @@
-import dataclasses
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.quantities import duration, with_unit
-from mybert.pretraining.planning.measured_speed import TimeLeft
 from mybert.pretraining.planning.phases import CorpusShape, Phase
 
 
@@ -18,11 +15,10 @@ def make_phase(config, examples, length, probability):
 @pytest.mark.parametrize(
     ("stop", "time"), [(True, "1 min 40 s of training in total"), (False, "35 s of training left")]
 )
-def test_a_dry_run_prints_the_time_of_all_steps_and_a_run_that_of_the_remaining_ones(stop, time):
-    phase = dataclasses.replace(make_phase(MyBertConfig.from_size("tiny"), 4, 32, 0.15), steps=20)
-    measured = TimeLeft([phase], stop=stop)
-    measured.seconds = 50  # of 10 steps, after 3 that are not measured
-    assert time in measured.message(13)
+def test_a_dry_run_prints_the_time_of_all_steps_and_a_run_that_of_the_remaining_ones(make_trainer, stop, time):
+    trainer = make_trainer(trainer={"dry_run": stop}, max_steps=20)
+    trainer.state.global_step = 13
+    assert time in trainer.time_message(seconds=5.0, steps=10, first=0)
 
 
 def make_batch(config, examples, length, labelled):
