@@ -32,7 +32,7 @@ from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, seal
 from mybert.training.speed import StepTimer, measure_peak, thread_advice
-from mybert.training.stopping import StopOnSignal, ignore_signals_in_workers
+from mybert.training.stopping import Preempted, StopOnSignal, ignore_signals_in_workers
 
 METRICS = "training_metrics.json"
 """File of a checkpoint with the clock and the steps since the last log."""
@@ -126,7 +126,13 @@ class RunTrainer(Trainer):
             if state.global_step >= steps or _patience_is_spent(state):  # Trainer would train one more step or epoch
                 self._load_finished(checkpoint, state)
                 return False
-        self.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        preempted = False
+        try:
+            self.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        except Preempted:  # raised again below: this traceback keeps the loader's workers from ending
+            preempted = True
+        if preempted:
+            raise Preempted
         self.nonfinite.settle()  # a last step that was neither saved nor logged
         return True
 
@@ -326,7 +332,8 @@ class SetSamplerEpoch(TrainerCallback):
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
         if hasattr(sampler, "skip"):
-            sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * state.train_batch_size
+            batch_size = _innermost_batch_sampler(train_dataloader).batch_size
+            sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * batch_size
 
 
 def steps_per_epoch(loader: DataLoader, gradient_accumulation_steps: int) -> int:
@@ -335,10 +342,15 @@ def steps_per_epoch(loader: DataLoader, gradient_accumulation_steps: int) -> int
 
 def innermost_sampler(loader: DataLoader):
     """The sampler of examples, or of batches where these are not made of single examples."""
+    batches = _innermost_batch_sampler(loader)
+    return batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", None)
+
+
+def _innermost_batch_sampler(loader: DataLoader):
     part = loader
     while getattr(part, "batch_sampler", None) is not None:
         part = part.batch_sampler
-    return part if hasattr(part, "set_epoch") else getattr(part, "sampler", None)
+    return part
 
 
 class _StartOfTraining(TrainerCallback):
