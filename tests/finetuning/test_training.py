@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from mybert.finetuning import run, training
-from mybert.finetuning.evaluation.evaluate import Evaluation, print_if_nothing_learned
+from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
 
 
@@ -233,7 +234,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, word
     [("accuracy", 0.5, 0.5, True), ("accuracy", 0.6, 0.5, False), ("mse", 0.3, 0.3, True), ("mse", 0.2, 0.3, False)],
 )
 def test_a_model_that_is_no_better_than_one_answer_is_told_so(capsys, metric, value, constant, said):
-    found = Evaluation({metric: value}, {}, {metric: constant}, [], [], {}, None, 0, 1.0)
+    found = SimpleNamespace(metrics={metric: value}, baselines={metric: constant})
     print_if_nothing_learned(metric, found)
     expected = f"nothing learned: a constant prediction has {metric} {constant}, the model {value}."
     assert capsys.readouterr().out.startswith(expected) == said
