@@ -252,7 +252,7 @@ def test_tags_that_no_entity_has_are_said(caplog):
     assert not reader.check_rows(rows, training=False) and not caplog.text
     other = Dataset.from_list([{"tokens": ["a", "b", "c"], "tags": ["I-X", "I-X", "O"]}])  # IOB1
     assert not reader.check_rows(other, training=False)
-    assert "2 words have a tag of an entity and count as none, since the tags around break IOB2" in caplog.text
+    assert "2 words have tags of entities that violate IOB2" in caplog.text
 
 
 def test_blanks_other_than_spaces_and_tabs_are_part_of_a_word(tmp_path):

@@ -30,12 +30,6 @@ def every_row(rows: Sequence) -> np.ndarray:
     return np.arange(len(rows))[None]
 
 
-def confusion(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
-    """(N,) class ids → (R, C, C) counts, true by predicted."""
-    cells = true * classes + predicted
-    return _counts(cells, classes**2, samples).astype(int).reshape(-1, classes, classes)
-
-
 def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> dict[str, list[float]]:
     """Accuracy, F1 (mean over the classes that occur; of class 1 if there are two) and Matthews correlation."""
     right = _counts(np.where(predicted == true, true, classes), classes + 1, samples)[:, :classes]

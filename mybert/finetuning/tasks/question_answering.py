@@ -1,4 +1,4 @@
-"""question-answering: the part of a context that answers a question, or that there is none."""
+"""question-answering: the span of a context that answers a question, or no answer."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,9 +55,9 @@ class AnswerOptions(WindowOptions):
 class QuestionAnswering(Task):
     """Spans of a context, as in SQuAD 1.1 and 2.0 (Devlin et al. 2019, 4.2 and 4.3).
 
-    A long context is read in windows; one that does not show the whole answer is trained to point at [CLS]. Where
-    training rows have questions without an answer, "no answer" is given when it scores more than the best span by more
-    than `config.no_answer_threshold`, which the validation rows decide and the pipeline reads.
+    A long context is split into windows. The target of a window that does not contain the whole answer is [CLS]. If
+    training rows have questions without an answer, "no answer" is predicted where its score exceeds that of the best
+    span by more than `config.no_answer_threshold`, which is tuned on the validation rows.
     """
 
     name = "question-answering"
@@ -114,11 +114,13 @@ class QuestionAnswering(Task):
         return self.with_config(no_answer_threshold=None if all(self.references(rows)) else 0.0)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        """With `begin`, where the window begins in the tokens of the context, and `offsets`, the characters of these
-        tokens in it.
+        """A feature for each window, with the columns of `WindowLogits` that the tokenizer defines.
+
+        `begin` is the index of the window's first token in the context, `first` its index in the window, `offsets` the
+        characters of the window's tokens of the context.
 
         Raises:
-            UserError: `stride` is not less than a window's tokens of context.
+            UserError: `stride` is not less than the number of tokens of context in a window.
         """
         if (stride := self.options.stride) is not None and stride >= (room := self.options.max_length - 4):
             raise UserError(f"--stride {stride}: expected less than the {room} tokens that a window has for context")
@@ -205,11 +207,11 @@ class QuestionAnswering(Task):
         return self.with_config(no_answer_threshold=squad.best_threshold(margins, answered, unanswered))
 
     def references(self, rows: Dataset) -> list[list[str]]:
-        """The answers to each question; none where it has no answer."""
+        """The answers to each question; empty if it has none."""
         return [list(answers["text"]) for answers in rows["answers"]]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        """No answer, whatever the question."""
+        """No answer to all questions."""
         return [[{"answer": ""}] * len(references)]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
@@ -226,7 +228,7 @@ class QuestionAnswering(Task):
 
 
 def _span(answers: dict, offsets: list[list[int]]) -> tuple[int, int] | None:
-    """First and last token of the first answer, or None if there is none or the window does not show all of it."""
+    """First and last token of the first answer; None if there is none, or not all of it is in the window."""
     if not answers["text"] or not offsets:
         return None
     start = answers["answer_start"][0]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 from scipy.special import expit, softmax
+from sklearn.metrics import confusion_matrix
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForSequenceClassification
@@ -380,10 +381,9 @@ class TextClassification(Task):
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         if self.config.problem_type != SINGLE:
             return None
-        predicted, expected = self._ids(predictions, references)
-        every_row = class_scores.every_row(expected)
-        counts = class_scores.confusion(predicted, expected, self.config.num_labels, every_row)[0]
-        return Matrix(list(self.config.label2id), counts)
+        names = list(self.config.label2id)
+        labels = [prediction["label"] for prediction in predictions]
+        return Matrix(names, confusion_matrix(references, labels, labels=names))
 
 
 def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""token-classification: a tag for each word: parts of speech, or entities."""
+"""token-classification: a tag for each word, such as parts of speech or entities."""
 
 import functools
 import itertools
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from datasets import Dataset
 from scipy.special import softmax
+from sklearn.metrics import confusion_matrix
 from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForTokenClassification
@@ -22,7 +23,6 @@ from mybert.common.text_windows import cut_windows
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.labels import check_label, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
-from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, WindowOptions, map_rows
@@ -31,7 +31,7 @@ from mybert.io.files import file_format
 logger = logging.getLogger(__name__)
 
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
-_CONSTANTS = 20  # tags at most
+_BASELINES = 20  # constant predictions
 _IGNORED = -100  # a label that transformers' losses leave out
 _RAW = ("text", "offsets")  # columns of rows that were texts
 
@@ -113,11 +113,11 @@ class TokenClassification(Task):
         return problems
 
     def _warn_of_lost(self, tags: list[list[str]]) -> None:
-        """Tags of entities that are scored as none, as in seqeval's strict mode."""
+        """Warns of tags that are not part of an entity in seqeval's strict mode."""
         if self._scheme is not None and (lost := entities.lost(tags, self._scheme)):
             logger.warning(
-                "%d words have a tag of an entity and count as none, since the tags around break %s, the scheme that "
-                "most training rows follow; write all rows in one scheme",
+                "%d words have tags of entities that violate %s, the scheme of most training rows, and are not scored; "
+                "write all rows in one scheme",
                 *(lost, self._scheme),
             )
 
@@ -126,7 +126,7 @@ class TokenClassification(Task):
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         for tokens in rows["tokens"]:
-            ids, _ = _pieces(tokens, tokenizer)
+            ids, _ = _tokenize(tokens, tokenizer)
             yield [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
 
     # Model
@@ -135,25 +135,24 @@ class TokenClassification(Task):
         tags = self.references(rows)
         names = sort_labels(tag for row in rows["tags"] for tag in row)
         if len(names) < 2:
-            raise UserError(f"the training rows have no other tag than {names}; a tagger needs two or more")
+            raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
         names.sort(key=lambda name: name != "O")  # O first, the others in their order
         task = self.with_labels(names, tag_scheme=entities.scheme_of(tags))
         task._warn_of_lost(tags)
         return task
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        """With `words`: for each token the word that it is read for, or -1."""
+        """With `words`: for each token the word whose tag it predicts, or -1."""
         size = self.options.max_length - 2
         stride = self.options.max_length // 3 if self.options.stride is None else self.options.stride
         if stride >= size:
             raise UserError(f"--stride {stride}: expected less than the {size} tokens of a window's text")
-        every_piece = self.options.label_all_tokens
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             columns = {"input_ids": [], "words": [], ROW: [], **({"labels": []} if "tags" in batch else {})}
             for i, row in enumerate(indices):
-                ids, owners = _pieces(batch["tokens"][i], tokenizer)
-                for start, end, words in window_words(owners, size, stride, every_piece):
+                ids, owners = _tokenize(batch["tokens"][i], tokenizer)
+                for start, end, words in window_words(owners, size, stride, self.options.label_all_tokens):
                     words = [-1, *words, -1]
                     columns["input_ids"].append([tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id])
                     columns["words"].append(words)
@@ -180,13 +179,11 @@ class TokenClassification(Task):
         """
         tokens = list(rows["tokens"])
         summed = [np.zeros((len(words), self.config.num_labels)) for words in tokens]
-        for row, words, found in zip(features[ROW], features["words"], logits, strict=True):
-            words = np.asarray(words)
+        counts = [np.zeros(len(words)) for words in tokens]
+        for row, words, found in zip(features[ROW], map(np.asarray, features["words"]), logits, strict=True):
             places = np.flatnonzero(words >= 0)
             np.add.at(summed[row], words[places], found[places].astype(np.float64))
-        counts = [np.zeros(len(words)) for words in tokens]
-        for row, words in zip(features[ROW], features["words"], strict=True):
-            np.add.at(counts[row], [word for word in words if word >= 0], 1)
+            np.add.at(counts[row], words[places], 1)
         texts, offsets = (rows[name] if name in rows.column_names else [None] * len(rows) for name in _RAW)
         return [
             self._prediction(words, total / count[:, None], text, places)
@@ -214,7 +211,7 @@ class TokenClassification(Task):
 
     @property
     def _scheme(self) -> str | None:
-        """A checkpoint that was fine-tuned elsewhere does not say; its labels may."""
+        """The tagging scheme; of checkpoints that do not store it, by the names of their labels."""
         if hasattr(self.config, "tag_scheme"):
             return self.config.tag_scheme
         return entities.scheme_of_labels(self.config.label2id)
@@ -223,8 +220,8 @@ class TokenClassification(Task):
         return [[label_name(tag) for tag in tags] for tags in rows["tags"]]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        """The commonest tags: of entities, O has the best accuracy and another the best F1."""
-        counts = Counter(itertools.chain(*references)).most_common(1 if self._scheme is None else _CONSTANTS)
+        """The most frequent tags. Of tags of entities, O has the best accuracy and another one the best F1."""
+        counts = Counter(itertools.chain(*references)).most_common(1 if self._scheme is None else _BASELINES)
         return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
 
     @property
@@ -236,11 +233,11 @@ class TokenClassification(Task):
         return self.config.num_labels
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
-        """Precision, recall and F1 of entities, where tags are entities; accuracy of tags."""
-        said = [prediction["tags"] for prediction in predictions]
-        right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(said, references, strict=True)])
+        """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
+        tags = [prediction["tags"] for prediction in predictions]
+        right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(tags, references, strict=True)])
         sizes = np.array([len(tags) for tags in references])
-        scores = {} if self._scheme is None else entities.score(said, references, self._scheme, samples)
+        scores = {} if self._scheme is None else entities.score(tags, references, self._scheme, samples)
         return {**scores, "accuracy": (right[samples].sum(1) / sizes[samples].sum(1)).tolist()}
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
@@ -255,7 +252,7 @@ class TokenClassification(Task):
         return tag_differences(text, offsets, prediction["tags"], reference, self._scheme)
 
     def labelled_spans(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]]:
-        """Entities, where tags are entities; else tags."""
+        """Entities if the tags name entities, else tags."""
         both = [prediction["tags"] for prediction in predictions], references
         if self._scheme is None:
             return tuple({(tag, word) for word, tag in enumerate(itertools.chain(*each))} for each in both)
@@ -265,11 +262,9 @@ class TokenClassification(Task):
         )
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
-        ids = self.config.label2id
-        said = np.array([ids[tag] for prediction in predictions for tag in prediction["tags"]])
-        true = np.array([ids[tag] for tags in references for tag in tags])
-        counts = class_scores.confusion(said, true, self.config.num_labels, class_scores.every_row(true))[0]
-        return Matrix([self.config.id2label[i] for i in range(self.config.num_labels)], counts)
+        names = list(self.config.label2id)
+        tags = references, [prediction["tags"] for prediction in predictions]
+        return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
 
 
 @functools.cache
@@ -282,31 +277,31 @@ def _warn_of_columns() -> None:
 
 
 def window_words(
-    owners: Sequence[int], size: int, stride: int, every_piece: bool
+    owners: Sequence[int], size: int, stride: int, all_tokens: bool
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """Windows over the pieces of a sentence, and the words that are read in each.
+    """Windows over the tokens of a sentence, and the words that each window predicts.
 
     Args:
-        owners: the word of each piece, not decreasing.
-        size, stride: see `cut_windows`; a word is read in the window that keeps its first piece.
-        every_piece: whether a word is read from all of its pieces that the window shows, or from the first.
+        owners: the word of each token, ascending.
+        size, stride: see `cut_windows`. A word is predicted in the window that keeps its first token.
+        all_tokens: whether all tokens of a word in that window predict its tag, or its first token.
 
     Yields:
-        First piece, the piece after the last, and for each piece between them the word that it is read for, or -1.
+        The first token, the token after the last, and for each token between them the word that it predicts, or -1.
     """
     is_first = [owner != before for owner, before in zip(owners, [None, *owners], strict=False)]
     for start, end, kept_start, kept_end in cut_windows(len(owners), size, stride):
         kept = slice(kept_start, kept_end)
-        read = set(itertools.compress(owners[kept], is_first[kept]))
-        pieces = zip(owners[start:end], is_first[start:end], strict=True)
-        yield start, end, [owner if owner in read and (first or every_piece) else -1 for owner, first in pieces]
+        words = set(itertools.compress(owners[kept], is_first[kept]))
+        tokens = zip(owners[start:end], is_first[start:end], strict=True)
+        yield start, end, [owner if owner in words and (first or all_tokens) else -1 for owner, first in tokens]
 
 
-def _pieces(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """Ids and the word of each; a word of which the tokenizer keeps nothing becomes [UNK], so that it gets a tag."""
+def _tokenize(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Token ids, and the word of each token. A word without tokens, such as a control character, becomes [UNK]."""
     encoded = tokenizer(words, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False)
-    pieces = [ids or [tokenizer.unk_token_id] for ids in encoded["input_ids"]]
-    return [i for ids in pieces for i in ids], [word for word, ids in enumerate(pieces) for _ in ids]
+    tokens = [ids or [tokenizer.unk_token_id] for ids in encoded["input_ids"]]
+    return [i for ids in tokens for i in ids], [word for word, ids in enumerate(tokens) for _ in ids]
 
 
 def _tokens_message(tokens: Any) -> str | None:
