@@ -1,4 +1,4 @@
-"""Scores on many samples at once and of each label, against scikit-learn, seqeval and scipy."""
+"""Bootstrap scores and scores of each label, compared with scikit-learn, seqeval and scipy."""
 
 import tracemalloc
 
@@ -25,10 +25,10 @@ def samples(request) -> np.ndarray:
 @pytest.mark.parametrize("classes", [2, 4])
 def test_single_labels_score_as_in_scikit_learn(samples, classes):
     chance = np.random.default_rng(classes)
-    said, true = chance.integers(classes, size=(2, ROWS))
-    found = class_scores.single_label(said, true, classes, samples)
+    predicted, true = chance.integers(classes, size=(2, ROWS))
+    found = class_scores.single_label(predicted, true, classes, samples)
     for i, sample in enumerate(samples):
-        one, other = true[sample], said[sample]
+        one, other = true[sample], predicted[sample]
         assert found["accuracy"][i] == pytest.approx(metrics.accuracy_score(one, other))
         assert found["f1_macro"][i] == pytest.approx(metrics.f1_score(one, other, average="macro"))
         assert found["matthews_correlation"][i] == pytest.approx(metrics.matthews_corrcoef(one, other))
@@ -37,100 +37,102 @@ def test_single_labels_score_as_in_scikit_learn(samples, classes):
     assert ("f1" in found) == (classes == 2)
 
 
-def test_a_constant_answer_scores_zero_where_scores_are_not_defined():
+def test_undefined_scores_are_zero():
     ones, zeros, all_rows = np.ones(4, int), np.zeros(4, int), np.arange(4)[None]
     assert class_scores.single_label(ones, ones, 2, all_rows)["matthews_correlation"] == [0]
     assert class_scores.single_label(zeros, ones, 2, all_rows)["f1"] == [0]
     assert class_scores.regression(np.ones(4), np.arange(4.0), all_rows)["pearson"] == [0]
-    constants = np.full(6, 0.1), np.full(6, 0.7)  # none is its own mean, by rounding
+    constants = np.full(6, 0.1), np.full(6, 0.7)  # rounding makes their means differ from their values
     assert class_scores.regression(*constants, np.arange(6)[None])["pearson"] == [0]
 
 
 @pytest.mark.parametrize("classes", [2, 7])
-def test_scores_follow_from_the_confusion_matrix_to_the_last_digit(samples, classes):
-    said, true = np.random.default_rng(classes).integers(classes, size=(2, ROWS))
-    matrices = [metrics.confusion_matrix(true[sample], said[sample], labels=range(classes)) for sample in samples]
+def test_scores_equal_those_of_the_confusion_matrix_exactly(samples, classes):
+    predicted, true = np.random.default_rng(classes).integers(classes, size=(2, ROWS))
+    matrices = [metrics.confusion_matrix(true[sample], predicted[sample], labels=range(classes)) for sample in samples]
     counts = np.stack(matrices).astype(float)
     hits, trues, saids, total = counts.diagonal(0, 1, 2), counts.sum(2), counts.sum(1), float(ROWS)
     f1 = np.divide(2 * hits, trues + saids, out=np.zeros_like(hits), where=trues + saids > 0)
     spread = (total**2 - (trues**2).sum(1)) * (total**2 - (saids**2).sum(1))
-    found = class_scores.single_label(said, true, classes, samples)
+    found = class_scores.single_label(predicted, true, classes, samples)
     assert found["accuracy"] == (hits.sum(1) / total).tolist()
     assert found["f1_macro"] == (f1.sum(1) / (trues + saids > 0).sum(1)).tolist()
     assert found["matthews_correlation"] == ((hits.sum(1) * total - (trues * saids).sum(1)) / np.sqrt(spread)).tolist()
 
 
-def test_many_classes_and_samples_take_the_memory_of_their_product():
+def test_memory_grows_with_classes_times_samples():
     classes, rows, drawn = 400, 500, 200
-    said, true = np.random.default_rng(0).integers(classes, size=(2, rows))
+    predicted, true = np.random.default_rng(0).integers(classes, size=(2, rows))
     numbers = np.random.default_rng(1).integers(rows, size=(drawn, rows))
     tracemalloc.start()
-    class_scores.single_label(said, true, classes, numbers)
+    class_scores.single_label(predicted, true, classes, numbers)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 16 * drawn * classes * 8 < drawn * classes**2  # bytes: sixteen tables of floats, far from one matrix
+    assert peak < 16 * drawn * classes * 8 < drawn * classes**2  # 16 arrays of floats, much less than the matrices
 
 
 def test_several_labels_score_as_in_scikit_learn(samples):
-    said, true = np.random.default_rng(0).random((2, ROWS, 3)) > 0.6
-    found = class_scores.multi_label(said, true, samples)
+    predicted, true = np.random.default_rng(0).random((2, ROWS, 3)) > 0.6
+    found = class_scores.multi_label(predicted, true, samples)
     for i, sample in enumerate(samples):
-        one, other = true[sample], said[sample]
+        one, other = true[sample], predicted[sample]
         assert found["f1_micro"][i] == pytest.approx(metrics.f1_score(one, other, average="micro"))
         assert found["f1_macro"][i] == pytest.approx(metrics.f1_score(one, other, average="macro"))
         assert found["accuracy"][i] == pytest.approx(metrics.accuracy_score(one, other))
 
 
 def test_numbers_score_as_in_scipy(samples):
-    said, true = np.random.default_rng(0).normal(size=(2, ROWS)).round(1)
-    found = class_scores.regression(said, true, samples)
+    predicted, true = np.random.default_rng(0).normal(size=(2, ROWS)).round(1)
+    found = class_scores.regression(predicted, true, samples)
     for i, sample in enumerate(samples):
-        one, other = true[sample], said[sample]
+        one, other = true[sample], predicted[sample]
         assert found["pearson"][i] == pytest.approx(stats.pearsonr(one, other)[0])
         assert found["spearman"][i] == pytest.approx(stats.spearmanr(one, other)[0])
         assert found["mse"][i] == pytest.approx(metrics.mean_squared_error(one, other))
 
 
-def scores_by_label(name: str, rows: dict, said: list[dict]) -> dict[str, tuple]:
-    """Precision, recall, F1 and how often it is true, of each label."""
+def scores_by_label(name: str, rows: dict, predicted: list[dict]) -> dict[str, tuple]:
+    """Precision, recall, F1 and number of true occurrences of each label."""
     data, kind = Dataset.from_dict(rows), task_class(name)
     task = kind(kind.Options.of(), MyBertConfig()).fitted(data)
-    found = class_scores.by_label(*task.labelled_spans(said, task.references(data)))
+    found = class_scores.by_label(*task.labelled_spans(predicted, task.references(data)))
     assert list(found) == sorted(found, key=lambda label: (-found[label].true, label))
     return {label: (scores.precision, scores.recall, scores.f1, scores.true) for label, scores in found.items()}
 
 
 def of_others(report: dict) -> dict[str, tuple]:
-    """The same from a report of scikit-learn or seqeval."""
+    """The same values from a report of scikit-learn or seqeval."""
     labels = {name: report[name] for name in report if name != "accuracy" and not name.endswith(" avg")}
     return {name: pytest.approx(tuple(scores.values())) for name, scores in labels.items()}
 
 
 def test_scores_of_each_label_are_scikit_learns():
     generator = np.random.default_rng(0)
-    true, said = generator.choice([*"abcd"], size=(2, 200), p=[0.5, 0.3, 0.15, 0.05]).tolist()
+    true, predicted = generator.choice([*"abcd"], size=(2, 200), p=[0.5, 0.3, 0.15, 0.05]).tolist()
     rows = {"text": ["x"] * 200, "label": true}
-    found = scores_by_label("text-classification", rows, [{"label": label} for label in said])
-    assert found == of_others(metrics.classification_report(true, said, output_dict=True, zero_division=0))
-    true, said = generator.random((2, 200, 3)) < (0.5, 0.2, 0.05)
-    labels = [[[name for name, has in zip("abc", row, strict=True) if has] for row in each] for each in (true, said)]
+    found = scores_by_label("text-classification", rows, [{"label": label} for label in predicted])
+    assert found == of_others(metrics.classification_report(true, predicted, output_dict=True, zero_division=0))
+    true, predicted = generator.random((2, 200, 3)) < (0.5, 0.2, 0.05)
+    labels = [
+        [[name for name, has in zip("abc", row, strict=True) if has] for row in each] for each in (true, predicted)
+    ]
     rows = {"text": ["x"] * 200, "label": labels[0]}
     found = scores_by_label("text-classification", rows, [{"labels": some} for some in labels[1]])
-    report = metrics.classification_report(true, said, target_names=[*"abc"], output_dict=True, zero_division=0)
+    report = metrics.classification_report(true, predicted, target_names=[*"abc"], output_dict=True, zero_division=0)
     assert found == of_others(report)
 
 
 def test_scores_of_each_kind_of_entity_are_seqevals():
     generator = np.random.default_rng(0)
     tags = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-    true, said = generator.choice(tags, size=(2, 100, 8), p=[0.4, 0.25, 0.1, 0.15, 0.1]).tolist()
+    true, predicted = generator.choice(tags, size=(2, 100, 8), p=[0.4, 0.25, 0.1, 0.15, 0.1]).tolist()
     words = [["x"] * 8] * 100
-    found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in said])
+    found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in predicted])
     report = seqeval.metrics.classification_report(
-        true, said, mode="strict", scheme=seqeval.scheme.IOB2, output_dict=True, zero_division=0
+        true, predicted, mode="strict", scheme=seqeval.scheme.IOB2, output_dict=True, zero_division=0
     )
     assert found == of_others(report)
-    true, said = generator.choice(["DET", "NOUN", "VERB"], size=(2, 100, 8)).tolist()
-    found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in said])
-    report = metrics.classification_report(np.ravel(true), np.ravel(said), output_dict=True, zero_division=0)
+    true, predicted = generator.choice(["DET", "NOUN", "VERB"], size=(2, 100, 8)).tolist()
+    found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in predicted])
+    report = metrics.classification_report(np.ravel(true), np.ravel(predicted), output_dict=True, zero_division=0)
     assert found == of_others(report)

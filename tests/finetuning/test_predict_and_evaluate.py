@@ -1,4 +1,4 @@
-"""`mybert predict` and `mybert evaluate` on a model of the tiny checkpoint."""
+"""`mybert predict`, `mybert evaluate` and `Predictor` with a classifier of the tiny checkpoint."""
 
 import io
 import json
@@ -47,7 +47,7 @@ TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fi
 
 @pytest.fixture(scope="module")
 def expected(classifier) -> list[dict[str, float]]:
-    """The probabilities, one text at a time."""
+    """The probabilities of each text, computed one text at a time."""
     model = MyBertForSequenceClassification.from_pretrained(classifier).eval()
     tokenizer = MyBertTokenizer.from_pretrained(classifier)
     with torch.no_grad():
@@ -60,14 +60,14 @@ def predict(*words) -> int:
 
 
 def check(lines: str, expected: list[dict]) -> list[dict]:
-    """The rows that the predictions say they are of."""
-    said = [json.loads(line) for line in lines.splitlines()]
-    assert len(said) == len(expected)
-    for one, scores in zip(said, expected, strict=True):
+    """Compares predictions with expected probabilities, and returns their rows."""
+    predicted = [json.loads(line) for line in lines.splitlines()]
+    assert len(predicted) == len(expected)
+    for one, scores in zip(predicted, expected, strict=True):
         assert one["scores"] == pytest.approx(scores, abs=1e-5)
         assert one["label"] == max(scores, key=scores.get)
         assert one["score"] == one["scores"][one["label"]]
-    return [one["input"] for one in said]
+    return [one["input"] for one in predicted]
 
 
 def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_rows, tmp_path):
@@ -76,7 +76,7 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     plain.write_text("\n".join(TEXTS[:2]) + "\n\n" + "\n".join(TEXTS[2:]))
     table = tmp_path / "rows.csv"
     table.write_text("n,sentence\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
-    output = tmp_path / "said.jsonl"
+    output = tmp_path / "predictions.jsonl"
     assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
     texts = [{"text": text} for text in TEXTS]
     numbered = [{"n": str(i), "sentence": text} for i, text in enumerate(TEXTS)]
@@ -143,13 +143,13 @@ def test_an_output_of_another_format_is_refused(classifier, write_rows, tmp_path
 def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):
     assert predict(classifier, write_rows("rows.jsonl", [{"text": text, "id": 1} for text in TEXTS])) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    said = [{name: one[name] for name in ("label", "score", "scores")} for one in lines]
+    predicted = [{name: one[name] for name in ("label", "score", "scores")} for one in lines]
     predictor = Predictor(classifier, device="cpu")
     records = [{"text": text, "id": 1} for text in TEXTS]
     for rows in (TEXTS, records, Dataset.from_list(records), pd.DataFrame(records), pd.Series(TEXTS), iter(TEXTS)):
-        assert predictor(rows) == said
+        assert predictor(rows) == predicted
     assert [predictor(text) for text in TEXTS] == [predictor((text,)) for text in TEXTS]
-    assert predictor(TEXTS[1])["scores"] == pytest.approx(said[1]["scores"], abs=1e-6)
+    assert predictor(TEXTS[1])["scores"] == pytest.approx(predicted[1]["scores"], abs=1e-6)
     assert predictor([]) == [] and predictor(" ") == {"error": "empty text"}
     with pytest.raises(UserError, match=r"2 of 3 rows .*: row 2: the text is missing; row 3: .* int"):
         predictor(["a", {"text": None}, 7])
@@ -180,8 +180,8 @@ def onnx_folder(classifier, tmp_path_factory):
 
 def test_an_onnx_folder_is_predicted_and_evaluated_as_the_checkpoint(onnx_folder, expected, write_rows, tmp_path):
     rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
-    assert predict(onnx_folder, rows, "--output", tmp_path / "said.jsonl") == 0
-    check((tmp_path / "said.jsonl").read_text(), expected)
+    assert predict(onnx_folder, rows, "--output", tmp_path / "predictions.jsonl") == 0
+    check((tmp_path / "predictions.jsonl").read_text(), expected)
     assert [one["scores"] for one in Predictor(onnx_folder)(TEXTS)] == [pytest.approx(e, abs=1e-5) for e in expected]
     words = ["--model", onnx_folder, "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words)]) == 0
@@ -235,8 +235,8 @@ def test_a_predictor_answers_several_threads_at_once(classifier):
         assert list(pool.map(predictor, texts)) == alone
 
 
-def test_bfloat16_answers_nearly_the_same_and_not_exactly(classifier, expected, write_rows, tmp_path):
-    rows, output = write_rows("rows.jsonl", [{"text": text} for text in TEXTS]), tmp_path / "said.jsonl"
+def test_bfloat16_predicts_nearly_the_same(classifier, expected, write_rows, tmp_path):
+    rows, output = write_rows("rows.jsonl", [{"text": text} for text in TEXTS]), tmp_path / "predictions.jsonl"
     assert predict(classifier, rows, "--output", output, "--dtype", "bfloat16") == 0
     found = [json.loads(line)["scores"]["good"] for line in output.read_text().splitlines()]
     exact = [scores["good"] for scores in expected]
@@ -260,7 +260,7 @@ def send(monkeypatch, *records) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
 
 
-def test_records_may_differ_in_what_the_task_does_not_read(classifier, expected, monkeypatch, capsys):
+def test_records_may_differ_in_columns_that_the_task_does_not_use(classifier, expected, monkeypatch, capsys):
     others = [{"label": "good"}, {"id": 2**64 - 1}, {"id": "x", "score": [10**30]}, {"id": {"a": None}}, {}]
     records = [{**other, "text": text} for other, text in zip(others, TEXTS, strict=True)]
     send(monkeypatch, *records)
@@ -283,23 +283,23 @@ def test_a_broken_record_of_standard_input_is_named(classifier, monkeypatch, cap
     assert predict(classifier, "-") == 2
     captured = capsys.readouterr()
     assert message in captured.err.splitlines()[-1]
-    assert len(captured.out.splitlines()) == 1  # what came before it, in a block of its own, is answered
+    assert len(captured.out.splitlines()) == 1  # the line before it, which arrived earlier, has its prediction
 
 
-def test_unusable_rows_are_lines_too_if_asked_for(classifier, expected, write_rows, tmp_path, capsys):
+def test_with_errors_skip_every_row_has_an_output_line(classifier, expected, write_rows, tmp_path, capsys):
     rows = [{"text": " "}, *({"text": text} for text in TEXTS), {"text": None}]
-    output = tmp_path / "said.jsonl"
+    output = tmp_path / "predictions.jsonl"
     words = ("--output", output, "--errors", "skip")
     assert predict(classifier, write_rows("rows.jsonl", rows), write_rows("bad.jsonl", [{"text": ""}]), *words) == 0
-    first, *said, last, alone = output.read_text().splitlines()
-    assert check("\n".join(said), expected) == rows[1:-1]
+    first, *predicted, last, alone = output.read_text().splitlines()
+    assert check("\n".join(predicted), expected) == rows[1:-1]
     assert json.loads(first) == {"error": "the text is empty", "line": 1, "input": rows[0]}
     assert json.loads(last) == {"error": "the text is missing", "line": 7, "input": rows[-1]}
     assert json.loads(alone) == {"error": "the text is empty", "line": 1, "input": {"text": ""}}
     assert ": 5, errors: 3" in capsys.readouterr().err
 
 
-BROKEN = {  # lines that are no rows of texts, and what is said of them
+BROKEN = {  # lines that cannot be used, and their errors
     b'{"id": 7}': "it has no column for 'text' (looked for text, ",
     b'{"\\u0000": "a"}': "it has no column for 'text' (looked for text, ",
     b"{}": "it has no column for 'text' (looked for text, ",
@@ -319,8 +319,10 @@ BROKEN = {  # lines that are no rows of texts, and what is said of them
 }
 
 
-def test_no_line_decides_what_becomes_of_another(classifier, expected, tmp_path, monkeypatch, capsys):
-    """Every broken line, before the good ones and after them, from a file and from standard input."""
+def test_broken_lines_do_not_change_the_predictions_of_other_lines(
+    classifier, expected, tmp_path, monkeypatch, capsys
+):
+    """Broken lines before, after and between good lines, in a file and in standard input."""
     good = [
         {"text": TEXTS[0], "id": 2**70},
         {"sentence": TEXTS[1], "id": "x"},
@@ -342,10 +344,10 @@ def test_no_line_decides_what_becomes_of_another(classifier, expected, tmp_path,
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
             capsys.readouterr()
             assert predict(classifier, name, "--errors", "skip") == 0
-            said = capsys.readouterr().out.splitlines()
-            assert len(said) == len(order)
-            assert check("\n".join(line for line in said if "error" not in json.loads(line)), expected) == good
-            for line, one in zip(order, map(json.loads, said), strict=True):
+            predicted = capsys.readouterr().out.splitlines()
+            assert len(predicted) == len(order)
+            assert check("\n".join(line for line in predicted if "error" not in json.loads(line)), expected) == good
+            for line, one in zip(order, map(json.loads, predicted), strict=True):
                 if line in BROKEN:
                     assert BROKEN[line] in one["error"] and len(one["error"]) < 400
                     assert one["input"] in (parsed(line), line.decode(errors="backslashreplace"))
@@ -361,7 +363,7 @@ def parsed(line: bytes) -> dict | None:
 
 
 @pytest.mark.parametrize("line", BROKEN)
-def test_a_broken_line_of_a_file_is_named_and_stops_the_run(classifier, tmp_path, capsys, line):
+def test_a_broken_line_of_a_file_is_an_error_with_its_number(classifier, tmp_path, capsys, line):
     (tmp_path / "rows.jsonl").write_bytes(b'{"text": "a"}\n\n' + line)
     assert predict(classifier, tmp_path / "rows.jsonl") == 2
     error = capsys.readouterr().err.splitlines()[-1]
@@ -369,7 +371,7 @@ def test_a_broken_line_of_a_file_is_named_and_stops_the_run(classifier, tmp_path
     assert f"{tmp_path / 'rows.jsonl'}: 1 of 2 lines cannot be used: line 3: " in error
 
 
-def test_a_line_in_front_that_a_task_cannot_read_leaves_the_others(finetune, tmp_path, monkeypatch, capsys):
+def test_the_first_line_may_be_broken(finetune, tmp_path, monkeypatch, capsys):
     choice = {"ctx": "the film", "ending0": "good", "ending1": "bad"}
     train = tmp_path / "train.jsonl"
     train.write_text(json.dumps({**choice, "label": 0}) + "\n")
@@ -388,7 +390,7 @@ def test_a_line_in_front_that_a_task_cannot_read_leaves_the_others(finetune, tmp
     assert fourth["text"] in ("dull", "fine") and fourth["input"] == other
 
 
-def test_every_line_of_standard_input_is_answered_when_it_comes(classifier):
+def test_each_line_of_standard_input_is_predicted_when_it_arrives(classifier):
     command = [sys.executable, "-m", "mybert.cli", "predict", str(classifier), "-", "--device", "cpu"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -403,7 +405,7 @@ def test_every_line_of_standard_input_is_answered_when_it_comes(classifier):
         assert process.wait() == 0
 
 
-def test_lines_are_put_together_from_the_blocks_that_they_come_in(classifier, monkeypatch):
+def test_lines_do_not_depend_on_the_blocks_in_which_they_arrive(classifier, monkeypatch):
     content = b"one\n\r\ntwo\rstill two\n" + b"x" * 50 + b"\nlast"
     task = Predictor(classifier, device="cpu").task
     for size in (1, 3, 7, 1000):
@@ -417,7 +419,7 @@ def test_lines_are_put_together_from_the_blocks_that_they_come_in(classifier, mo
             assert texts == ["one", "", "two\rstill two", "x" * 50, "last"] and max(map(len, found)) <= at_once
 
 
-def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_rows, tmp_path, capsys):
+def test_an_output_must_not_be_an_input_or_a_device_and_a_link_is_kept(classifier, write_rows, tmp_path, capsys):
     rows = write_rows("rows.jsonl", [{"text": "a good film"}])
     assert predict(classifier, rows, "--output", rows, "--overwrite") == 2
     assert f"output {rows} is the input {rows}" in capsys.readouterr().err
@@ -430,14 +432,14 @@ def test_an_output_is_no_input_and_no_device_and_a_link_stays(classifier, write_
     assert link.is_symlink() and json.loads(target.read_text())["input"] == {"text": "a good film"}
 
 
-def test_texts_that_are_cut_are_counted(classifier, write_rows, tmp_path, capsys):
+def test_truncated_texts_are_counted(classifier, write_rows, tmp_path, capsys):
     settings = PredictSettings(model=str(classifier), inputs=["-"], device="cpu")
     length = load_finetuned(settings).task.options.max_length
     words = {"fits": length - 2, "cut": length - 1}
     rows = write_rows("rows.jsonl", [{"text": "film " * count, "label": "good"} for count in words.values()])
-    assert predict(classifier, rows, "--output", tmp_path / "said.jsonl") == 0
-    assert "said.jsonl: 2, rows truncated to --max-length: 1" in capsys.readouterr().err
-    assert json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["counts"]["cut"] == 1
+    assert predict(classifier, rows, "--output", tmp_path / "predictions.jsonl") == 0
+    assert "predictions.jsonl: 2, rows truncated to --max-length: 1" in capsys.readouterr().err
+    assert json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["counts"]["cut"] == 1
     assert predict(classifier, rows, "--long-texts", "window") == 0
     assert "cut" not in capsys.readouterr().err
     scored = ["--model", classifier, "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
@@ -445,7 +447,7 @@ def test_texts_that_are_cut_are_counted(classifier, write_rows, tmp_path, capsys
     assert ", 1 truncated" in capsys.readouterr().out
 
 
-def test_weights_that_give_no_numbers_are_said_to(classifier, write_rows, tmp_path, capsys):
+def test_logits_that_are_not_finite_are_an_error(classifier, write_rows, tmp_path, capsys):
     model = MyBertForSequenceClassification.from_pretrained(classifier)
     model.classifier.weight.data[0, 0] = torch.nan
     model.save_pretrained(tmp_path / "broken")
@@ -454,13 +456,13 @@ def test_weights_that_give_no_numbers_are_said_to(classifier, write_rows, tmp_pa
     assert "logits are NaN or infinite" in capsys.readouterr().err
 
 
-def test_a_text_in_place_of_a_file_is_one_line(classifier, capsys):
+def test_a_text_instead_of_a_file_is_an_error_of_one_line(classifier, capsys):
     assert predict(classifier, "a long text " * 40) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("File name too long")
 
 
-def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_path, capsys):
-    output = tmp_path / "said.jsonl"
+def test_a_broken_row_is_named_and_no_file_is_written(classifier, write_rows, tmp_path, capsys):
+    output = tmp_path / "predictions.jsonl"
     rows = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}])
     assert predict(classifier, rows, "--output", output) == 2
     assert f"{rows}: 1 of 2 lines cannot be used: line 2: the text is missing" in capsys.readouterr().err
@@ -472,13 +474,13 @@ def test_a_broken_row_is_named_and_no_file_is_left(classifier, write_rows, tmp_p
     assert "nowhere.txt: no such file" in capsys.readouterr().err
     assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
     assert f"output {tmp_path} is a folder; name a file" in capsys.readouterr().err
-    assert predict(classifier, rows, "--output", rows / "said.jsonl") == 2
-    assert f"output {rows / 'said.jsonl'} cannot be created: {rows} is a file" in capsys.readouterr().err
+    assert predict(classifier, rows, "--output", rows / "predictions.jsonl") == 2
+    assert f"output {rows / 'predictions.jsonl'} cannot be created: {rows} is a file" in capsys.readouterr().err
     assert not output.exists()
-    assert not list(tmp_path.glob(".said*"))
+    assert not list(tmp_path.glob(".predicted*"))
 
 
-def test_what_is_wrong_with_the_last_row_is_said_before_any_is_computed(classifier, write_rows, tmp_path, capsys):
+def test_errors_of_the_last_row_are_reported_before_the_first_prediction(classifier, write_rows, tmp_path, capsys):
     good = write_rows("good.jsonl", [{"text": text} for text in TEXTS])
     for broken, message in (
         (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "line 2: the text is empty"),
@@ -487,31 +489,31 @@ def test_what_is_wrong_with_the_last_row_is_said_before_any_is_computed(classifi
         (write_rows("none.jsonl", []), "none.jsonl holds no rows"),
     ):
         assert predict(classifier, good, good, broken) == 2
-        said = capsys.readouterr()
-        assert message in said.err and not said.out
+        predicted = capsys.readouterr()
+        assert message in predicted.err and not predicted.out
 
 
-@pytest.mark.parametrize("name", ["pipe.txt", "63"])  # the shell's <(…) is called by a number
+@pytest.mark.parametrize("name", ["pipe.txt", "63"])  # the shell names <(…) by a number
 def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
     pipe = tmp_path / name
     os.mkfifo(pipe)
     with subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"]):
-        assert predict(classifier, pipe, "--output", tmp_path / "said.jsonl") == 0
-    check((tmp_path / "said.jsonl").read_text(), expected)
-    inputs = json.loads((tmp_path / "said.jsonl.manifest.json").read_text())["inputs"]
-    assert inputs["rows"] == [{"path": str(pipe)}]  # no fingerprint of what is gone
+        assert predict(classifier, pipe, "--output", tmp_path / "predictions.jsonl") == 0
+    check((tmp_path / "predictions.jsonl").read_text(), expected)
+    inputs = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["inputs"]
+    assert inputs["rows"] == [{"path": str(pipe)}]  # a pipe has no fingerprint
     link = tmp_path / "link.txt"
     link.symlink_to(pipe)
-    for other, said in ((pipe, pipe), (link, f"{pipe} and {link}")):
+    for other, predicted in ((pipe, pipe), (link, f"{pipe} and {link}")):
         assert predict(classifier, pipe, other) == 2
-        assert f"{said} can be read only once; name it once" in capsys.readouterr().err
+        assert f"{predicted} can be read only once; name it once" in capsys.readouterr().err
     os.mkfifo(tmp_path / "pipe.csv")
     assert predict(classifier, tmp_path / "pipe.csv") == 2
     assert "pipe.csv is a pipe; name a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch, capsys, suffix):
+def test_all_broken_rows_of_a_file_are_reported_together(classifier, tmp_path, monkeypatch, capsys, suffix):
     monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 3)
     path = tmp_path / f"rows.{suffix}"
     texts = [" " if number in (2, 3, 7) else "a film" for number in range(8)]
@@ -519,8 +521,8 @@ def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch,
     rows.to_json(path) if suffix == "jsonl" else rows.to_csv(path, index=False)
     assert predict(classifier, path) == 2
     places = "3, 4, 8" if suffix == "jsonl" else "4, 5, 9"
-    said = f"3 of 8 lines cannot be used: lines {places}: the text is empty; correct them, or have errors written"
-    assert said in capsys.readouterr().err
+    predicted = f"3 of 8 lines cannot be used: lines {places}: the text is empty; correct them, or have errors written"
+    assert predicted in capsys.readouterr().err
     assert predict(classifier, path, "--errors", "skip") == 0
     captured = capsys.readouterr()
     answers = [json.loads(line) for line in captured.out.splitlines()]
@@ -529,37 +531,39 @@ def test_problems_are_those_of_the_whole_file(classifier, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])
-def test_blank_lines_count_in_the_numbers_of_rows(classifier, tmp_path, capsys, suffix):
+def test_blank_lines_count_in_line_numbers(classifier, tmp_path, capsys, suffix):
     rows = [{"text": text, "label": "good", "day": "2020-01-01"} for text in ("a", " ", "b", "c")]
     path = tmp_path / f"rows.{suffix}"
     path.write_text("\n\n \n".join(map(json.dumps, rows)))
     words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words), "--errors", "skip"]) == 0
     assert f"{path}: 1 of 4 lines cannot be used: line 4: the text is empty; left out" in capsys.readouterr().out
-    said = (tmp_path / "scores/predictions.jsonl").read_text().splitlines()
-    assert [json.loads(line)["input"] for line in said] == [rows[0], *rows[2:]]
+    predicted = (tmp_path / "scores/predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["input"] for line in predicted] == [rows[0], *rows[2:]]
     assert predict(classifier, path) == 2
     assert "1 of 4 lines cannot be used: line 4: the text is empty" in capsys.readouterr().err
 
 
-def test_values_of_a_row_are_given_back_as_they_are_written(classifier, write_rows, tmp_path, capsys):
+def test_values_of_a_row_are_returned_as_written(classifier, write_rows, tmp_path, capsys):
     others = [{"id": 2**53 + 1}, {"id": 1.5, "of": {"id": 10**23}}, {"id": 2, "of": {"id": 1}}, {"id": None}]
     rows = [{"text": "a film", "label": "good", **other} for other in others]
     lines = write_rows("rows.jsonl", rows)
     array = tmp_path / "rows.json"
-    array.write_text(json.dumps([{**row, "of": [1, 2.5, math.nan]} for row in rows]))  # JSON has no NaN, Python does
+    array.write_text(
+        json.dumps([{**row, "of": [1, 2.5, math.nan]} for row in rows])
+    )  # Python writes NaN, which JSON does not have
     for path in (lines, array):
         words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
         assert cli.main(["evaluate", *map(str, words), "--overwrite"]) == 0
-        assert predict(classifier, path, "--output", tmp_path / "said.jsonl", "--overwrite") == 0
+        assert predict(classifier, path, "--output", tmp_path / "predictions.jsonl", "--overwrite") == 0
         records = json.loads(array.read_text().replace("NaN", "null")) if path == array else rows
-        for written in (tmp_path / "scores/predictions.jsonl", tmp_path / "said.jsonl"):
+        for written in (tmp_path / "scores/predictions.jsonl", tmp_path / "predictions.jsonl"):
             inputs = [json.loads(line)["input"] for line in written.read_text().splitlines()]
             assert list(map(repr, inputs)) == list(map(repr, records))  # 2 == 2.0
 
 
-def test_lines_that_have_and_lack_a_column_in_turns_are_computed_together(classifier, tmp_path, monkeypatch, capsys):
-    shutil.copytree(classifier, tmp_path / "others")  # which does not say what it was trained on
+def test_lines_with_and_without_a_column_are_predicted_in_two_batches(classifier, tmp_path, monkeypatch, capsys):
+    shutil.copytree(classifier, tmp_path / "others")  # a checkpoint without a record of its inputs
     config = json.loads((classifier / "config.json").read_text())
     config.pop("finetuned")
     (tmp_path / "others/config.json").write_text(json.dumps(config))
@@ -572,22 +576,22 @@ def test_lines_that_have_and_lack_a_column_in_turns_are_computed_together(classi
     )
     assert predict(tmp_path / "others", tmp_path / "rows.jsonl") == 0
     assert counts == [10, 10]
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["input"] for one in said] == rows
-    for number in range(10):  # each text stands there with a pair and without
-        assert said[number]["score"] != said[(number + 5) % 20]["score"]
-        assert said[number]["score"] == pytest.approx(said[number + 10]["score"], abs=1e-6)
+    predicted = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["input"] for one in predicted] == rows
+    for number in range(10):  # each text occurs with and without a pair
+        assert predicted[number]["score"] != predicted[(number + 5) % 20]["score"]
+        assert predicted[number]["score"] == pytest.approx(predicted[number + 10]["score"], abs=1e-6)
 
 
-def test_a_brace_in_front_of_a_text_makes_it_no_json(classifier, tmp_path, capsys):
+def test_a_text_may_begin_with_a_brace(classifier, tmp_path, capsys):
     (tmp_path / "rows.txt").write_text("{smile} hello\na good film\n")
     assert predict(classifier, tmp_path / "rows.txt") == 0
-    said = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [one["input"] for one in said] == [{"text": "{smile} hello"}, {"text": "a good film"}]
+    predicted = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["input"] for one in predicted] == [{"text": "{smile} hello"}, {"text": "a good film"}]
 
 
 @pytest.mark.parametrize(("names", "labels"), [([0, 1], ["0", "1"]), ([True, False], ["True", "False"])])
-def test_labels_of_a_checkpoint_may_be_numbers_and_truth_values(classifier, write_rows, tmp_path, names, labels):
+def test_labels_of_a_checkpoint_may_be_numbers_and_booleans(classifier, write_rows, tmp_path, names, labels):
     shutil.copytree(classifier, tmp_path / "others")
     config = json.loads((classifier / "config.json").read_text())
     config |= {"id2label": dict(enumerate(names)), "label2id": None}
@@ -595,11 +599,11 @@ def test_labels_of_a_checkpoint_may_be_numbers_and_truth_values(classifier, writ
     rows = write_rows("rows.jsonl", [{"text": text, "label": name} for text, name in zip(TEXTS, names, strict=False)])
     words = ["--model", tmp_path / "others", "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words)]) == 0
-    said = [json.loads(line) for line in (tmp_path / "scores/predictions.jsonl").read_text().splitlines()]
-    assert [list(one["scores"]) for one in said] == [labels] * 2
+    predicted = [json.loads(line) for line in (tmp_path / "scores/predictions.jsonl").read_text().splitlines()]
+    assert [list(one["scores"]) for one in predicted] == [labels] * 2
 
 
-def test_two_labels_of_one_name_are_refused(classifier, write_rows, tmp_path, capsys):
+def test_two_labels_with_one_name_are_refused(classifier, write_rows, tmp_path, capsys):
     shutil.copytree(classifier, tmp_path / "others")
     config = json.loads((classifier / "config.json").read_text()) | {"id2label": {"0": "1", "1": 1}}
     (tmp_path / "others/config.json").write_text(json.dumps(config))
@@ -607,8 +611,8 @@ def test_two_labels_of_one_name_are_refused(classifier, write_rows, tmp_path, ca
     assert "`id2label` in its config.json has '1' twice; rename one" in capsys.readouterr().err
 
 
-def test_labels_of_a_checkpoint_are_those_that_it_names(classifier, expected, write_rows, tmp_path, capsys):
-    shutil.copytree(classifier, tmp_path / "others")  # transformers writes null where only id2label was given
+def test_id2label_defines_the_labels_of_a_checkpoint(classifier, expected, write_rows, tmp_path, capsys):
+    shutil.copytree(classifier, tmp_path / "others")  # as transformers writes if only id2label was set
     config = json.loads((classifier / "config.json").read_text()) | {"label2id": None}
     (tmp_path / "others/config.json").write_text(json.dumps(config))
     rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
@@ -621,20 +625,20 @@ def test_labels_of_a_checkpoint_are_those_that_it_names(classifier, expected, wr
     assert "line 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
 
 
-def test_evaluation_keeps_the_columns_and_numbers_of_its_file(classifier, write_rows, tmp_path, capsys):
+def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_path, capsys):
     rows = [{"id": i, "review": text, "label": "bad" if i % 2 else "good"} for i, text in enumerate(["", *TEXTS, " "])]
     data, output = write_rows("rows.jsonl", rows), tmp_path / "scores"
     words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu", "--errors", "skip"]
     assert cli.main(["evaluate", *map(str, words), "--columns", "text=review"]) == 0
-    said = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
-    assert [one["input"] for one in said] == rows[1:-1]
+    predicted = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+    assert [one["input"] for one in predicted] == rows[1:-1]
     assert json.loads((output / "results.json").read_text())["rows_left_out"] == 2
-    wrong = {one["input"]["id"] + 1 for one in said if one["label"] != one["input"]["label"]}
+    wrong = {one["input"]["id"] + 1 for one in predicted if one["label"] != one["input"]["label"]}
     text = (output / "errors.txt").read_text()
     assert wrong and {int(line.split()[1][:-1]) for line in text.splitlines() if line.startswith("line ")} == wrong
 
 
-def test_a_table_is_predicted_in_parts_as_in_one(classifier, expected, tmp_path, monkeypatch, capsys):
+def test_a_table_is_predicted_in_parts(classifier, expected, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
     rows = [{"text": text, "number": number} for number, text in enumerate(TEXTS)]
     table = tmp_path / "rows.csv"
@@ -648,7 +652,7 @@ def test_a_table_is_predicted_in_parts_as_in_one(classifier, expected, tmp_path,
     assert json.loads(error) == {"error": "the text is empty", "line": 7, "input": {"text": " ", "number": "5"}}
 
 
-def test_who_asks_for_half_precision_as_in_training_is_told_how(tiny_checkpoint, write_rows, capsys):
+def test_the_flag_bf16_of_training_is_answered_with_dtype(tiny_checkpoint, write_rows, capsys):
     assert predict(tiny_checkpoint, write_rows("rows.jsonl", [{"text": "a"}]), "--bf16", "true") == 2
     assert "did you mean '--dtype" in capsys.readouterr().err
 
@@ -668,13 +672,13 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu"]
     assert cli.main(["evaluate", *map(str, words)]) == 0
     found = json.loads((output / "results.json").read_text())
-    said = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
-    assert [one["input"] for one in said] == rows
-    right = np.array([one["label"] == row["label"] for one, row in zip(said, rows, strict=True)])
+    predicted = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+    assert [one["input"] for one in predicted] == rows
+    right = np.array([one["label"] == row["label"] for one, row in zip(predicted, rows, strict=True)])
     assert found["metrics"]["accuracy"] == pytest.approx(right.mean())
-    assert found["constant_baselines"]["accuracy"] == 0.5  # as many good as bad
+    assert found["constant_baselines"]["accuracy"] == 0.5  # equally many of both labels
     low, high = found["intervals_95"]["accuracy"]
-    spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # of the normal approximation
+    spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # normal approximation
     assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)
     text = (output / "errors.txt").read_text()
     assert "true \\ predicted" in text
@@ -711,14 +715,14 @@ def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_
 
 
 def drawn(tmp_path, monkeypatch, found: Evaluation) -> list[Axes]:
-    """The axes of errors.png, without that of the colours."""
+    """The axes of errors.png, without the colour bar."""
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     draw_errors(tmp_path / "errors.png", found)
     return [axis for axis in figures[0].axes if axis.get_label() != "<colorbar>"]
 
 
-def test_pictures_are_those_of_the_task_beside_scores_with_the_constant_answer_dashed(tmp_path, monkeypatch):
+def test_pictures_depend_on_the_task_and_show_the_best_constant_prediction_dashed(tmp_path, monkeypatch):
     labels = {"grain": LabelScores(8, 4, 3, 0.75, 0.375, 0.5), "wheat": LabelScores(2, 2, 1, 0.5, 0.5, 0.5)}
     several = evaluation([{"labels": []}], [["grain"]], [1.0], None, labels=labels)
     left, right = drawn(tmp_path, monkeypatch, several)
@@ -737,7 +741,7 @@ def test_pictures_are_those_of_the_task_beside_scores_with_the_constant_answer_d
     assert sum(bar.get_height() for bar in left.patches) == 3
 
 
-def test_batches_hold_every_number_once_and_keep_to_the_limit():
+def test_batches_contain_every_index_once_within_the_limit():
     sizes = np.random.default_rng(0).integers(1, 30, size=100).tolist()
     found = list(batches(sizes, 64))
     assert sorted(number for batch in found for number in batch) == list(range(100))
@@ -755,7 +759,7 @@ def test_batches_hold_every_number_once_and_keep_to_the_limit():
         ({"max_length": 2}, "--max-length: expected 8 or more, found 2"),
     ],
 )
-def test_what_a_checkpoint_remembers_wrongly_is_one_line(classifier, write_rows, tmp_path, capsys, values, message):
+def test_wrong_values_stored_in_a_checkpoint_are_named(classifier, write_rows, tmp_path, capsys, values, message):
     shutil.copytree(classifier, tmp_path / "odd")
     config = json.loads((tmp_path / "odd/config.json").read_text())
     config["finetuned"] |= values
@@ -764,32 +768,32 @@ def test_what_a_checkpoint_remembers_wrongly_is_one_line(classifier, write_rows,
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_file_of_predictions_may_be_replaced_and_no_other(classifier, write_rows, tmp_path, capsys):
+def test_overwrite_replaces_predictions_only(classifier, write_rows, tmp_path, capsys):
     rows, output, mine = (
         write_rows("rows.jsonl", [{"text": "a good film"}]),
-        tmp_path / "said.jsonl",
+        tmp_path / "predictions.jsonl",
         tmp_path / "mine.jsonl",
     )
     mine.write_text("keep me")
     assert [predict(classifier, rows, "--output", output, *more) for more in ((), ("--overwrite",))] == [0, 0]
-    manifest = json.loads((tmp_path / "said.jsonl.manifest.json").read_text())
+    manifest = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())
     assert manifest["counts"] == {"predictions": 1, "errors": 0, "cut": 0}
     assert predict(classifier, rows, "--output", mine, "--overwrite") == 2
     assert f"{mine} was not made by mybert" in capsys.readouterr().err
     assert mine.read_text() == "keep me"
 
 
-def test_json_after_a_broken_first_line_is_not_read_as_text(classifier, tmp_path, capsys):
+def test_json_after_a_broken_first_line_is_an_error(classifier, tmp_path, capsys):
     cut = tmp_path / "tail.txt"  # as `tail -c` leaves it
     cut.write_text('ext": "cut off"}\n{"text": "a good film"}\n')
     assert predict(classifier, cut) == 2
     assert "line 2: a JSON object among texts" in capsys.readouterr().err
     assert predict(classifier, cut, "--errors", "skip") == 0
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert "label" in said[0] and "a JSON object among texts" in said[1]["error"]
+    predicted = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "label" in predicted[0] and "a JSON object among texts" in predicted[1]["error"]
 
 
-def test_the_commonest_confusions_stand_for_a_matrix_that_no_page_holds(tmp_path):
+def test_the_most_frequent_confusions_replace_a_large_matrix(tmp_path):
     names = [f"label{i}" for i in range(1500)]
     counts = np.eye(1500, dtype=int)
     counts[7, 1400], counts[3, 2] = 5, 9

@@ -1,4 +1,4 @@
-"""question-answering: the nested file, windows, spans, SQuAD's scores by hand, and a threshold that travels."""
+"""question-answering: SQuAD files, windows, spans, scores, and the threshold for "no answer"."""
 
 import json
 import random
@@ -31,7 +31,7 @@ def in_file(rows: list[dict]) -> Split:
     return Split("rows.jsonl", data, lambda: data, range(len(rows)))
 
 
-def test_windows_that_overlap_by_all_that_they_hold_are_refused(tiny_checkpoint):
+def test_a_stride_as_long_as_a_window_is_refused(tiny_checkpoint):
     rows, tokenizer = Dataset.from_list([ROW]), MyBertTokenizer.from_pretrained(tiny_checkpoint)
     with pytest.raises(UserError, match="--stride 12: expected less than the 12 tokens that a window has"):
         task(max_length=16, stride=12).features(rows, tokenizer, training=False)
@@ -39,24 +39,24 @@ def test_windows_that_overlap_by_all_that_they_hold_are_refused(tiny_checkpoint)
 
 
 @pytest.mark.parametrize(
-    ("said", "answers", "exact_match", "f1"),
+    ("predicted", "answers", "exact_match", "f1"),
     [
         ("The  Film!", ["film"], 1, 1),
-        ("a good film", ["the good old film"], 0, 0.8),  # 2 words in common of 2 and 3
-        ("film film", ["film"], 0, 2 / 3),  # a word counts as often as both have it
-        ("Rome", ["Paris", "in Rome"], 0, 2 / 3),  # the best of all answers
+        ("a good film", ["the good old film"], 0, 0.8),  # two common words of two and three
+        ("film film", ["film"], 0, 2 / 3),  # a word counts as often as in both
+        ("Rome", ["Paris", "in Rome"], 0, 2 / 3),  # the highest score of all references
         ("Rome", [], 0, 0),
         ("", [], 1, 1),
         ("", ["Rome"], 0, 0),
         ("the", ["Rome"], 0, 0),
     ],
 )
-def test_scores_follow_the_published_rules(said, answers, exact_match, f1):
-    assert squad.exact_match(said, answers) == exact_match
-    assert squad.f1(said, answers) == pytest.approx(f1)
+def test_scores_follow_the_published_rules(predicted, answers, exact_match, f1):
+    assert squad.exact_match(predicted, answers) == exact_match
+    assert squad.f1(predicted, answers) == pytest.approx(f1)
 
 
-def test_the_threshold_is_the_best_of_all_possible_ones():
+def test_no_threshold_is_better_than_the_best_one():
     draw = random.Random(0)
     for _ in range(50):
         count = draw.randint(1, 8)
@@ -70,8 +70,8 @@ def test_the_threshold_is_the_best_of_all_possible_ones():
         assert total(found) == max(total(threshold / 2) for threshold in range(-9, 10))
 
 
-def test_a_step_is_divided_by_its_answers_however_it_is_cut_into_batches(tmp_path):
-    """Trainer counts `labels` alone: three answers in batches of two would weigh 1/4, 1/4 and 1/2."""
+def test_the_loss_of_a_step_does_not_depend_on_the_batch_size(tmp_path):
+    """Trainer counts `labels` only; three answers in batches of two would weigh 1/4, 1/4 and 1/2."""
     config = MyBertConfig.from_size("tiny", vocab_size=50, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     weights = MyBertForQuestionAnswering(config).state_dict()
     ids = [2, *range(5, 9), 3]
@@ -100,7 +100,7 @@ def test_a_step_is_divided_by_its_answers_however_it_is_cut_into_batches(tmp_pat
     assert found[0]["grad_norm"] == pytest.approx(found[1]["grad_norm"], rel=1e-5)
 
 
-def test_the_nested_file_becomes_rows(tmp_path):
+def test_a_squad_file_becomes_rows(tmp_path):
     questions = [
         {"id": "1", "question": "who", "answers": [{"text": "good film", "answer_start": 4}]},
         {"id": "2", "question": "why", "is_impossible": True, "answers": [], "plausible_answers": []},
@@ -127,7 +127,7 @@ def test_the_nested_file_becomes_rows(tmp_path):
         ({"question": "who", "answers": [{"text": "film", "answer_start": 10**20}]}, "'answer_start', a whole number"),
     ],
 )
-def test_a_broken_question_of_the_nested_file_is_named_by_its_place(tmp_path, item, message):
+def test_a_broken_question_of_a_squad_file_is_named_by_its_place(tmp_path, item, message):
     path = tmp_path / "train.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [item]}]}]}))
     with pytest.raises(UserError, match=f"train.json, article 1, paragraph 1, .*{message}"):
@@ -163,7 +163,7 @@ def test_a_broken_row_is_named(row, message):
     assert [(problem.row, problem.message[: len(message)]) for problem in problems] == [(1, message)]
 
 
-def test_windows_point_at_the_answer_or_at_cls_and_find_it_again(tiny_checkpoint):
+def test_the_target_of_a_window_is_the_answer_or_cls_and_decodes_to_the_answer(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     words = ["the"] * 40
     words[23:25] = ["good", "film"]
@@ -174,24 +174,24 @@ def test_windows_point_at_the_answer_or_at_cls_and_find_it_again(tiny_checkpoint
     features = made.features(rows, tokenizer, training=True)
     pointed = 0
     for feature in features:
-        said = feature["input_ids"][feature["start_positions"] : feature["end_positions"] + 1]
+        predicted = feature["input_ids"][feature["start_positions"] : feature["end_positions"] + 1]
         whole = tokenizer.decode(feature["input_ids"]).count("good film")
-        assert tokenizer.decode(said) == ("good film" if whole else "[CLS]")
+        assert tokenizer.decode(predicted) == ("good film" if whole else "[CLS]")
         pointed += whole
     assert pointed >= 2 and len(features) > 3
     logits = []
     for feature in features:
-        scores = np.zeros((len(feature["input_ids"]) + 3, 2), dtype=np.float32)  # padding is not looked at
+        scores = np.zeros((len(feature["input_ids"]) + 3, 2), dtype=np.float32)  # padding
         scores[len(feature["input_ids"]) :] = 99
         scores[feature["start_positions"], 0] = scores[feature["end_positions"], 1] = 5
         logits.append(scores)
-    said = made.decode(logits, features, rows)
-    assert [(one["answer"], one["start"]) for one in said] == [("good film", start), ("good film", 4)]
-    assert said[0]["score"] == 10 and len(said[0]["n_best"]) == 20
-    assert made.score(said, made.references(rows)) == {"exact_match": 1, "f1": 1}
+    predicted = made.decode(logits, features, rows)
+    assert [(one["answer"], one["start"]) for one in predicted] == [("good film", start), ("good film", 4)]
+    assert predicted[0]["score"] == 10 and len(predicted[0]["n_best"]) == 20
+    assert made.score(predicted, made.references(rows)) == {"exact_match": 1, "f1": 1}
 
 
-def test_the_best_span_is_the_best_by_brute_force(tiny_checkpoint):
+def test_the_best_spans_equal_those_of_brute_force(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     rows = Dataset.from_list([{**ROW, "context": "the good film, a bad  book"}])
     made = task(max_answer_length=3, n_best=50)
@@ -204,11 +204,11 @@ def test_the_best_span_is_the_best_by_brute_force(tiny_checkpoint):
         for i in range(len(offsets))
         for j in range(i, min(i + 3, len(offsets)))
     }
-    (said,) = made.decode([logits], features, rows)
-    assert [(one["start"], one["end"]) for one in said["n_best"]] == sorted(spans, key=spans.get, reverse=True)
+    (predicted,) = made.decode([logits], features, rows)
+    assert [(one["start"], one["end"]) for one in predicted["n_best"]] == sorted(spans, key=spans.get, reverse=True)
     best = max(spans.values())
-    assert said["no_answer_score"] == pytest.approx(float(logits[0, 0]) + float(logits[0, 1]) - best)
-    assert all(one["answer"] == rows[0]["context"][one["start"] : one["end"]] for one in said["n_best"])
+    assert predicted["no_answer_score"] == pytest.approx(float(logits[0, 0]) + float(logits[0, 1]) - best)
+    assert all(one["answer"] == rows[0]["context"][one["start"] : one["end"]] for one in predicted["n_best"])
 
 
 def test_without_unanswerable_rows_there_is_always_an_answer():
@@ -217,14 +217,14 @@ def test_without_unanswerable_rows_there_is_always_an_answer():
     assert task().fitted(Dataset.from_list([ROW, unanswerable])).config.no_answer_threshold == 0
 
 
-def test_a_row_whose_answers_are_wrong_alike_is_named_once(tiny_checkpoint):
+def test_equal_errors_of_a_row_are_reported_once(tiny_checkpoint):
     wrong = {**ROW, "answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}
     split = in_file([wrong, wrong])
     with pytest.raises(UserError, match="2 of 2 rows cannot be used: rows 1, 2: the answer 'Bob'"):
         usable_rows(split, task(), MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True, errors="strict")
 
 
-def test_a_question_that_leaves_no_room_is_refused_by_its_row(tiny_checkpoint):
+def test_a_question_that_leaves_no_room_for_context_is_refused(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     made = task(max_length=16)
     rows = [{**ROW, "question": question} for question in ("the " * 12, " ", "the " * 13)]
@@ -236,7 +236,7 @@ def test_a_question_that_leaves_no_room_is_refused_by_its_row(tiny_checkpoint):
     assert made.features(usable, tokenizer, training=False)["offsets"][0] == [[0, 3]]
 
 
-def test_answers_and_their_absence_are_learned_and_the_pipeline_reads_the_threshold(finetune, write_rows, tmp_path):
+def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(finetune, write_rows, tmp_path):
     rows = []
     for noun in ("film", "book", "song", "play", "story", "scene"):
         for word in ("good", "fine", "lovely", "great"):
@@ -251,19 +251,19 @@ def test_answers_and_their_absence_are_learned_and_the_pipeline_reads_the_thresh
     assert metrics["f1"] > 0.9 and metrics["exact_match"] > 0.9
     config = MyBertConfig.from_pretrained(tmp_path / "out")
     assert config.no_answer_threshold != 0
-    long = "the very bad film no " * 20 + "the very good film yes"  # several windows, of the length trained with
+    long = "the very bad film no " * 20 + "the very good film yes"  # several windows of the trained length
     asked = [*rows[:4], {"question": "the yes", "context": long, "answers": None}]
     unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "answers"} for row in asked])
-    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
+    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "predictions.jsonl", "--device", "cpu")
     assert cli.main(["predict", *map(str, words)]) == 0
-    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    predicted = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
     tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
     model = MyBertForQuestionAnswering.from_pretrained(tmp_path / "out")
     travelling = pipeline(
         "question-answering", model=str(tmp_path / "out"), tokenizer=tokenizer, device="cpu", trust_remote_code=True
     )
     assert model.config.no_answer_threshold == config.no_answer_threshold
-    for row, one in zip(asked, said, strict=True):
+    for row, one in zip(asked, predicted, strict=True):
         other = travelling(question=row["question"], context=row["context"])
         assert (one["answer"], one["start"], one["end"]) == (other["answer"], other["start"], other["end"])
         assert one["no_answer_score"] == pytest.approx(other["no_answer_score"], abs=1e-4)

@@ -1,4 +1,4 @@
-"""token-classification: files in columns, windows, schemes and scores beside seqeval, and a tagger that learns."""
+"""token-classification: CoNLL files, annotated texts, windows, tagging schemes, scores and training."""
 
 import json
 import random
@@ -35,7 +35,7 @@ def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:
     return task(**settings).fitted(dataset), dataset
 
 
-def test_columns_become_sentences_of_the_first_and_tags_of_the_last(tmp_path):
+def test_the_first_column_holds_tokens_and_the_last_one_tags(tmp_path):
     path = tmp_path / "train.conll"
     path.write_text("-DOCSTART- -X- O\n\nAda NNP B-PER\nsleeps VBZ O\n\n\nRome NNP B-LOC\n", encoding="utf-8")
     assert read_columns(path).to_list() == [
@@ -84,7 +84,7 @@ def test_a_broken_row_is_named(row, message):
     assert problems == [(1, message)]
 
 
-def test_unknown_tags_are_taken_up_in_training():
+def test_training_rows_may_have_any_tags():
     row = {"tokens": ["a"], "tags": ["B-NEW"]}
     assert task().check_rows(Dataset.from_list([row]), training=True) == []
 
@@ -99,29 +99,29 @@ def test_labels_are_sorted_with_o_first():
     [
         (["B-PER", "I-PER", "O", "B-PER", "B-PER"], "IOB2"),
         (["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "IOB1"),
-        (["B-PER", "I-LOC"], "IOB2"),  # IOB1 has no B- at the beginning, IOB2 no I- there: one of each
+        (["B-PER", "I-LOC"], "IOB2"),  # one entity begins as in IOB2, one as in IOB1
         (["S-PER", "O", "B-PER", "E-PER"], "IOBES"),
         (["U-PER", "O", "B-PER", "L-PER"], "BILOU"),
         (["NOUN", "VERB", "O"], None),
         (["O", "O"], None),
     ],
 )
-def test_the_scheme_is_seen_in_the_tags(tags, scheme):
+def test_the_scheme_is_inferred_from_the_tags(tags, scheme):
     assert entities.scheme_of([tags]) == scheme
 
 
 @pytest.mark.parametrize(("scheme", "begin", "stray"), [("IOB2", "B", "I"), ("IOB1", "I", "B")])
-def test_a_stray_tag_costs_its_own_entity_and_no_other(scheme, begin, stray):
+def test_an_inconsistent_tag_affects_no_other_entity(scheme, begin, stray):
     clean = [f"{begin}-PER", "I-PER", "O", f"{begin}-LOC", "O"]
     sentences = [*[clean] * 999, ["O", f"{stray}-LOC", "O"]]
     assert entities.scheme_of(sentences) == scheme
     found = entities.find(sentences, scheme)
     assert found == [{(0, 2, "PER"), (3, 4, "LOC")}] * 999 + [set()]
     kind = {"mode": "strict", "scheme": getattr(schemes, scheme)}
-    said = [*sentences[:-1], ["O", f"{begin}-LOC", "O"]]  # right, but the stray tag is no entity: strict mode says so
-    scored = entities.score(said, sentences, scheme, np.arange(1000)[None])
+    predicted = [*sentences[:-1], ["O", f"{begin}-LOC", "O"]]  # the inconsistent tag is not an entity in strict mode
+    scored = entities.score(predicted, sentences, scheme, np.arange(1000)[None])
     assert scored["precision"] == pytest.approx([1998 / 1999])
-    assert scored["precision"] == pytest.approx([seqeval.metrics.precision_score(sentences, said, **kind)])
+    assert scored["precision"] == pytest.approx([seqeval.metrics.precision_score(sentences, predicted, **kind)])
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOBES", "BILOU"])
@@ -130,11 +130,11 @@ def test_scores_are_those_of_seqeval(scheme):
     prefixes = {"IOBES": "BIES", "BILOU": "BILU"}.get(scheme, "BI")
     names = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in ("PER", "LOC"))]
     true = [draw.choices(names, k=draw.randint(1, 8)) for _ in range(60)]
-    said = [[tag if draw.random() < 0.7 else draw.choice(names) for tag in tags] for tags in true]
+    predicted = [[tag if draw.random() < 0.7 else draw.choice(names) for tag in tags] for tags in true]
     samples = np.stack([np.arange(60), np.random.default_rng(0).integers(0, 60, 60)])
-    found = entities.score(said, true, scheme, samples)
+    found = entities.score(predicted, true, scheme, samples)
     for i, sample in enumerate(samples):
-        pair = [true[n] for n in sample], [said[n] for n in sample]
+        pair = [true[n] for n in sample], [predicted[n] for n in sample]
         kind = {"mode": "strict", "scheme": getattr(schemes, scheme)}
         for name in ("precision", "recall", "f1"):
             oracle = getattr(seqeval.metrics, f"{name}_score")(*pair, **kind)
@@ -143,10 +143,10 @@ def test_scores_are_those_of_seqeval(scheme):
 
 
 @given(st.lists(st.integers(0, 1), max_size=80), st.integers(1, 20), st.booleans(), st.data())
-def test_each_word_is_read_where_its_first_piece_has_most_context(steps, size, every_piece, data):
+def test_each_word_is_predicted_where_its_first_token_has_most_context(steps, size, all_tokens, data):
     owners, length = np.cumsum(steps, dtype=int).tolist(), len(steps)
     overlap = data.draw(st.integers(0, size - 1))
-    windows = list(window_words(owners, size, overlap, every_piece))
+    windows = list(window_words(owners, size, overlap, all_tokens))
     assert all(end - start == min(size, length) == len(words) for start, end, words in windows)
     for word in set(owners):
         first = owners.index(word)
@@ -161,22 +161,22 @@ def test_each_word_is_read_where_its_first_piece_has_most_context(steps, size, e
         start, end, words = reading[0]
         assert poorer_side((start, end)) == max(map(poorer_side, showing))
         pieces = [p for p in range(start, end) if owners[p] == word]
-        assert [start + i for i, w in enumerate(words) if w == word] == (pieces if every_piece else [first])
+        assert [start + i for i, w in enumerate(words) if w == word] == (pieces if all_tokens else [first])
 
 
-def test_labels_lie_on_the_first_piece_or_on_all(tiny_checkpoint):
+def test_the_first_token_or_all_tokens_of_a_word_are_labelled(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     rows = [{"tokens": ["the", "cat", "\u200d"], "tags": ["O", "B-PER", "I-PER"]}]
     made, dataset = fitted(rows)
     feature = made.features(dataset, tokenizer, training=True)[0]
-    pieces = ["[CLS]", "the", "c", "##a", "##t", "[UNK]", "[SEP]"]  # a word that the tokenizer drops gets a tag too
+    pieces = ["[CLS]", "the", "c", "##a", "##t", "[UNK]", "[SEP]"]  # a word without tokens has a tag too
     assert tokenizer.convert_ids_to_tokens(feature["input_ids"]) == pieces
     assert feature["labels"] == [-100, 0, 1, -100, -100, 2, -100]
     made, dataset = fitted(rows, label_all_tokens=True)
     assert made.features(dataset, tokenizer, training=True)[0]["labels"] == [-100, 0, 1, 1, 1, 2, -100]
 
 
-def test_a_long_sentence_is_windowed_and_loses_no_word(tiny_checkpoint):
+def test_a_long_sentence_is_split_into_windows_without_losing_a_word(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     draw = random.Random(1)
     rows = [{"tokens": ["the"] * n, "tags": draw.choices(TAGS, k=n)} for n in (50, 3)]
@@ -184,13 +184,13 @@ def test_a_long_sentence_is_windowed_and_loses_no_word(tiny_checkpoint):
     features = made.features(dataset, tokenizer, training=False)
     assert features["row"][:] == sorted(features["row"]) and max(map(len, features["input_ids"])) == 16
     logits = [np.eye(5)[np.maximum(labels, 0)] * (np.array(labels) >= 0)[:, None] for labels in features["labels"]]
-    said = made.decode(logits, features, dataset)
-    assert [one["tags"] for one in said] == [row["tags"] for row in rows]
-    assert made.errors(said, made.references(dataset)) == [0, 0]
-    assert made.score(said, made.references(dataset))["accuracy"] == 1
+    predicted = made.decode(logits, features, dataset)
+    assert [one["tags"] for one in predicted] == [row["tags"] for row in rows]
+    assert made.errors(predicted, made.references(dataset)) == [0, 0]
+    assert made.score(predicted, made.references(dataset))["accuracy"] == 1
 
 
-def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp_path, capsys, caplog):
+def test_entities_are_learned_and_predicted(finetune, tmp_path, capsys, caplog):
     lines = []
     for good in ("good", "fine", "lovely", "great"):
         for noun in ("film", "book", "song", "play"):
@@ -203,30 +203,30 @@ def test_entities_are_learned_kept_in_the_checkpoint_and_predicted(finetune, tmp
     assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme == "IOB2"
     unlabelled = tmp_path / "rows.jsonl"
     unlabelled.write_text(json.dumps({"tokens": ["the", "fine", "film"]}) + "\n")
-    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
+    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "predictions.jsonl", "--device", "cpu")
     assert cli.main(["predict", *map(str, words)]) == 0
-    said = json.loads((tmp_path / "said.jsonl").read_text())
-    assert said["tags"] == ["O", "B-ART", "I-ART"]
-    (entity,) = said["entities"]
-    assert entity["score"] == pytest.approx(np.mean(said["scores"][1:]))
+    predicted = json.loads((tmp_path / "predictions.jsonl").read_text())
+    assert predicted["tags"] == ["O", "B-ART", "I-ART"]
+    (entity,) = predicted["entities"]
+    assert entity["score"] == pytest.approx(np.mean(predicted["scores"][1:]))
     assert {**entity, "score": 0} == {"type": "ART", "start": 1, "end": 3, "text": "fine film", "score": 0}
-    assert said["unit"] == "words" and "offsets" not in said
+    assert predicted["unit"] == "words" and "offsets" not in predicted
     plain = tmp_path / "rows.txt"
     plain.write_text("the  fine film\n")
     capsys.readouterr()
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
     text = json.loads(capsys.readouterr().out)
     assert text["unit"] == "characters" and text["input"] == {"text": "the  fine film"}
-    assert [text[name] for name in ("tokens", "tags")] == [said[name] for name in ("tokens", "tags")]
-    assert text["scores"] == pytest.approx(said["scores"]) and "ends in a tag" not in caplog.text
+    assert [text[name] for name in ("tokens", "tags")] == [predicted[name] for name in ("tokens", "tags")]
+    assert text["scores"] == pytest.approx(predicted["scores"]) and "ends in a tag" not in caplog.text
     (found,) = text["entities"]
     assert (found["start"], found["end"], found["text"]) == (5, 14, "fine film")
-    plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # columns, as `finetune` reads any other suffix
+    plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # a CoNLL file with the suffix .txt
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
     assert caplog.text.count("ends in a tag, which is read as a word") == 1
 
 
-def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(finetune, write_rows, tmp_path):
+def test_parts_of_speech_are_learned_from_all_tokens_and_scored_by_accuracy(finetune, write_rows, tmp_path):
     words = {"the": "DET", "a": "DET", "good": "ADJ", "bad": "ADJ", "film": "NOUN", "cat": "NOUN", "dog": "NOUN"}
     draw = random.Random(0)
     drawn = [draw.choices([*words], k=draw.randint(1, 40)) for _ in range(12)]  # some are longer than the limit
@@ -239,12 +239,12 @@ def test_parts_of_speech_are_learned_from_all_pieces_and_scored_by_accuracy(fine
     assert results["validation"]["metrics"] == {"accuracy": 1}
     assert results["data"]["train"]["balance"] == Counter(tag for row in rows for tag in row["upos"])
     assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme is None
-    said = [json.loads(line) for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()]
-    assert [one["tags"] for one in said] == [row["upos"] for row in rows]
-    assert not any("entities" in one for one in said)
+    predicted = [json.loads(line) for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()]
+    assert [one["tags"] for one in predicted] == [row["upos"] for row in rows]
+    assert not any("entities" in one for one in predicted)
 
 
-def test_tags_that_no_entity_has_are_said(caplog):
+def test_tags_that_violate_the_scheme_are_counted(caplog):
     rows = Dataset.from_list(
         [{"tokens": ["a", "b", "c"], "tags": tags} for tags in (["B-X", "I-X", "O"], ["O", "B-X", "O"])]
     )
@@ -255,7 +255,7 @@ def test_tags_that_no_entity_has_are_said(caplog):
     assert "2 words have tags of entities that violate IOB2" in caplog.text
 
 
-def test_blanks_other_than_spaces_and_tabs_are_part_of_a_word(tmp_path):
+def test_white_space_other_than_spaces_and_tabs_is_part_of_a_word(tmp_path):
     (tmp_path / "a.conll").write_text("10\u00a0000  B-N\nfr\u2028x \t O\n\n", encoding="utf-8")
     assert read_columns(tmp_path / "a.conll").to_list() == [
         {"tokens": ["10\u00a0000", "fr\u2028x"], "tags": ["B-N", "O"]}
@@ -355,7 +355,7 @@ def test_spans_that_end_within_a_word_are_widened_and_counted(write_rows, caplog
     assert "1 of 3 spans end within a word and were widened, such as row 1: 'York' to 'Yorkshire'" in caplog.text
 
 
-def test_a_model_of_annotated_texts_gives_characters_or_words_as_the_row_has_them(finetune, write_rows, tmp_path):
+def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(finetune, write_rows, tmp_path):
     rows = []
     for word in ("good", "fine", "lovely", "great"):
         for noun in ("film", "book", "song", "play"):

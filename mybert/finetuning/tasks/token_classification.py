@@ -116,7 +116,7 @@ class TokenClassification(Task):
         """Warns of tags that are not part of an entity in seqeval's strict mode."""
         if self._scheme is not None and (lost := entities.lost(tags, self._scheme)):
             logger.warning(
-                "%d words have tags of entities that violate %s, the scheme of most training rows; they are not scored; "
+                "%d words have tags of entities that violate %s, the scheme of most training rows; not scored; "
                 "write all rows in one scheme",
                 *(lost, self._scheme),
             )

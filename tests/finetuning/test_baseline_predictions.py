@@ -1,4 +1,4 @@
-"""What a constant answer scores, beside scikit-learn's dummies and counting."""
+"""Scores of the best constant prediction, compared with scikit-learn's dummies and counting."""
 
 import itertools
 
@@ -15,70 +15,70 @@ from mybert.finetuning.tasks.registry import task_class
 
 
 def scores(name: str, rows: dict) -> dict[str, float]:
-    """Of the best constant answer to the labels of these rows."""
+    """The scores of the best constant prediction for the labels of these rows."""
     rows, kind = Dataset.from_dict(rows), task_class(name)
     task = kind(kind.Options.of(), MyBertConfig()).fitted(rows)
     return task.baselines(task.references(rows))
 
 
-def test_of_one_label_it_is_the_most_frequent():
+def test_for_one_label_it_is_the_most_frequent_label():
     labels = np.random.default_rng(0).choice(["a", "b", "c"], size=50, p=[0.2, 0.5, 0.3])
     dummy = DummyClassifier(strategy="most_frequent").fit(np.zeros((50, 1)), labels)
-    said = dummy.predict(np.zeros((50, 1)))
+    predicted = dummy.predict(np.zeros((50, 1)))
     found = scores("text-classification", {"text": ["x"] * 50, "label": labels.tolist()})
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, said))
-    assert found["f1_macro"] == pytest.approx(metrics.f1_score(labels, said, average="macro"))
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
+    assert found["f1_macro"] == pytest.approx(metrics.f1_score(labels, predicted, average="macro"))
     assert found["matthews_correlation"] == 0
 
 
-def test_of_two_labels_f1_has_the_best_answer_where_that_is_the_rare_one():
+def test_for_f1_of_two_labels_it_may_be_the_rare_label():
     labels = np.array(["0"] * 30 + ["1"] * 20)
     found = scores("text-classification", {"text": ["x"] * 50, "label": labels.tolist()})
     assert found["accuracy"] == 0.6
     assert found["f1"] == pytest.approx(metrics.f1_score(labels == "1", np.ones(50)))
 
 
-def test_of_several_labels_no_set_of_them_scores_better():
+def test_for_several_labels_no_set_scores_better():
     names, generator = ["a", "b", "c", "d"], np.random.default_rng(0)
     true = generator.random((30, 4)) < (0.6, 0.4, 0.2, 0.05)
     labels = [[name for name, has in zip(names, row, strict=True) if has] for row in true]
     found = scores("text-classification", {"text": ["x"] * 30, "label": labels})
-    said = [np.broadcast_to(some, true.shape) for some in itertools.product([False, True], repeat=4)]
-    assert found["accuracy"] == pytest.approx(max(metrics.accuracy_score(true, one) for one in said))
+    predicted = [np.broadcast_to(some, true.shape) for some in itertools.product([False, True], repeat=4)]
+    assert found["accuracy"] == pytest.approx(max(metrics.accuracy_score(true, one) for one in predicted))
     for average in ("micro", "macro"):
-        best = max(metrics.f1_score(true, one, average=average, zero_division=0) for one in said)
+        best = max(metrics.f1_score(true, one, average=average, zero_division=0) for one in predicted)
         assert found[f"f1_{average}"] == pytest.approx(best)
 
 
-def test_of_numbers_it_is_their_mean():
+def test_for_numbers_it_is_the_mean():
     numbers = np.random.default_rng(0).normal(3, 2, size=40)
     found = scores("text-classification", {"text": ["x"] * 40, "label": numbers.tolist()})
     assert found["mse"] == pytest.approx(numbers.var())
     assert found["pearson"] == pytest.approx(0, abs=1e-6) and found["spearman"] == 0
 
 
-def test_of_tags_it_is_the_best_tag():
+def test_for_tags_it_is_the_best_tag():
     rows = {"tokens": [["x"] * 3, ["x"] * 2], "tags": [["NOUN", "X", "X"], ["X", "NOUN"]]}
     assert scores("token-classification", rows) == {"accuracy": 3 / 5}
 
 
-def test_of_tags_of_entities_it_is_the_best_tag_of_each_metric():
+def test_for_tags_of_entities_it_is_the_best_tag_of_each_metric():
     tags = [["B-PER", "O", "O"], ["O", "B-LOC", "O", "B-PER"], ["B-LOC", "I-LOC", "O"]]
     found = scores("token-classification", {"tokens": [["x"] * len(row) for row in tags], "tags": tags})
-    said = [[[tag] * len(row) for row in tags] for tag in ("O", "B-PER", "B-LOC", "I-LOC")]
+    predicted = [[[tag] * len(row) for row in tags] for tag in ("O", "B-PER", "B-LOC", "I-LOC")]
     for name in ("precision", "recall", "f1"):
         score = getattr(seqeval.metrics, f"{name}_score")
         strict = {"mode": "strict", "scheme": seqeval.scheme.IOB2, "zero_division": 0}
-        assert found[name] == pytest.approx(max(score(tags, one, **strict) for one in said)) and found[name] > 0
+        assert found[name] == pytest.approx(max(score(tags, one, **strict) for one in predicted)) and found[name] > 0
     assert found["accuracy"] == pytest.approx(5 / 10)
 
 
-def test_of_choices_it_is_the_most_frequent_place():
+def test_for_choices_it_is_the_most_frequent_position():
     rows = {"context": ["x"] * 4, "choices": [["a", "b", "c"]] * 4, "label": ["C", "B", "C", "A"]}
     assert scores("multiple-choice", rows) == {"accuracy": 0.5}
 
 
-def test_of_questions_it_is_no_answer():
+def test_for_questions_it_is_no_answer():
     answers = [{"text": ["x"], "answer_start": [0]}, {"text": [], "answer_start": []}]
     found = scores("question-answering", {"question": ["x"] * 2, "context": ["x"] * 2, "answers": answers})
     assert found == {"exact_match": 0.5, "f1": 0.5}
