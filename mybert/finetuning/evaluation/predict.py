@@ -1,7 +1,6 @@
 """`mybert predict`: checkpoint + rows → a prediction for each row, in order."""
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn, TextIO
@@ -133,10 +132,7 @@ def _slices(split: Split) -> Iterator[Part]:
 
 
 def _refuse_streams_named_twice(names: Sequence[str]) -> None:
-    streams, seen = [name for name in names if is_stream(name)], {}
-    for name in streams if len(streams) > 1 else ():
-        found = os.fstat(0) if name == STDIN else os.stat(name)
-        first = seen.setdefault((found.st_dev, found.st_ino), [])
-        first.append(name)
-        if len(first) > 1:
-            raise UserError(f"{' and '.join(dict.fromkeys(first))} can be read only once; name it once")
+    streams = [name for name in names if is_stream(name)]
+    for name in streams:
+        if streams.count(name) > 1:
+            raise UserError(f"{name} can be read only once; name it once")
