@@ -1,44 +1,32 @@
-"""Metrics as modules of `evaluate`, which load without network.
+"""Metrics of `evaluate` that load without a network. A new metric is a function and an entry in `METRICS`.
 
-    import evaluate
     from mybert.finetuning import metrics
 
-    f1 = metrics.load("f1")                          # or evaluate.load(metrics.path("f1"))
-    f1.compute(predictions=[0, 1], references=[1, 1])
+    metrics.load("f1").compute(predictions=[0, 1], references=[1, 1])
 
-Arguments and results are named as in the Hub's metrics; the values are those of `mybert evaluate`. Not all options of
-the Hub are supported: there are no sample weights and no `labels`; `f1` has no `average="weighted"` or `None`.
-Undefined scores are 0. `seqeval` always uses the strict mode and has no scores of single types.
+Arguments and results have the names of the Hub's metrics; the values are those of `mybert evaluate`. Undefined scores
+are 0. Options of scikit-learn, such as `average` and `sample_weight`, are passed on. `seqeval` uses the strict mode.
 """
 
-from pathlib import Path
+from typing import Any
 
 import evaluate
 
-NAMES = (
-    *("accuracy", "f1", "matthews_correlation", "multi_label", "pearsonr", "spearmanr"),
-    *("seqeval", "squad", "squad_v2"),
-)
+from mybert.finetuning.metrics.scores import METRICS
 
 
-def path(name: str) -> str:
-    """The file of a metric, for `evaluate.load`.
-
-    Raises:
-        ValueError: there is no such metric.
+def load(name: str, **settings: Any) -> evaluate.Metric:
     """
-    if name not in NAMES:
-        raise ValueError(f"expected one of {', '.join(NAMES)}, found {name!r}")
-    return str(Path(__file__).with_name(f"{name}.py"))
-
-
-def load(name: str, **settings) -> evaluate.Metric:
-    """Loads a metric.
-
     Args:
-        settings: of `evaluate.load`, such as `experiment_id`.
+        name: a key of `METRICS`.
+        settings: of `evaluate.Metric`, such as `experiment_id`.
 
     Raises:
         ValueError: there is no such metric.
     """
-    return evaluate.load(path(name), **settings)
+    if name not in METRICS:
+        raise ValueError(f"expected one of {', '.join(METRICS)}, found {name!r}")
+    function, features, inputs = METRICS[name]
+    info = evaluate.MetricInfo(function.__doc__, "", features, inputs_description=inputs)
+    members = {"_info": lambda self: info, "_compute": lambda self, **options: function(**options)}
+    return type(name, (evaluate.Metric,), members)(**settings)
