@@ -105,12 +105,7 @@ def parse_settings(
     target = given.pop("save_config", None)
     given.pop("config", None)
     values |= {name: _unpacked(value, options[name]) for name, value in given.items()}
-    try:
-        read = tuple(_instance(kind, values) for kind in settings)
-    except UserError:
-        raise
-    except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
-        raise UserError(str(error)) from error
+    read = _instances(settings, values)
     for stage in read if file else ():
         if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
             raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
@@ -139,13 +134,7 @@ def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords:
         values[current] = value
     if missing := [name for name, option in options.items() if option.required and name not in values]:
         raise UserError(f"missing arguments: {', '.join(missing)}")
-    values = {name: _without_paths(value) for name, value in values.items()}
-    try:
-        return tuple(_instance(kind, values) for kind in settings)
-    except UserError:
-        raise
-    except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
-        raise UserError(str(error)) from error
+    return _instances(settings, {name: _without_paths(value) for name, value in values.items()})
 
 
 def _without_paths(value: Any) -> Any:
@@ -154,9 +143,18 @@ def _without_paths(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _instance(kind: type, values: Mapping[str, Any]) -> Any:
-    names = [field.name for field in dataclasses.fields(kind) if field.init and field.name in values]
-    return kind(**{name: values[name] for name in names})
+def _instances(settings: Iterable[type], values: Mapping[str, Any]) -> tuple:
+    """Each dataclass with its part of the values."""
+    parts = [
+        {field.name: values[field.name] for field in dataclasses.fields(kind) if field.init and field.name in values}
+        for kind in settings
+    ]
+    try:
+        return tuple(kind(**part) for kind, part in zip(settings, parts, strict=True))
+    except UserError:
+        raise
+    except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
+        raise UserError(str(error)) from error
 
 
 def options_of(settings: Iterable[type]) -> dict[str, Option]:
@@ -204,7 +202,7 @@ def build_parser(
         prog=prog,
         usage=" ".join([prog, *usage, "[options]"]),
         description=description,
-        epilog=epilog(examples, any(option.inherited for option in options.values())),
+        epilog=epilog(examples),
         allow_abbrev=False,
         add_help=False,
         argument_default=argparse.SUPPRESS,
@@ -233,7 +231,9 @@ def build_parser(
     other.add_argument("--config", metavar="FILE.yaml", help="Read settings from a file; flags win over it.")
     other.add_argument("--save-config", metavar="FILE.yaml", help="Write the settings of this command to a file.")
     other.add_argument("-h", "--help", action="help", help="Show this help and exit.")
-    other.add_argument("--help-all", action="help", help="Show the settings of transformers too, and exit.")
+    has_inherited = any(option.inherited for option in options.values())
+    help = "Show every field of transformers.TrainingArguments too, and exit." if has_inherited else argparse.SUPPRESS
+    other.add_argument("--help-all", action="help", help=help)
     return parser
 
 

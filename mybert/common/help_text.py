@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Iterable
 
 _REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transformers.TrainingArguments"
@@ -34,20 +35,23 @@ def group_of(name: str, required: bool, inherited: bool) -> str:
 
 
 def help_of(field: dataclasses.Field) -> str:
-    """The help of a field and its default."""
+    """The help of a field as a sentence, and its default."""
     help, default = field.metadata.get("help", ""), field.default
+    if help == argparse.SUPPRESS:
+        return help
+    if re.match(r"[a-z]+( |,|$)", help):
+        help = help[0].upper() + help[1:]
+    help = help if help.endswith(".") else f"{help}."
     if field.default_factory is not dataclasses.MISSING:
         default = " ".join(map(str, field.default_factory()))
-    if default in (None, "", dataclasses.MISSING) or "(default:" in help or help == argparse.SUPPRESS:
+    if default in (None, "", dataclasses.MISSING) or "(default:" in help:
         return help
     return f"{help} (default: {default})".replace("%", "%%")
 
 
-def epilog(examples: Iterable[str], has_inherited: bool) -> str:
-    """The end of the help: examples, and a note on options that --help does not list."""
-    note = "Every field of transformers.TrainingArguments is an option too; --help-all lists them."
-    lines = ["examples:", *(f"  {example}" for example in examples)] if examples else []
-    return "\n".join([*lines, *(["", note] if has_inherited else [])])
+def epilog(examples: Iterable[str]) -> str:
+    """The examples at the end of the help."""
+    return "\n".join(["examples:", *(f"  {example}" for example in examples)]) if examples else ""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -28,7 +28,9 @@ class ExportSettings:
         UserError: a value is out of range, or has no effect.
     """
 
-    checkpoint: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True)
+    model: str = setting(
+        help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint"
+    )
     to: str = setting(
         help="bert: a folder for transformers' own Bert classes, without remote code; onnx: a graph for ONNX Runtime, "
         "for any batch size and length",
@@ -56,11 +58,12 @@ class ImportSettings:
         UserError: a value is out of range.
     """
 
-    checkpoint: str = setting(
-        help="a BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
+    model: str = setting(
+        help="BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
         "google-research/bert with bert_config.json and vocab.txt beside it, as a folder or a path such as "
         "uncased_L-12_H-768_A-12/bert_model.ckpt",
         positional=True,
+        old_name="checkpoint",
     )
     output: str = setting(help="output folder")
     casing: str = setting(
@@ -86,7 +89,7 @@ class PushSettings:
         UserError: a value is out of range, or two exclude each other.
     """
 
-    checkpoint: str = setting(help="folder of the trained model", positional=True)
+    model: str = setting(help="folder of the trained model", positional=True, old_name="checkpoint")
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
     public: bool = setting(False, "create the repository as public; otherwise it is private")
     revision: str = setting("main", "branch to commit to, created from main if it does not exist; or refs/pr/N")
@@ -103,8 +106,8 @@ class PushSettings:
     dry_run: bool = setting(False, "print the files and the card; send nothing")
 
     def __post_init__(self):
-        if not Path(self.checkpoint).is_dir():
-            raise UserError(f"checkpoint {self.checkpoint} is not a folder; name the folder of a trained model")
+        if not Path(self.model).is_dir():
+            raise UserError(f"checkpoint {self.model} is not a folder; name the folder of a trained model")
         try:
             validate_repo_id(self.repo_id)
         except HFValidationError as error:

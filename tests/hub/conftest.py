@@ -71,7 +71,7 @@ def send(checkpoint):
     """Pushes a checkpoint, by default without verification."""
 
     def call(folder=checkpoint, **settings):
-        return push(PushSettings(**{"checkpoint": str(folder), "repo_id": REPO, "verify": False, **settings}))
+        return push(PushSettings(**{"model": str(folder), "repo_id": REPO, "verify": False, **settings}))
 
     return call
 

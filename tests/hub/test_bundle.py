@@ -31,7 +31,7 @@ def bundle(checkpoint, tmp_path):
         folder = tmp_path / "bundle"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        return make_bundle(PushSettings(**{"checkpoint": str(checkpoint), "repo_id": REPO, **settings}), folder)
+        return make_bundle(PushSettings(**{"model": str(checkpoint), "repo_id": REPO, **settings}), folder)
 
     return call
 

@@ -139,9 +139,9 @@ def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, cap
         ({"language": ["English"]}, "--language"),
         ({"license": "Apache License"}, "--license"),
         ({"max_file_size": "5"}, "max-file-size"),
-        ({"checkpoint": "nowhere"}, "not a folder"),
+        ({"model": "nowhere"}, "not a folder"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(tmp_path, settings, message):
     with pytest.raises(UserError, match=message):
-        PushSettings(**{"checkpoint": str(tmp_path), "repo_id": REPO, **settings})
+        PushSettings(**{"model": str(tmp_path), "repo_id": REPO, **settings})

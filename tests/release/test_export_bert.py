@@ -27,7 +27,7 @@ HEADS = [
 
 
 def to_bert(checkpoint, output, **more):
-    return export(ExportSettings(checkpoint=str(checkpoint), to="bert", output=str(output), **more))
+    return export(ExportSettings(model=str(checkpoint), to="bert", output=str(output), **more))
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -45,7 +45,7 @@ def test_every_head_loads_by_transformers_class_and_imports_back(saved_head, tmp
             a, b = expected[name], found[name]
             a, b = (a[real], b[real]) if a.shape[: real.dim()] == real.shape else (a, b)
             torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
-    back = import_bert(ImportSettings(checkpoint=str(folder), output=str(tmp_path / "back")))
+    back = import_bert(ImportSettings(model=str(folder), output=str(tmp_path / "back")))
     before, after = load_file(source / "model.safetensors"), load_file(back / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -89,7 +89,7 @@ def test_half_precision_stays_half(tiny_config, tmp_path):
 
 
 def test_a_real_checkpoint_is_unchanged_and_stays_a_sentence_transformer(minilm_folder, tmp_path):
-    ours = import_bert(ImportSettings(checkpoint=str(minilm_folder), output=str(tmp_path / "mybert")))
+    ours = import_bert(ImportSettings(model=str(minilm_folder), output=str(tmp_path / "mybert")))
     plain = to_bert(ours, tmp_path / "bert")
     before, after = (load_file(folder / "model.safetensors") for folder in (minilm_folder, plain))
     assert before.keys() - after.keys() == {"embeddings.position_ids"}  # a constant of older transformers
@@ -147,7 +147,7 @@ def test_an_import_with_differing_outputs_is_refused_and_nothing_is_written(tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--output", "o", "--to", "bert"], "CHECKPOINT"),
+        (["--output", "o", "--to", "bert"], "MODEL"),
         (["c", "--to", "bert"], "required: --output"),
         (["c", "--output", "o"], "required: --to"),
         (["c", "--output", "o", "--to", "tflite"], "'tflite' (choose from 'bert', 'onnx')"),

@@ -33,7 +33,7 @@ OUTPUTS = {
 
 
 def to_onnx(checkpoint, output, **more):
-    return export(ExportSettings(checkpoint=str(checkpoint), to="onnx", output=str(output), **more))
+    return export(ExportSettings(model=str(checkpoint), to="onnx", output=str(output), **more))
 
 
 # Each export takes seconds; the tests below export the other heads, whose graphs are parts of these.

@@ -97,7 +97,7 @@ def test_the_folder_says_what_googles_formula_says_and_the_optimizer_stays_behin
 
 
 def test_the_tokenizer_and_the_auto_map_are_saved(tmp_path):
-    output = import_bert(ImportSettings(checkpoint=str(PREFIX), output=str(tmp_path / "out")))
+    output = import_bert(ImportSettings(model=str(PREFIX), output=str(tmp_path / "out")))
     tokenizer = AutoTokenizer.from_pretrained(output)
     assert tokenizer("The cats sat")["input_ids"] == [2, 5, 6, 11, 7, 3]
     assert tokenizer.model_max_length == 8
@@ -162,7 +162,7 @@ def test_an_unknown_tensor_is_named_and_left_out(monkeypatch, tmp_path, capsys):
     stored = Renamed({})
     stored.entries["my/own/head"] = stored.entries["bert/pooler/dense/bias"]
     monkeypatch.setattr("mybert.release.convert.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
-    output = import_bert(ImportSettings(checkpoint=str(PREFIX), output=str(tmp_path / "out")))
+    output = import_bert(ImportSettings(model=str(PREFIX), output=str(tmp_path / "out")))
     assert read_manifest(output)["left_out"] == ["my/own/head"]
     assert "my/own/head" in capsys.readouterr().out
 

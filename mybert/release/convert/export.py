@@ -30,9 +30,9 @@ def export(settings: ExportSettings) -> Path:
     if settings.to == "onnx":
         check_onnx_packages()
     output = Path(settings.output)
-    inputs = [settings.checkpoint]
+    inputs = [settings.model]
     with staged_folder(output, overwrite=settings.overwrite, stage="export", inputs=inputs) as folder:
-        checkpoint = load_checkpoint(settings.checkpoint)
+        checkpoint = load_checkpoint(settings.model)
         write = write_bert if settings.to == "bert" else write_onnx
         measured = {"differences": write(checkpoint.model, folder)}
         refuse_above(settings.tolerance, measured["differences"], "--tolerance")
@@ -44,7 +44,7 @@ def export(settings: ExportSettings) -> Path:
             folder,
             "export",
             settings=settings,
-            inputs={"checkpoint": identity(settings.checkpoint)},
+            inputs={"checkpoint": identity(settings.model)},
             counts={"parameters": checkpoint.model.num_parameters()},
             architecture=type(checkpoint.model).__name__,
             left_out=checkpoint.left_out,
@@ -52,6 +52,6 @@ def export(settings: ExportSettings) -> Path:
         )
     names = {"differences": "largest difference", "int8_errors": "relative error of int8"}
     rows = [(f"{names[key]}, {name}", x) for key, found in measured.items() for name, x in found.items()]
-    title = f"{settings.checkpoint} ({type(checkpoint.model).__name__}) to {settings.to}"
+    title = f"{settings.model} ({type(checkpoint.model).__name__}) to {settings.to}"
     print_table(title, [*rows, *table_rows(checkpoint)])
     return output

@@ -28,25 +28,25 @@ def import_bert(settings: ImportSettings) -> Path:
             output is not written then.
     """
     output = Path(settings.output)
-    inputs = [settings.checkpoint]
+    inputs = [settings.model]
     with staged_folder(output, overwrite=settings.overwrite, stage="import", inputs=inputs) as folder:
-        prefix = find_prefix(settings.checkpoint)
+        prefix = find_prefix(settings.model)
         if prefix is None and settings.casing != "auto":
             raise UserError("--casing is for TensorFlow checkpoints; others have it in tokenizer_config.json")
         if prefix is None:
-            checkpoint, found = load_checkpoint(settings.checkpoint), {}
+            checkpoint, found = load_checkpoint(settings.model), {}
         else:
             checkpoint, found = load_tensorflow_checkpoint(prefix, settings.casing)
         checkpoint.model.save_pretrained(folder)
         save_companions(checkpoint, folder)
         if prefix is None:
-            found["differences"] = differences_from_bert(checkpoint.model, settings.checkpoint, checkpoint.left_out)
+            found["differences"] = differences_from_bert(checkpoint.model, settings.model, checkpoint.left_out)
             refuse_above(settings.tolerance, found["differences"], "--tolerance")
         write_manifest(
             folder,
             "import",
             settings=settings,
-            inputs={"checkpoint": identity(settings.checkpoint if prefix is None else f"{prefix}.index")},
+            inputs={"checkpoint": identity(settings.model if prefix is None else f"{prefix}.index")},
             counts={"parameters": checkpoint.model.num_parameters()},
             architecture=type(checkpoint.model).__name__,
             left_out=checkpoint.left_out,
@@ -54,5 +54,5 @@ def import_bert(settings: ImportSettings) -> Path:
         )
     rows = [(name.replace("_", " "), value) for name, value in found.items() if name != "differences"]
     rows += [(f"largest difference, {name}", value) for name, value in found.get("differences", {}).items()]
-    print_table(f"{settings.checkpoint} to {type(checkpoint.model).__name__}", [*rows, *table_rows(checkpoint)])
+    print_table(f"{settings.model} to {type(checkpoint.model).__name__}", [*rows, *table_rows(checkpoint)])
     return output

@@ -83,7 +83,7 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
         UserError: the checkpoint cannot be loaded by others, holds credentials or local paths, or changed meanwhile;
             all reasons are listed.
     """
-    source, limit = Path(settings.checkpoint), _bytes(settings.max_file_size)
+    source, limit = Path(settings.model), _bytes(settings.max_file_size)
     bundle = Bundle(source, folder)
     files = _select(bundle, [*_LEFT_OUT, *(settings.exclude or [])])
     _refuse(source, [*file_problems(source, files, limit), *checkpoint_problems(source, list(bundle.left_out))])

@@ -43,7 +43,7 @@ def push(settings: PushSettings) -> Published | None:
             classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
             if settings.verify:
                 print(
-                    f"Verifying: a clean process runs the code in {settings.checkpoint} (trust_remote_code=True); "
+                    f"Verifying: a clean process runs the code in {settings.model} (trust_remote_code=True); "
                     "--no-verify skips this",
                     flush=True,
                 )
@@ -129,7 +129,7 @@ def verify_upload(
 def _print_plan(bundle: Bundle, settings: PushSettings) -> None:
     sizes = [(name, path.stat().st_size) for name, path in bundle.files().items()]
     rows = [*sizes, ("total", sum(size for _, size in sizes))]
-    print_table(f"{settings.checkpoint} → {settings.repo_id} (dry run, nothing is sent)", rows, ("file", "bytes"))
+    print_table(f"{settings.model} → {settings.repo_id} (dry run, nothing is sent)", rows, ("file", "bytes"))
     _print_notes(bundle)
 
 
