@@ -10,31 +10,24 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
-from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, versions, write_json
+from mybert.common.manifest import identity
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.run_data import RunData, load_data
-from mybert.finetuning.evaluation.evaluate import (
-    evaluate_rows,
-    print_evaluation,
-    print_if_nothing_learned,
-    write_evaluation,
-)
-from mybert.finetuning.recipes import Run, planned_runs, print_summaries, runs_to_keep, summarise
+from mybert.finetuning.dry_run import dry_run
+from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
+from mybert.finetuning.report import write_results
 from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
-from mybert.finetuning.task_checkpoint import new_model, new_task
+from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.training import MODEL, RESULTS, Job, is_finished, train_run, try_run
+from mybert.finetuning.training import MODEL, RUNS, Job, is_finished, train_run, try_run
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "finetune"
-RUNS = "runs"
-_AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 _INPUTS = ("model", "train", "validation", "test")
 _FREE = {"bootstrap"}
 """Settings that may change when a run is resumed, beside those of every training."""
@@ -48,9 +41,9 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
         arguments: how to train (default: `FinetuningArguments`); `settings.output` replaces their `output_dir`.
 
     Returns:
-        The folder of the best model, for the Auto classes and `pipeline`, with results.json and manifest.json;
-        `validation/` and `test/` have scores, predictions and errors as `mybert evaluate` writes them, `runs/` the
-        numbers of every run.
+        The folder of the best model, for the Auto classes and `pipeline`, with results.json, log.jsonl,
+        training_curves.png and manifest.json; `validation/` and `test/` have scores, predictions and errors as
+        `mybert evaluate` writes them, `runs/` the numbers of every run. With `dry_run` nothing is written.
 
     Raises:
         UserError: checkpoint, rows, settings and output do not fit together, and nothing was trained; or all runs
@@ -60,6 +53,9 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
     inputs = {name: getattr(settings, name) for name in _INPUTS if getattr(settings, name) is not None}
+    if settings.dry_run:
+        dry_run(_prepare(settings, arguments), planned_runs(settings, arguments))
+        return Path(settings.output)
     folder = RunFolder(
         settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs.values()
     )
@@ -75,7 +71,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     with folder.opened(settings, fingerprint), on_signals(job.stop.ask):
         results, scores, diverged = _train_all(job, planned, folder.path)
         if arguments.process_index == 0:
-            _finish(job, results, scores, diverged, folder, fingerprint)
+            write_results(job, results, scores, diverged, folder, fingerprint)
     return folder.path
 
 
@@ -83,7 +79,7 @@ def main(settings: FinetuneSettings, arguments: FinetuningArguments) -> None:
     keep_freed_memory()
     output = finetune(settings, arguments)
     if arguments.process_index == 0:
-        print(f"the model is in {output}")
+        print("dry run: nothing was written" if settings.dry_run else f"the model is in {output}")
 
 
 def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
@@ -96,6 +92,9 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, so fine-tuning has none; BERT uses --dropout 0.1")
     _check_smoothing(settings, arguments, data)
+    batch, features = arguments.per_device_train_batch_size * arguments.world_size, len(data.train_features)
+    if settings.sweep is None and features < batch and arguments.process_index == 0:
+        print(f"warning: {features:,} training features are fewer than a batch of {batch:,}: each epoch is one step")
     return Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data), StopOnSignal(STAGE))
 
 
@@ -182,66 +181,3 @@ def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:
             if run not in kept:
                 shutil.rmtree(output / RUNS / run.name / MODEL, ignore_errors=True)
     processes.wait_for_everyone()
-
-
-def _finish(
-    job: Job,
-    results: dict[Run, dict],
-    scores: dict[Run, float],
-    diverged: dict[Run, dict],
-    folder: RunFolder,
-    fingerprint: RunFingerprint,
-) -> None:
-    """Moves the best model into the output folder, evaluates it, and writes the results and the manifest."""
-    settings, arguments, task, tokenizer, data, metric, _ = job
-    output = folder.path
-    summaries = summarise(scores, metric)
-    best = summaries[0].best
-    amounts = {name: results[best][name] for name in _AMOUNTS}
-    if (model := output / RUNS / best.name / MODEL).is_dir():  # already moved when a killed run is resumed here
-        for path in model.iterdir():
-            path.replace(output / path.name)
-        model.rmdir()
-    task = dataclasses.replace(task, config=MyBertConfig.from_pretrained(str(output)))  # with tuned thresholds
-    model = new_model(task, str(output)).to(arguments.device)
-    evaluations = {}
-    for name in ("validation", "test"):
-        if name in data.splits:
-            found = evaluate_rows(model, task, tokenizer, data.splits[name].rows, settings.bootstrap, arguments.seed)
-            (output / name).mkdir(exist_ok=True)
-            write_evaluation(output / name, found, data.splits[name], {"source": data.splits[name].source})
-            print_evaluation(f"{name}, {data.splits[name].source}", found, task)
-            if name == "validation":
-                print_if_nothing_learned(metric, found)
-            evaluations[name] = found.results()
-    if data.validation_features is not None and len(scores) > 1:
-        print_summaries(summaries, metric)
-        if arguments.bf16 or arguments.fp16:
-            print("runs are scored in half precision, like training; the tables above are in float32")
-    write_json(
-        output / RESULTS,
-        {
-            "task": settings.task,
-            "metric": metric,
-            **evaluations,
-            "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
-            "recipes": [
-                {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}
-                for s in (summaries if evaluations.get("validation") else ())
-            ],
-            "runs": list(results.values()),
-            "diverged": list(diverged.values()),
-            "data": data.overview,
-            "duplicates": data.duplicates,
-            "settings": dataclasses.asdict(settings),
-            "training_arguments": arguments.to_dict(),
-            "versions": versions(),
-        },
-    )
-    folder.finish(
-        settings,
-        fingerprint,
-        counts={name: split["rows"] for name, split in data.overview.items()},
-        training=amounts,
-        metrics={name: found["metrics"] for name, found in evaluations.items()},
-    )

@@ -96,6 +96,7 @@ class FinetuneSettings(TaskSettings):
         "strict", "Rows that cannot be used: stop, or leave them out and report them.", choices=ERRORS
     )
     bootstrap: int = setting(1000, "Bootstrap samples for confidence intervals; 0 for none.")
+    dry_run: bool = setting(False, "Print the plan, measure a few steps, and write nothing.")
     resume: bool = setting(
         False, "Resume the run in the output folder from its last checkpoint; start a new run if there is none."
     )

@@ -61,7 +61,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
             "rows only",
             *(settings.model, trained, length),
         )
-    tokenizer.model_max_length = max(trained, length)
+    tokenizer.model_max_length = length  # pipelines truncate where `mybert predict` does
     return task.with_config(finetuned={"task": task.name, **asdict(task.options)}), tokenizer
 
 

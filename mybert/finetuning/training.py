@@ -24,7 +24,10 @@ from mybert.training.sealed_checkpoints import last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal
 from tokenization import MyBertTokenizer
 
-MODEL = "model"  # subfolder of a run
+RUNS = "runs"
+"""Subfolder of the output with a folder per run."""
+MODEL = "model"
+"""Subfolder of a run."""
 RESULTS = "results.json"
 
 

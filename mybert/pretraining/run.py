@@ -1,6 +1,7 @@
 """`mybert pretrain`: examples → pretrained checkpoint."""
 
 import copy
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.quantities import with_unit
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
@@ -27,8 +29,11 @@ from mybert.training.sealed_checkpoints import describe, last_undamaged, set_asi
 from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "pretrain"
-_FREE = {"peak_flops", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs", "eval_strategy", "eval_steps"}
-_FREE |= {"eval_delay", "eval_on_start", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"}
+_FREE = (
+    *("peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
+    *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
+    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+)
 """Settings and arguments that may change when a run is resumed, beside those of every training."""
 
 
@@ -206,3 +211,19 @@ def _finish(
         counts = {"parameters": parameters, "steps": results["steps"], "tokens_seen": results["tokens_seen"]}
         folder.finish(settings, fingerprint, counts=counts, metrics=metrics)
         print_report(results)
+        _drop_checkpoints(folder.path, settings.keep_checkpoints)
+
+
+def _drop_checkpoints(output: Path, keep: int | None) -> None:
+    """Removes all but the newest `keep` checkpoints, and prints the size of those that stay."""
+    checkpoints = sorted(output.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    if keep is not None:
+        for path in checkpoints[: len(checkpoints) - keep]:
+            shutil.rmtree(path)
+        checkpoints = checkpoints[max(len(checkpoints) - keep, 0) :]
+    if checkpoints:
+        size = sum(file.stat().st_size for path in checkpoints for file in path.rglob("*") if file.is_file())
+        print(
+            f"{len(checkpoints)} training checkpoints in {output} take {with_unit(size, 'B')}; --resume needs them. "
+            "--resume --keep-checkpoints 0 removes them"
+        )

@@ -61,6 +61,9 @@ class PretrainSettings:
         "Peak floating point operations per second of a device, for the mfu in the log (default: measured with matrix "
         "products).",
     )
+    keep_checkpoints: int | None = setting(
+        None, "Keep only this number of checkpoints when the run has finished, 0 or more (default: all)."
+    )
     dry_run: bool = setting(False, "Print the plan, measure a few steps, and write nothing.")
     resume: bool = setting(
         False, "Resume from the latest valid checkpoint in --output; start a new run if there is none."
@@ -83,6 +86,7 @@ class PretrainSettings:
         check_least(self, "max_tokens_per_batch", 1)
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
+        check_least(self, "keep_checkpoints", 0)
         check_choice(self, "on_nonfinite", ("stop", "skip"))
         check(self, "peak_flops", self.peak_flops is None or 0 < self.peak_flops < math.inf, "above 0")
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:

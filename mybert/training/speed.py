@@ -69,7 +69,7 @@ def measure_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.1)
     return 2 * size**3 / best
 
 
-def thread_advice(share_of_peak: float) -> str | None:
+def thread_advice(share_of_peak: float, product_seconds: Callable[[], float] | None = None) -> str | None:
     """Advice if CPU threads compete with those of other programs, so that one thread would be faster.
 
     A step waits for the slowest thread of every product. The fastest product of `measure_peak` does not, so the share
@@ -77,13 +77,15 @@ def thread_advice(share_of_peak: float) -> str | None:
 
     Args:
         share_of_peak: operations per second of the training steps, divided by `measure_peak`.
+        product_seconds: mean time of a product with the current number of threads (default: measured).
     """
+    product_seconds = product_seconds or _mean_seconds
     threads = torch.get_num_threads()
     if threads == 1 or share_of_peak >= _LOW_SHARE:
         return None
-    together = _mean_seconds()
+    together = product_seconds()
     torch.set_num_threads(1)
-    alone = _mean_seconds()
+    alone = product_seconds()
     torch.set_num_threads(threads)
     if together < _MIN_SPEEDUP * alone:
         return None

@@ -183,6 +183,7 @@ class RunTrainer(Trainer):
             steps: number of steps that were measured.
             first: steps done when this session started.
         """
+        self.seconds_per_step = seconds
         if self.args.device.type == "cpu" and self.is_world_process_zero() and torch.get_num_threads() > 1:
             rate = self.flops_per_step(first) / seconds
             if advice := thread_advice(rate / self.device_peak()):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import shutil
 import statistics
 
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.output_folders import exclusive_lock
+from mybert.finetuning import report
 from mybert.finetuning.data.labels import find_label_typos
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
@@ -411,3 +413,42 @@ def test_an_output_that_is_there_is_kept(finetune, data, tmp_path, capsys):
     assert finetune("text-classification", *data, "--overwrite") == 2
     assert "was not made by `mybert finetune`" in capsys.readouterr().err
     assert np.array_equal([path.name for path in (tmp_path / "out").iterdir()], ["mine"])
+
+
+def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
+    before = sorted(tmp_path.rglob("*"))
+    assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 3, "--dry-run") == 0
+    printed = capsys.readouterr().out
+    cells = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in printed.splitlines() if "│" in line}
+    expected = {"runs": "3", "training features": "40", "steps of the first run": "10", "features per step": "8"}
+    assert cells.items() >= expected.items() and cells["training rows cut at --max-length"] == "0"
+    assert re.search(r"measured: \S+ s per step, \S+ tokens/s, \S+ .B of memory; .* of training in total", printed)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tmp_path, monkeypatch):
+    panels = []
+    monkeypatch.setattr(report, "draw_curves", lambda log, drawn, path: panels.extend(drawn))
+    assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2) == 0
+    best = results(tmp_path / "out")["best"]["seed"]
+    events = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
+    run = next(run for run in results(tmp_path / "out")["runs"] if run["seed"] == best)
+    assert [event["step"] for event in events] == [log["step"] for log in run["log"]]
+    assert [event["loss"] for event in events if "loss" in event] == [
+        log["loss"] for log in run["log"] if "loss" in log
+    ]
+    assert [event["step"] for event in events if "eval_accuracy" in event] == [5, 10]
+    assert all(event["tokens"] > 0 and event["seconds"] > 0 for event in events)
+    assert [panel.constant for panel in panels] == [None, 0.5], "half of the validation rows are good"
+
+
+def test_fewer_rows_than_a_batch_are_warned_about(finetune, opinions, write_rows, capsys):
+    rows = write_rows("few.jsonl", opinions[:5])
+    words = ("--train", rows, "--validation", rows, "--num-train-epochs", 1)
+    assert finetune("text-classification", *words) == 0
+    assert "warning: 5 training features are fewer than a batch of 8" in capsys.readouterr().out
+
+
+def test_the_tokenizer_truncates_where_the_model_was_trained(finetune, data, tmp_path):
+    assert finetune("text-classification", *data, "--num-train-epochs", 1, "--max-length", 16) == 0
+    assert MyBertTokenizer.from_pretrained(tmp_path / "out").model_max_length == 16

@@ -16,6 +16,7 @@ from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
+from mybert.common.quantities import with_unit
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
 from mybert.pretraining.run import pretrain
@@ -147,6 +148,19 @@ def test_a_model_that_knows_the_commonest_token_alone_is_said_to(capsys, accurac
     scores = {"metrics": {"mlm_accuracy": accuracy}, "constant_baselines": {"mlm_accuracy": 0.04}}
     print_report({**amounts, **scores, "idle_share": None})
     assert ("nothing learned yet" in capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"), [(None, {"checkpoint-2", "checkpoint-4"}), (1, {"checkpoint-4"}), (0, set())]
+)
+def test_a_finished_run_keeps_as_many_checkpoints_as_asked(run, capsys, keep, left):
+    output = run(max_steps=4, save_steps=2, keep_checkpoints=keep)
+    assert {path.name for path in output.glob("checkpoint-*")} == left
+    size = sum(file.stat().st_size for name in left for file in (output / name).rglob("*") if file.is_file())
+    printed = capsys.readouterr().out
+    assert ("--keep-checkpoints 0" in printed) == bool(left)
+    assert not left or f"take {with_unit(size, 'B')}" in printed
+    assert (output / "model.safetensors").is_file()
 
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder, tmp_path, capsys):

@@ -1,0 +1,65 @@
+"""`mybert finetune --dry-run`: the plan of the runs, and time and memory measured on a few steps."""
+
+import copy
+import tempfile
+from collections.abc import Sequence
+
+import psutil
+import torch
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+from mybert.common.quantities import duration, with_unit
+from mybert.common.tables import print_table
+from mybert.finetuning.recipes import Run
+from mybert.finetuning.tasks.base import rows_cut
+from mybert.finetuning.trainer import FinetuningTrainer
+from mybert.finetuning.training import Job, build_trainer
+from mybert.training.arguments import explain_unusable
+
+
+def dry_run(job: Job, planned: Sequence[Run]) -> None:
+    """Prints the plan and trains a few steps of the first run in a temporary folder.
+
+    Raises:
+        UserError: transformers cannot use the arguments.
+    """
+    arguments = copy.deepcopy(job.arguments)
+    arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
+    arguments.load_best_model_at_end, arguments.report_to = False, []
+    with tempfile.TemporaryDirectory() as folder:
+        with explain_unusable():
+            trainer = build_trainer(job, planned[0].arguments(arguments, folder), dry_run=True)
+            trainer.check_setup()
+        if trainer.is_world_process_zero():
+            _print_plan(job, planned, trainer)
+        trainer.train()
+    if trainer.is_world_process_zero():
+        _print_measurement(planned, trainer)
+
+
+def _print_plan(job: Job, planned: Sequence[Run], trainer: FinetuningTrainer) -> None:
+    features, recipe = job.data.train_features, planned[0].recipe
+    rows = [
+        ("parameters", sum(p.numel() for p in trainer.model.parameters())),
+        ("runs", len(planned)),
+        ("training features", len(features)),
+        ("training rows cut at --max-length", rows_cut(features)),
+        ("steps of the first run", trainer.planned_steps()),
+        ("features per step", trainer.get_total_train_batch_size(trainer.args)),
+        ("epochs", "by --max-steps" if job.arguments.max_steps > 0 else f"{recipe.epochs:g}"),
+        ("checkpoint", with_unit(trainer.checkpoint_bytes(), "B")),
+    ]
+    print_table("Plan", rows)
+
+
+def _print_measurement(planned: Sequence[Run], trainer: FinetuningTrainer) -> None:
+    """Prints speed, memory, and the time of all runs; those of other recipes read the rows in proportion to epochs."""
+    on_gpu = trainer.args.device.type == "cuda"
+    memory = torch.cuda.max_memory_allocated() if on_gpu else psutil.Process().memory_info().rss
+    seconds = trainer.seconds_per_step
+    tokens = trainer.state.num_input_tokens_seen / trainer.state.global_step
+    runs = sum(run.recipe.epochs for run in planned) / planned[0].recipe.epochs
+    print(
+        f"measured: {seconds:.3g} s per step, {tokens / seconds:,.0f} tokens/s, {with_unit(memory, 'B')} of memory; "
+        f"{duration(runs * trainer.planned_steps() * seconds)} of training in total, without evaluation"
+    )

@@ -1,0 +1,109 @@
+"""The results of a fine-tuning: evaluates the best model and writes results.json, curves, history and manifest."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from modeling_mybert import MyBertConfig
+from mybert.common.manifest import versions, write_json
+from mybert.finetuning.evaluation.evaluate import (
+    Evaluation,
+    evaluate_rows,
+    print_evaluation,
+    print_if_nothing_learned,
+    write_evaluation,
+)
+from mybert.finetuning.recipes import Run, print_summaries, summarise
+from mybert.finetuning.task_checkpoint import new_model
+from mybert.finetuning.tasks.base import Task
+from mybert.finetuning.training import MODEL, RESULTS, RUNS, Job
+from mybert.training.curves import CURVES, Panel, draw_curves
+from mybert.training.fingerprint import RunFingerprint
+from mybert.training.history import HISTORY
+from mybert.training.run_folder import RunFolder
+
+_AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
+
+
+def write_results(
+    job: Job,
+    results: dict[Run, dict],
+    scores: dict[Run, float],
+    diverged: dict[Run, dict],
+    folder: RunFolder,
+    fingerprint: RunFingerprint,
+) -> None:
+    """Moves the best model into the output folder, evaluates it, and writes the results and the manifest."""
+    settings, arguments, task, _, data, metric, _ = job
+    output = folder.path
+    summaries = summarise(scores, metric)
+    best = summaries[0].best
+    amounts = {name: results[best][name] for name in _AMOUNTS}
+    if (model := output / RUNS / best.name / MODEL).is_dir():  # already moved when a killed run is resumed here
+        for path in model.iterdir():
+            path.replace(output / path.name)
+        model.rmdir()
+    task = dataclasses.replace(task, config=MyBertConfig.from_pretrained(str(output)))  # with tuned thresholds
+    model = new_model(task, str(output)).to(arguments.device)
+    found = _evaluate(job, folder, model, task)
+    evaluations = {name: evaluation.results() for name, evaluation in found.items()}
+    shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
+    _draw(json.loads((output / RUNS / best.name / RESULTS).read_text(encoding="utf-8"))["log"], metric, found, output)
+    if data.validation_features is not None and len(scores) > 1:
+        print_summaries(summaries, metric)
+        if arguments.bf16 or arguments.fp16:
+            print("runs are scored in half precision, like training; the tables above are in float32")
+    write_json(
+        output / RESULTS,
+        {
+            "task": settings.task,
+            "metric": metric,
+            **evaluations,
+            "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
+            "recipes": [
+                {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}
+                for s in (summaries if evaluations.get("validation") else ())
+            ],
+            "runs": list(results.values()),
+            "diverged": list(diverged.values()),
+            "data": data.overview,
+            "duplicates": data.duplicates,
+            "settings": dataclasses.asdict(settings),
+            "training_arguments": arguments.to_dict(),
+            "versions": versions(),
+        },
+    )
+    folder.finish(
+        settings,
+        fingerprint,
+        counts={name: split["rows"] for name, split in data.overview.items()},
+        training=amounts,
+        metrics={name: found["metrics"] for name, found in evaluations.items()},
+    )
+
+
+def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -> dict[str, Evaluation]:
+    """Scores the model on the validation and test rows; writes and prints the scores."""
+    settings, arguments, _, tokenizer, data, metric, _ = job
+    evaluations = {}
+    for name in ("validation", "test"):
+        if name in data.splits:
+            split, place = data.splits[name], folder.path / name
+            found = evaluate_rows(model, task, tokenizer, split.rows, settings.bootstrap, arguments.seed)
+            place.mkdir(exist_ok=True)
+            write_evaluation(place, found, split, {"source": split.source})
+            print_evaluation(f"{name}, {split.source}", found, task)
+            if name == "validation":
+                print_if_nothing_learned(metric, found)
+            evaluations[name] = found
+    return evaluations
+
+
+def _draw(log_history: list[dict], metric: str, evaluations: dict[str, Evaluation], output: Path) -> None:
+    """Draws the loss and the metric of the best run, with the best constant answer."""
+    constant = evaluations["validation"].baselines.get(metric) if "validation" in evaluations else None
+    panels = [Panel("loss", "loss", "eval_loss"), Panel(metric, None, f"eval_{metric}", constant)]
+    draw_curves(log_history, panels, output / CURVES)
