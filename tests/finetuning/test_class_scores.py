@@ -46,20 +46,6 @@ def test_undefined_scores_are_zero():
     assert class_scores.regression(*constants, np.arange(6)[None])["pearson"] == [0]
 
 
-@pytest.mark.parametrize("classes", [2, 7])
-def test_scores_equal_those_of_the_confusion_matrix_exactly(samples, classes):
-    predicted, true = np.random.default_rng(classes).integers(classes, size=(2, ROWS))
-    matrices = [metrics.confusion_matrix(true[sample], predicted[sample], labels=range(classes)) for sample in samples]
-    counts = np.stack(matrices).astype(float)
-    hits, trues, saids, total = counts.diagonal(0, 1, 2), counts.sum(2), counts.sum(1), float(ROWS)
-    f1 = np.divide(2 * hits, trues + saids, out=np.zeros_like(hits), where=trues + saids > 0)
-    spread = (total**2 - (trues**2).sum(1)) * (total**2 - (saids**2).sum(1))
-    found = class_scores.single_label(predicted, true, classes, samples)
-    assert found["accuracy"] == (hits.sum(1) / total).tolist()
-    assert found["f1_macro"] == (f1.sum(1) / (trues + saids > 0).sum(1)).tolist()
-    assert found["matthews_correlation"] == ((hits.sum(1) * total - (trues * saids).sum(1)) / np.sqrt(spread)).tolist()
-
-
 def test_memory_grows_with_classes_times_samples():
     classes, rows, drawn = 400, 500, 200
     predicted, true = np.random.default_rng(0).integers(classes, size=(2, rows))

@@ -1,7 +1,6 @@
 """question-answering: SQuAD files, windows, spans, scores, and the threshold for "no answer"."""
 
 import json
-import random
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.validation import usable_rows
-from mybert.finetuning.evaluation import squad_scores as squad
 from mybert.finetuning.settings import FinetuningArguments
 from mybert.finetuning.tasks.question_answering import QuestionAnswering
 from mybert.finetuning.trainer import FinetuningTrainer
@@ -36,38 +34,6 @@ def test_a_stride_as_long_as_a_window_is_refused(tiny_checkpoint):
     with pytest.raises(UserError, match="--stride 12: expected less than the 12 tokens that a window has"):
         task(max_length=16, stride=12).features(rows, tokenizer, training=False)
     assert len(task(max_length=16, stride=11).features(rows, tokenizer, training=False))
-
-
-@pytest.mark.parametrize(
-    ("predicted", "answers", "exact_match", "f1"),
-    [
-        ("The  Film!", ["film"], 1, 1),
-        ("a good film", ["the good old film"], 0, 0.8),  # two common words of two and three
-        ("film film", ["film"], 0, 2 / 3),  # a word counts as often as in both
-        ("Rome", ["Paris", "in Rome"], 0, 2 / 3),  # the highest score of all references
-        ("Rome", [], 0, 0),
-        ("", [], 1, 1),
-        ("", ["Rome"], 0, 0),
-        ("the", ["Rome"], 0, 0),
-    ],
-)
-def test_scores_follow_the_published_rules(predicted, answers, exact_match, f1):
-    assert squad.exact_match(predicted, answers) == exact_match
-    assert squad.f1(predicted, answers) == pytest.approx(f1)
-
-
-def test_no_threshold_is_better_than_the_best_one():
-    draw = random.Random(0)
-    for _ in range(50):
-        count = draw.randint(1, 8)
-        margins = [float(draw.randint(-3, 3)) for _ in range(count)]
-        answered, unanswered = ([draw.choice([0.0, 0.5, 1.0]) for _ in range(count)] for _ in range(2))
-
-        def total(threshold, rows=(margins, answered, unanswered)):
-            return sum(no if margin > threshold else yes for margin, yes, no in zip(*rows, strict=True))
-
-        found = squad.best_threshold(margins, answered, unanswered)
-        assert total(found) == max(total(threshold / 2) for threshold in range(-9, 10))
 
 
 def test_the_loss_of_a_step_does_not_depend_on_the_batch_size(tmp_path):
