@@ -22,7 +22,7 @@ _NAMES = {
     "peak_flops price",
     "output": "dry_run include_num_input_tokens_seen int8 int8_tolerance logging_nan_inf_filter logging_steps output "
     "overwrite resume save_steps save_strategy save_total_limit tolerance",
-    "repository": "create_pr exclude license max_file_size public revision tag verify",
+    "repository": "create_pr exclude license public revision tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}
 GROUPS = (_REQUIRED, *_NAMES, _OTHER, _INHERITED)

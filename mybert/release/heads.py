@@ -1,61 +1,19 @@
-"""Heads that can be published: the pipeline, a description and the use of each."""
+"""Heads that can be published, and their pipelines."""
 
-from typing import NamedTuple
-
-
-class Head(NamedTuple):
-    """
-    Attributes:
-        pipeline: the task of `transformers.pipeline`, if there is one.
-        description: completes "A BERT …" in the model card.
-        use: the intended use, for the model card.
-    """
-
-    pipeline: str | None
-    description: str
-    use: str
-
-
-HEADS = {
-    "MyBertModel": Head(
-        "feature-extraction",
-        "encoder without a head",
-        "Fine-tune it on a task, or compute embeddings of texts and tokens.",
-    ),
-    "MyBertForPreTraining": Head(
-        "fill-mask",
-        "encoder with both pretraining heads: masked language modelling and next sentence prediction",
-        "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
-    ),
-    "MyBertForMaskedLM": Head(
-        "fill-mask",
-        "encoder with a masked language modelling head",
-        "Fine-tune it on a task, fill in masked tokens, or compute embeddings of texts.",
-    ),
-    "MyBertForNextSentencePrediction": Head(
-        None, "encoder with a next sentence prediction head", "Predict whether one text follows another."
-    ),
-    "MyBertForSequenceClassification": Head(
-        "text-classification", "encoder with a text classification head", "Classify texts or pairs of texts."
-    ),
-    "MyBertForTokenClassification": Head(
-        "token-classification",
-        "encoder with a token classification head",
-        "Label the words of a text, for example named entities.",
-    ),
-    "MyBertForQuestionAnswering": Head(
-        "question-answering",
-        "encoder with an extractive question answering head",
-        "Find the answer to a question in a text.",
-    ),
-    "MyBertForMultipleChoice": Head(
-        "multiple-choice", "encoder with a multiple choice head", "Choose among several continuations of a text."
-    ),
-    "MyBertLMHeadModel": Head("text-generation", "decoder for text generation", "Generate text."),
-    "MyBertEncoderDecoderModel": Head(
-        None, "encoder-decoder for text-to-text generation", "Generate a text from a text."
-    ),
+PIPELINES = {
+    "MyBertModel": "feature-extraction",
+    "MyBertForPreTraining": "fill-mask",
+    "MyBertForMaskedLM": "fill-mask",
+    "MyBertForNextSentencePrediction": None,
+    "MyBertForSequenceClassification": "text-classification",
+    "MyBertForTokenClassification": "token-classification",
+    "MyBertForQuestionAnswering": "question-answering",
+    "MyBertForMultipleChoice": "multiple-choice",
+    "MyBertLMHeadModel": "text-generation",
+    "MyBertEncoderDecoderModel": None,
 }
+"""The class of each head → its task on the Hub. Texts about the heads are in `card/model_card.md`."""
+
 PIPELINE_ARGUMENTS = {
     "fill-mask": {"tokenizer_kwargs": {"truncation": True}},
     "text-classification": {"truncation": True},

@@ -15,7 +15,6 @@ _REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no 
 _PATTERNS = {
     "revision": (_REF, "letters, digits and . _ - / between them"),
     "tag": (f"(?!refs/){_REF}", "letters, digits and . _ - / between them, without refs/"),
-    "max_file_size": (r"[1-9]\d{0,8}(?i:KB|MB|GB)", "a number and KB, MB or GB, such as 5GB"),
     "license": (r"[a-z0-9.+-]+", "an identifier of the Hub such as apache-2.0 or mit"),
 }
 
@@ -101,7 +100,6 @@ class PushSettings:
     exclude: list[str] | None = setting(
         None, "more files and folders to leave out, such as 'drafts/*'; training checkpoints are never published"
     )
-    max_file_size: str = setting("5GB", "larger weights are split into files of this size; other files are refused")
     verify: bool = setting(True, "load the model in a clean process before and after the upload, which runs its code")
     dry_run: bool = setting(False, "print the files and the card; send nothing")
 

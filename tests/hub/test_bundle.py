@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from modeling_mybert import AUTO_MAP, MyBertForMaskedLM
+from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.release.hub.bundle import make_bundle
 from mybert.release.hub.bundle_checks import content_problems, loading_problems
@@ -98,24 +98,14 @@ def test_the_same_checkpoint_gives_the_same_bytes(bundle):
     assert second.hashes() == hashes and second.content_tag() == tag
 
 
-def test_weights_above_the_size_are_split_into_files_that_load_to_the_same(bundle, checkpoint):
-    made = bundle(max_file_size="500KB")
-    shards = sorted(made.folder.glob("*.safetensors"))
-    assert len(shards) > 2 and "model.safetensors" not in made.files()
-    whole = load_file(checkpoint / "model.safetensors")
-    found = {name: tensor for shard in shards for name, tensor in load_file(shard).items()}
-    assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in whole)
-    assert isinstance(MyBertForMaskedLM.from_pretrained(made.folder), MyBertForMaskedLM)
+def test_weights_in_several_files_are_published_and_a_missing_file_is_named(bundle, checkpoint):
+    model = MyBertForPreTraining.from_pretrained(checkpoint)
     (checkpoint / "model.safetensors").unlink()
-    for path in sorted(made.folder.glob("model*"))[1:]:
-        shutil.copy(path, checkpoint)
-    assert shards[0].name in refusal(bundle), "a missing shard"
-
-
-def test_another_file_above_the_size_is_refused_unless_left_out(bundle, checkpoint):
-    (checkpoint / "extra.dat").write_bytes(os.urandom(2_500_000))
-    assert "extra.dat has 0.00 GB, above --max-file-size" in refusal(bundle, max_file_size="2200KB")
-    assert bundle(max_file_size="2200KB", exclude=["*.dat"]).left_out == {"extra.dat": 2_500_000}
+    model.save_pretrained(checkpoint, max_shard_size="500KB")
+    shards = sorted(path.name for path in checkpoint.glob("model-*.safetensors"))
+    assert len(shards) > 2 and {*shards, "model.safetensors.index.json"} <= bundle().files().keys()
+    (checkpoint / shards[1]).unlink()
+    assert shards[1] in refusal(bundle)
 
 
 @pytest.mark.parametrize("auto_map", [{"AutoConfig": "configuration_mybert.MyBertConfig"}, {"AutoModel": 3}, ["x"]])

@@ -138,7 +138,6 @@ def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, cap
         ({"tag": "refs/tags/v1"}, "without refs/"),
         ({"language": ["English"]}, "--language"),
         ({"license": "Apache License"}, "--license"),
-        ({"max_file_size": "5"}, "max-file-size"),
         ({"model": "nowhere"}, "not a folder"),
     ],
 )

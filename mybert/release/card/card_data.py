@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 from mybert.common.manifest import MANIFEST
 from mybert.release.card.manifest_chain import PROVENANCE
-from mybert.release.heads import HEADS, Head, model_configs
+from mybert.release.heads import PIPELINES, model_configs
 from mybert.release.hub.bundle_checks import read_object
 
 _NOT_ON_THE_HUB = (None, "-", "python-docs")  # inputs of a corpus that have no fingerprint
@@ -49,10 +49,17 @@ class CardData:
         )
 
     @property
-    def head(self) -> tuple[str, Head]:
-        """The saved class: its name and its properties."""
+    def head(self) -> str:
+        """The class of the saved head."""
         name = (self.config.get("architectures") or ["MyBertModel"])[0]
-        return name, HEADS.get(name, HEADS["MyBertModel"])
+        return name if name in PIPELINES else "MyBertModel"
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the labels of a classifier, if they were given."""
+        labels = [str(label) for label in (self.config.get("id2label") or {}).values()]
+        named = "Classification" in self.head and not all(label.startswith("LABEL_") for label in labels)
+        return labels if named else []
 
     @property
     def encoder_config(self) -> dict:

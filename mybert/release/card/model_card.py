@@ -5,14 +5,14 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from mybert.release.card.card_data import CardData
-from mybert.release.card.code_examples import code_examples
 from mybert.release.card.escaping import in_markdown, in_metadata
-from mybert.release.card.sections import data_lines, intended_use, limitations, result_tables, training_rows
+from mybert.release.card.sections import data_lines, result_tables, training_rows
+from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.settings import PushSettings
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
-_CURVES = "training_curves.png"
+_LABELS_SHOWN = 20
 _LICENSES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
 _SIZES = {
     "num_hidden_layers": "layers",
@@ -35,23 +35,32 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         verification: a sentence on the verification of the bundle.
     """
     data = CardData.of(bundle.folder)
-    results = result_tables(data)
+    results, task = result_tables(data), PIPELINES[data.head]
+    config = data.encoder_config
+    sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
+    labels = [in_markdown(label) for label in data.labels]
     card = ModelCard.from_template(
         metadata(data, settings),
         template_path=str(_TEMPLATE),
         title=in_markdown(settings.repo_id.split("/")[1]),
-        description=_description(data),
-        intended_use=intended_use(data),
-        examples=code_examples(data.head[0], settings.repo_id, pin),
-        pinned="a tag of this upload" if pin != settings.revision else "a branch; the hash of a commit never changes",
+        head=data.head,
+        task=task,
+        pipeline_arguments=PIPELINE_ARGUMENTS.get(task, {}),
+        sizes=[*sizes, f"{data.parameters:,} parameters"],
+        labels=[*labels[:_LABELS_SHOWN], *([f"and {len(labels):,} in total"] if len(labels) > _LABELS_SHOWN else [])],
+        repository=repr(settings.repo_id),
+        revision=repr(pin),
+        is_tag=pin != settings.revision,
         data=data_lines(data),
         training=training_rows(data),
         results=results,
         baselines=any(row[3] for _, rows in results for row in rows),
-        curves=_CURVES if _CURVES in data.files else None,
-        limitations=limitations(data),
+        files=data.files,
+        max_length=data.max_length,
+        positions=config.get("max_position_embeddings", 0),
         verification=verification,
-        license=_license(data, settings),
+        license=settings.license and in_markdown(settings.license),
+        license_file=next((name for name in _LICENSES if name in data.files), None),
     )
     card.save(bundle.folder / CARD)
     return card
@@ -62,7 +71,7 @@ def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
     evaluations = _evaluations(data)
     values = {
         "library_name": "transformers",
-        "pipeline_tag": data.head[1].pipeline,
+        "pipeline_tag": PIPELINES[data.head],
         "language": settings.language,
         "license": settings.license,
         "base_model": data.base_model(),
@@ -75,12 +84,6 @@ def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
         model_name=settings.repo_id.split("/")[1] if evaluations else None,
         eval_results=evaluations or None,
     )
-
-
-def _description(data: CardData) -> str:
-    config = data.encoder_config
-    sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
-    return f"A BERT {data.head[1].description}: {', '.join(sizes)}, {data.parameters:,} parameters."
 
 
 def _evaluations(data: CardData) -> list[EvalResult]:
@@ -115,13 +118,3 @@ def _evaluations(data: CardData) -> list[EvalResult]:
         for metric, value in (data.results.get(split) or {}).get("metrics", {}).items()
         if isinstance(task, str) and isinstance(value, (int, float))
     ]
-
-
-def _license(data: CardData, settings: PushSettings) -> str | None:
-    file = next((name for name in _LICENSES if name in data.files), None)
-    code = "The license of the Python files, which are part of MyBERT, is Apache-2.0."
-    if settings.license:
-        return (
-            f"The license of the weights is {in_markdown(settings.license)}{f' (see {file})' if file else ''}. {code}"
-        )
-    return f"The license of the weights is in {file}. {code}" if file else code

@@ -3,7 +3,7 @@
 from mybert.release.card.card_data import CardData
 from mybert.release.card.escaping import in_markdown
 
-_SHOWN = 20  # sources or labels
+_SHOWN = 20  # sources
 _COUNTS = {
     "documents": "documents",
     "documents_duplicate": "duplicate documents removed",
@@ -24,16 +24,6 @@ _ARGUMENTS = {
     "weight_decay": "weight decay",
     "max_grad_norm": "gradient clipping (norm)",
 }
-
-
-def intended_use(data: CardData) -> str:
-    """The use of the saved head, and its labels."""
-    name, head = data.head
-    labels = list((data.config.get("id2label") or {}).values())
-    if "Classification" not in name or all(str(label).startswith("LABEL_") for label in labels):
-        return head.use
-    more = f" and {len(labels) - _SHOWN:,} more" if len(labels) > _SHOWN else ""
-    return f"{head.use} Labels: {', '.join(map(in_markdown, labels[:_SHOWN]))}{more}."
 
 
 def data_lines(data: CardData) -> list[str]:
@@ -132,18 +122,3 @@ def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, st
         baseline = in_markdown(baselines[name]) if name in baselines else ""
         rows.append((in_markdown(name.replace("_", " ")), in_markdown(value), interval, baseline))
     return rows
-
-
-def limitations(data: CardData) -> list[str]:
-    """Maximum length, untrained heads and bias."""
-    length, positions = data.max_length, data.encoder_config.get("max_position_embeddings")
-    name, _ = data.head
-    lines = []
-    if length is not None:
-        lines.append(f"It was trained on at most {length:,} tokens at once. The examples truncate longer texts.")
-    if length is not None and isinstance(positions, int) and length < positions:
-        lines.append(f"It accepts {positions:,} tokens, but the positions above {length:,} were not trained.")
-    if name != "MyBertModel":
-        lines.append(f"The weights are those of {in_markdown(name)}. Other classes add a head with random weights.")
-    lines.append("It reproduces the subjects, gaps and biases of its training text.")
-    return lines

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub import save_torch_state_dict
-from safetensors.torch import load_file
 from transformers.dynamic_module_utils import get_relative_import_files
 
 import modeling_mybert
@@ -31,7 +29,6 @@ from mybert.release.hub.secret_scan import without_folders
 from mybert.release.settings import PushSettings
 
 CARD = "README.md"
-WEIGHTS = "model.safetensors"
 # Left out by default: hidden files, checkpoints and state of the training run, and rows of the user's data.
 _LEFT_OUT = (
     *(".*", "*/.*", "__pycache__", "*/__pycache__", CARD),
@@ -39,7 +36,6 @@ _LEFT_OUT = (
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin"),
     *("pytorch_model_fsdp*", "global_step*", "events.out.tfevents*"),
 )
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass
@@ -83,13 +79,13 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
         UserError: the checkpoint cannot be loaded by others, holds credentials or local paths, or changed meanwhile;
             all reasons are listed.
     """
-    source, limit = Path(settings.model), _bytes(settings.max_file_size)
+    source = Path(settings.model)
     bundle = Bundle(source, folder)
     files = _select(bundle, [*_LEFT_OUT, *(settings.exclude or [])])
-    _refuse(source, [*file_problems(source, files, limit), *checkpoint_problems(source, list(bundle.left_out))])
+    _refuse(source, [*file_problems(source, files), *checkpoint_problems(source, list(bundle.left_out))])
     before = _modification_times(source, files)
     for path in files:
-        _copy(bundle, path, limit)
+        _copy(bundle, path)
     if _modification_times(source, files) != before:
         raise UserError(f"{source} changed while it was read; run the command again when the training has finished")
     _refuse(source, list(loading_problems(folder, source)))
@@ -112,12 +108,10 @@ def _select(bundle: Bundle, exclude: list[str]) -> list[Path]:
     return files
 
 
-def _copy(bundle: Bundle, path: Path, limit: int) -> None:
+def _copy(bundle: Bundle, path: Path) -> None:
     source, target = bundle.source / path, bundle.folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    if path == Path(WEIGHTS) and source.stat().st_size > limit:
-        _write_shards(bundle, source, limit)
-    elif path.name in RECORDS and (record := read_object(source)) != (shortened := _shortened(record)):
+    if path.name in RECORDS and (record := read_object(source)) != (shortened := _shortened(record)):
         write_json(target, shortened)
         bundle.notes.append(f"{path.as_posix()}: local paths replaced by names")
     else:
@@ -128,11 +122,6 @@ def _shortened(record: dict) -> dict:
     """The record without local paths. Labels stay unchanged: some begin with a slash."""
     labels = {name: record[name] for name in ("id2label", "label2id") if name in record}
     return {**without_folders(record), **labels}
-
-
-def _write_shards(bundle: Bundle, source: Path, limit: int) -> None:
-    save_torch_state_dict(load_file(source), bundle.folder, max_shard_size=limit, metadata={"format": "pt"})
-    bundle.notes.append(f"{WEIGHTS}: split into {len(list(bundle.folder.glob('*.safetensors')))} files")
 
 
 def _complete_code(bundle: Bundle) -> None:
@@ -184,7 +173,3 @@ def _modification_times(folder: Path, files: Iterable[Path]) -> list[tuple[int, 
 def _refuse(source: Path, reasons: list[str]) -> None:
     if reasons:
         raise UserError(f"{source} cannot be published:\n" + "\n".join(f"  - {reason}" for reason in reasons))
-
-
-def _bytes(size: str) -> int:
-    return int(size[:-2]) * _UNITS[size[-2:].upper()]

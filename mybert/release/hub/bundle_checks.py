@@ -9,7 +9,7 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import MANIFEST
 from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.release.heads import HEADS, is_mybert
+from mybert.release.heads import PIPELINES, is_mybert
 from mybert.release.hub.secret_scan import as_text, find_paths, find_secrets
 from tokenization.tokenization_mybert import read_pieces
 
@@ -21,23 +21,20 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-?????-of
 _SPARE_ROWS = 128  # a vocabulary may be padded to a multiple of this
 
 
-def file_problems(folder: Path, files: list[Path], limit: int) -> Iterator[str]:
-    """Files that cannot be published: links out of the folder, pickles, damaged records, and files above `limit`."""
+def file_problems(folder: Path, files: list[Path]) -> Iterator[str]:
+    """Files that cannot be published: links out of the folder, invalid names, pickles and damaged records."""
     for path in files:
         name, source = path.as_posix(), folder / path
         exclude = f"leave it out: --exclude '{name}'"
         if problem := _link_problem(folder, path):
             yield f"{name} is {problem}; copy the file into the folder, or {exclude}"
             continue
-        size = source.stat().st_size
         if not name.isprintable() or "\\" in name:
             yield f"{name!r} is not a valid file name on every system; rename it, or leave it out"
         if path.suffix in _PICKLES or _starts_like_a_pickle(source):
             yield f"{name} is a pickle, which can run code when loaded; save weights as safetensors, or {exclude}"
         if path.name in RECORDS and read_object(source) is None:
             yield f"{name} is damaged: expected a JSON object; restore it, or {exclude}"
-        if size > limit and path.name != "model.safetensors":
-            yield f"{name} has {size / 1e9:.2f} GB, above --max-file-size; raise that, or {exclude}"
 
 
 def _link_problem(folder: Path, path: Path) -> str | None:
@@ -72,7 +69,7 @@ def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
         yield "config.json is missing or is not a JSON object; save the model with model.save_pretrained"
     elif not is_mybert(config):
         yield f"the model type is {config.get('model_type')!r}, not mybert; convert a BERT with `mybert import`"
-    elif not (isinstance(found := config.get("architectures"), list) and found and str(found[0]) in HEADS):
+    elif not (isinstance(found := config.get("architectures"), list) and found and str(found[0]) in PIPELINES):
         yield "config.json names no head of MyBERT (architectures); save the model with model.save_pretrained"
 
 

@@ -15,7 +15,7 @@ from mybert.common.errors import UserError
 from mybert.release.convert.compare_models import outputs_of, ragged_batches
 from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.release.heads import HEADS, PIPELINE_ARGUMENTS
+from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
 
 SCRIPT = Path(__file__).with_name("clean_process_check.py")
 TOLERANCE = 1e-4  # for plain BERT, as in `mybert export`
@@ -58,7 +58,7 @@ def write_reference(checkpoint: Path, folder: Path) -> None:
 
 def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
     """Task, arguments and an input longer than the model can read; None for heads without a pipeline of texts."""
-    task, long_text = HEADS[head].pipeline, "long " * (config.max_position_embeddings + 8)
+    task, long_text = PIPELINES[head], "long " * (config.max_position_embeddings + 8)
     inputs = {
         "fill-mask": f"{mask} {long_text}",
         "question-answering": {"question": "Where?", "context": long_text},
