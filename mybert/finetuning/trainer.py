@@ -108,7 +108,8 @@ def metrics_function(
         logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
         tuned = task.tuned(logits, features, rows)
         for name in task.tuned_values:
-            setattr(config, name, getattr(tuned.config, name, None))
+            if hasattr(tuned.config, name):
+                setattr(config, name, getattr(tuned.config, name))
         return tuned.score(tuned.decode(logits, features, rows), tuned.references(rows))
 
     return compute

@@ -33,7 +33,10 @@ def usable_rows(
     Raises:
         UserError: there are problems and `errors` is strict, or no row is left; the message names the first ones.
     """
-    problems = find_problems(split.rows, task, tokenizer, training)
+    try:
+        problems = find_problems(split.rows, task, tokenizer, training)
+    except UserError as error:  # about the labels of all rows
+        raise UserError(f"{split.source}: {error}") from error
     if not problems:
         return split
     bad = {problem.row for problem in problems}
