@@ -1,4 +1,4 @@
-"""Data sets of the `datasets` library: folders of `save_to_disk`, and those of the Hub."""
+"""Data sets of the `datasets` library: folders written by `save_to_disk`, and the Hub."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from mybert.io.saved_datasets import load_saved_dataset
 def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
     """
     Args:
-        split: of a folder that has several; None: there must be one alone.
+        split: name of the split; None if the folder has a single one.
 
     Raises:
         UserError: the folder cannot be read, or has no such split.
     """
     try:
         found = load_saved_dataset(folder)
-    except Exception as error:  # datasets trips over a wrong type in one of its files anywhere
+    except Exception as error:  # a wrong type in one of its files raises anything
         reason = root_cause(error)
         raise UserError(f"{folder} cannot be read as a saved data set ({reason}); name a file in it") from error
     if not isinstance(found, datasets.DatasetDict):
@@ -39,24 +39,24 @@ def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Datase
     """
     Args:
         name: `NAME[:CONFIG[:SPLIT]]`.
-        split: where the name does not say.
+        split: default if the name has none.
         options: of `datasets.load_dataset`.
 
     Raises:
-        UserError: the Hub does not give it.
+        UserError: the data set cannot be loaded.
     """
     path, config, named, *_ = [*name.split(":"), None, None]
     check_repository(path, "dataset", cache=Path(datasets.config.HF_DATASETS_CACHE) / path.replace("/", "___"))
     datasets.config.HF_HUB_OFFLINE |= is_offline_mode()
     try:
         return datasets.load_dataset(path, config or None, split=named or split, **options)
-    except Exception as error:  # the Hub's client raises a dozen kinds, none of which a user can tell apart
-        where = f"{name} is neither a file here nor a data set that the Hub gives"
+    except Exception as error:  # the client of the Hub raises many types
+        where = f"{name} is neither a file nor a data set that can be loaded from the Hub"
         raise UserError(f"{where} ({root_cause(error)}){did_you_mean(name)}") from error
 
 
 def root_cause(error: BaseException) -> str:
-    """What lies at the bottom of `datasets`' exceptions, as one line."""
+    """The first cause of an exception of `datasets`, as one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return cause(error)

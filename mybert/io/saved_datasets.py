@@ -1,4 +1,4 @@
-"""Datasets saved by `save_to_disk`."""
+"""Data sets written by `save_to_disk`."""
 
 from typing import TYPE_CHECKING
 
@@ -7,10 +7,10 @@ if TYPE_CHECKING:
 
 
 def load_saved_dataset(folder: str) -> "Dataset | DatasetDict":
-    """`datasets.load_from_disk`, with its tables looked through: reading a damaged one may end the process.
+    """`datasets.load_from_disk` with validation of the tables: reading a damaged table can kill the process.
 
     Raises:
-        Exception: of any kind, where the folder is not what `save_to_disk` left.
+        Exception: of any type, if the folder was not written by `save_to_disk`.
     """
     import datasets
 

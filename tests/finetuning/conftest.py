@@ -1,4 +1,4 @@
-"""A tiny checkpoint, and data sets small enough to learn by heart."""
+"""A tiny checkpoint and small data sets."""
 
 import json
 import string
@@ -18,7 +18,7 @@ NOUNS = ("film", "book", "song", "play", "story", "scene")
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory) -> Path:
-    """One layer of 32, random; it knows letters, digits and the words above."""
+    """A random model with one layer of 32; its vocabulary is letters, digits and the words above."""
     folder = tmp_path_factory.mktemp("tiny") / "checkpoint"
     characters = string.ascii_lowercase + string.digits
     vocabulary = [*SPECIAL_TOKENS, *string.punctuation, *characters, *(f"##{c}" for c in characters)]
@@ -81,7 +81,7 @@ def finetune(tiny_checkpoint, tmp_path):
 
 @pytest.fixture(scope="session")
 def classifier(tiny_checkpoint, opinions, tmp_path_factory) -> Path:
-    """A model that has seen the opinions; to be read only."""
+    """A model trained on `opinions`; tests must not change it."""
     folder = tmp_path_factory.mktemp("classifier")
     words = ("--train", save_rows(folder / "train.jsonl", opinions), "--num-train-epochs", 2)
     assert run_finetune("text-classification", tiny_checkpoint, folder / "model", *words) == 0
@@ -90,7 +90,7 @@ def classifier(tiny_checkpoint, opinions, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def opinions() -> list[dict]:
-    """Texts with one word that decides."""
+    """Texts whose label depends on one word."""
     return [
         {"text": f"{'the' if i % 2 else 'a'} {word} {noun}", "label": label}
         for i, noun in enumerate(NOUNS)

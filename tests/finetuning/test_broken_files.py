@@ -149,7 +149,7 @@ BROKEN = [
 
 @pytest.fixture(scope="module")
 def table():
-    """The messages of all tests, printed after the last."""
+    """The messages of all tests, printed at the end."""
     rows = []
     yield rows
     print()
@@ -157,7 +157,7 @@ def table():
 
 
 @pytest.mark.parametrize(("task", "wrong", "name", "content", "message"), BROKEN)
-def test_a_broken_file_gets_one_plain_message_before_anything_is_spent(
+def test_a_broken_file_gets_one_message_before_training(
     finetune, tmp_path, capsys, table, task, wrong, name, content, message
 ):
     train = tmp_path / name

@@ -1,4 +1,4 @@
-"""multiple-choice: its columns, its features, and a rule that a tiny model learns."""
+"""multiple-choice: columns, features, and a rule that a tiny model learns."""
 
 import json
 
@@ -29,7 +29,7 @@ def task(**settings) -> MultipleChoice:
     return MultipleChoice(MultipleChoice.Options.of(settings), MyBertConfig())
 
 
-def test_each_choice_is_read_after_the_context_with_what_starts_it(tiny_checkpoint, swag):
+def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint, swag):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)
     features = task().features(rows, tokenizer, training=True)
@@ -57,7 +57,7 @@ def test_choices_may_be_a_list_and_labels_letters(label):
         (("ctx_a", "ctx_b", "ctx"), ["context=ctx", "start=ctx_b"], {"context": "ctx", "start": "ctx_b"}),
     ],
 )
-def test_no_words_of_hellaswag_are_read_twice(names, columns, expected):
+def test_columns_of_hellaswag_are_not_read_twice(names, columns, expected):
     found = task(columns=columns).find_columns([*names, "endings", "label"], "rows", labelled=True)
     assert found == {**expected, "choices": "endings", "label": "label"}
 
@@ -92,7 +92,7 @@ def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, sw
     assert [one["text"] for one in said] == [row[f"ending{row['label']}"] for row in swag]
 
 
-def test_choices_stand_in_columns_of_one_kind_however_many():
+def test_choices_are_read_from_numbered_columns_of_one_name():
     rows = Dataset.from_list([{"context": "c", **{f"ending{i}": f"e{i}" for i in range(12)}, "label": 11}])
     rows = task().canonical(rows, "rows", labelled=True)
     assert rows[0]["choices"] == [f"e{i}" for i in range(12)] and task().references(rows) == [11]
@@ -101,7 +101,7 @@ def test_choices_stand_in_columns_of_one_kind_however_many():
         task().canonical(mixed, "rows", labelled=False)
 
 
-def test_rows_of_unlike_numbers_of_choices_are_predicted_as_alone(tiny_checkpoint):
+def test_rows_with_different_numbers_of_choices_are_predicted_as_if_alone(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     reader = task()
     model = MyBertForMultipleChoice.from_pretrained(tiny_checkpoint).eval()

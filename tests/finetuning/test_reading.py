@@ -1,4 +1,4 @@
-"""Files that are broken as files: one message with the place, whatever is wrong and however they are compressed."""
+"""Reading of files: broken and compressed files, saved data sets, the Hub."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ def read(path, kind=TextClassification) -> list[dict]:
     return read_split(str(path), kind(kind.Options.of(), MyBertConfig())).rows.to_list()
 
 
-def test_dates_in_json_stay_the_text_that_they_are(tmp_path):
+def test_dates_in_json_stay_text(tmp_path):
     days = [{"when": "2020-01-01", "text": "a", "seen": ["2021-02-03"]}, {"when": "2020-01-02T03:04:05Z", "text": "b"}]
     lines = "\n\n".join(map(json.dumps, days))
     for name, content in (("a.jsonl", "\ufeff" + lines), ("a.json", json.dumps(days))):
@@ -64,7 +64,7 @@ def test_a_broken_file_is_named_with_the_place(tmp_path, name, content, message)
         read(path)
 
 
-def test_half_a_file_in_columns_is_named(tmp_path):
+def test_a_truncated_conll_file_is_named(tmp_path):
     path = tmp_path / "train.conll.gz"
     path.write_bytes(gzip.compress(b"word O\n\n" * 5000)[:-30])
     with pytest.raises(UserError, match=r"train.conll.gz is damaged"):
@@ -72,7 +72,7 @@ def test_half_a_file_in_columns_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress])
-def test_a_whole_file_is_read_however_it_is_compressed(tmp_path, compress):
+def test_compressed_files_are_read(tmp_path, compress):
     suffix = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[compress]
     path = tmp_path / f"rows.jsonl{suffix}"
     path.write_bytes(compress(LINES))
@@ -91,12 +91,12 @@ def test_a_whole_file_is_read_however_it_is_compressed(tmp_path, compress):
         ("TRAIN.JSONL.ZST", zstandard.compress(b'{"text": "a, \\"b\\"", "label": "x"}')),
     ],
 )
-def test_the_last_suffix_says_the_format_in_capitals_or_not(tmp_path, name, content):
+def test_the_last_suffix_in_any_case_defines_the_format(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     assert read(tmp_path / name) == [{"text": 'a, "b"', "label": "x"}]
 
 
-def test_a_saved_data_set_of_several_splits_gives_the_one_asked_for(tmp_path):
+def test_a_split_of_a_saved_data_set_is_loaded_by_name(tmp_path):
     train, test = ([{"text": text, "label": "x"}] for text in ("one", "two"))
     splits = {"train": Dataset.from_list(train), "test": Dataset.from_list(test)}
     DatasetDict(splits).save_to_disk(tmp_path / "both")
@@ -116,7 +116,7 @@ def test_a_saved_data_set_of_several_splits_gives_the_one_asked_for(tmp_path):
         ("owner/name::dev", ("owner/name", None, "dev")),
     ],
 )
-def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, asked):
+def test_a_name_of_the_hub_may_have_a_configuration_and_a_split(monkeypatch, name, asked):
     rows = [{"text": "one", "label": "x"}]
 
     def load_dataset(path, config, split):
@@ -128,8 +128,7 @@ def test_a_name_of_the_hub_may_say_configuration_and_split(monkeypatch, name, as
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
-def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
-    """By name and time, as the cache of `datasets` knows files, it is the same."""
+def test_a_changed_file_with_the_same_time_is_read_again(tmp_path, name):
     for text in ("good", "evil"):
         content = json.dumps({"text": text, "label": "a"}) if name.endswith("l") else f"text,label\n{text},a\n"
         (tmp_path / name).write_text(content)
@@ -140,7 +139,7 @@ def test_a_file_that_has_changed_within_one_second_is_read_anew(tmp_path, name):
 @pytest.mark.parametrize(
     ("first", "last"), [({"label": 1}, {"label": 2.5}), ({"label": []}, {"label": ["a"]}), ({}, {"label": "a"})]
 )
-def test_what_a_column_holds_may_show_only_after_megabytes(tmp_path, first, last):
+def test_a_column_may_get_its_type_from_the_last_row(tmp_path, first, last):
     rows = [{"text": "x" * 2000, **first}] * 6000 + [{"text": "y", **last}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = load_table(str(tmp_path / "rows.jsonl"), TASK, "train").rows

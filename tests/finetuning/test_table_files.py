@@ -1,4 +1,4 @@
-"""Tables: what stands in .csv and .tsv is text as it is spelt, and labels mean the same in every file."""
+"""Tables (.csv, .tsv, .xlsx) and the kinds of their labels."""
 
 import gzip
 import importlib.util
@@ -39,7 +39,7 @@ def results(folder) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-def test_what_stands_in_a_table_is_text_as_it_is_spelt(write):
+def test_values_of_a_table_are_text_as_written(write):
     content = 'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\n'
     rows = [("1984", "007"), ('a, "b"', "True"), ("3.50", ""), ("NA", "1e3")]
     expected = [{"text": text, "label": label} for text, label in rows]
@@ -48,7 +48,7 @@ def test_what_stands_in_a_table_is_text_as_it_is_spelt(write):
     assert read(write("rows.csv.zst", zstandard.compress(content.encode()))) == expected
 
 
-def test_every_field_of_a_large_table_is_text_wherever_it_stands(write):
+def test_values_of_a_large_table_are_text(write):
     labels = ["7"] * 10_000 + [""] * 10_000 + ["x"]  # `datasets` reads 10,000 rows at a time
     path = write("rows.csv", "text,label\n" + "".join(f"a,{label}\n" for label in labels))
     assert [row["label"] for row in read(path)] == labels
@@ -116,7 +116,7 @@ def test_excel_files_are_read_or_the_message_says_how(tmp_path):
         read(tmp_path / "broken.xlsx")
 
 
-def test_a_blank_score_is_named_and_leaves_the_others_a_regression(finetune, write, tmp_path, capsys):
+def test_a_blank_score_is_named_and_the_others_are_a_regression(finetune, write, tmp_path, capsys):
     train = write("train.csv", "text,score\ngood,3.5\nbad,\nfine,1.25\ndull,2\n")
     words = ("--train", train, "--validation", write("dev.csv", "text,score\ngood,3\nbad,1\nfine,2\n"))
     assert finetune("text-classification", *words) == 2
@@ -128,13 +128,13 @@ def test_a_blank_score_is_named_and_leaves_the_others_a_regression(finetune, wri
     assert found["validation"]["constant_baselines"]["mse"] == pytest.approx(2 / 3)  # of 3, 1 and 2, whose mean is 2
 
 
-def test_a_word_among_scores_is_named_if_they_are_said_to_be_scores(finetune, write, capsys):
+def test_a_word_among_scores_is_named_with_problem_regression(finetune, write, capsys):
     train = write("train.csv", "text,score\ngood,3.5\nbad,N/A\nfine,1.25\n")
     assert finetune("text-classification", "--train", train, "--problem", "regression") == 2
     assert "1 of 3 lines cannot be used: line 3: the label 'N/A' is not a number" in capsys.readouterr().err
 
 
-def test_labels_of_one_file_are_those_of_another_whatever_else_it_holds(finetune, write, tmp_path):
+def test_labels_do_not_depend_on_the_other_labels_of_a_file(finetune, write, tmp_path):
     train = write("train.csv", "text,label\ngood,True\nbad,False\ndull,Unsure\nfine,True\n")
     test = write("test.csv", "text,label\ngood,True\nbad,False\n")
     words = ("--train", train, "--test", test, "--num-train-epochs", 1)
@@ -193,7 +193,7 @@ def test_what_is_a_number():
         (["9" * 5000, "1"], ["1", "9" * 5000]),
     ],
 )
-def test_labels_that_are_whole_numbers_lie_in_their_order(labels, names):
+def test_whole_numbers_are_sorted_by_value(labels, names):
     assert sort_labels(labels) == names
 
 
@@ -209,7 +209,7 @@ def test_choices_of_a_table_may_be_numbers(write):
 
 
 @pytest.mark.parametrize(("first", "last"), [(2000, 2004), (0, 1e-9), (1e6, 1e6 + 1), (0.1, 0.7)])
-def test_parts_of_a_range_of_numbers_have_names_of_their_own(first, last):
+def test_parts_of_a_range_of_numbers_have_distinct_names(first, last):
     labels = [first + (last - first) * i / 4 for i in range(5)]
     rows = Dataset.from_dict({"text": ["x"] * 5, "label": labels})
     task = TextClassification(TextClassification.Options.of({"problem": "regression"}), MyBertConfig()).fitted(rows)
@@ -223,7 +223,7 @@ def test_parts_of_a_range_of_numbers_have_names_of_their_own(first, last):
     ("name", "content"),
     [("a.csv", "text;label\nfine, really;1\n"), ("a.csv", "text\tlabel\n"), ("a.tsv", "text,label\n")],
 )
-def test_a_table_whose_columns_are_separated_by_something_else_is_refused_by_its_header(write, name, content):
+def test_a_table_with_another_delimiter_is_refused(write, name, content):
     path = write(name, content)
     with pytest.raises(UserError, match=r"a\.[ct]sv.*line 1.*one column, .*separated by commas in \.csv and by tabs"):
         read(path)

@@ -1,4 +1,4 @@
-"""text-classification in all its kinds, against transformers' BERT and formulas written out."""
+"""text-classification: single label, several labels, regression and windows, compared with transformers' BERT."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def predictions(folder, texts: list[str]) -> list[dict]:
     return predict_rows(finetuned, Dataset.from_dict({"text": texts}))
 
 
-def test_a_decisive_word_is_learned_and_the_pipeline_says_what_predict_says(finetune, write_rows, opinions, tmp_path):
+def test_a_decisive_word_is_learned_and_the_pipeline_agrees_with_predict(finetune, write_rows, opinions, tmp_path):
     train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
     words = ("--train", train, "--validation", validation, "--num-train-epochs", 6)
     assert finetune("text-classification", *words) == 0
@@ -118,7 +118,7 @@ def test_columns_are_found_by_their_usual_names(names):
     assert (found["text"], found.get("text_pair"), found["label"]) == (*names, "label")
 
 
-def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
+def test_unrelated_columns_are_no_pair_unless_they_are_named():
     found = TASK.find_columns(["text", "sentence2"], "file", False)
     assert found == {"text": "text"}
     named = TextClassification.Options.of({"columns": ["text_pair=sentence2"]})
@@ -126,7 +126,7 @@ def test_columns_that_do_not_belong_together_are_no_pair_unless_named():
     assert found == {"text": "text", "text_pair": "sentence2"}
 
 
-def test_the_second_text_that_training_had_is_never_left_out_in_silence(finetune, write_rows, tmp_path, capsys):
+def test_a_missing_second_text_is_an_error_if_training_had_one(finetune, write_rows, tmp_path, capsys):
     rows = [{"premise": f"the {a}", "hypothesis": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
     train = write_rows("train.jsonl", rows)
     misspelt = write_rows("dev.jsonl", [{"hypotesis" if k == "hypothesis" else k: v for k, v in rows[0].items()}])
@@ -147,7 +147,7 @@ def test_the_second_text_that_training_had_is_never_left_out_in_silence(finetune
     assert "reads JSON lines with text, text_pair" in capsys.readouterr().err
 
 
-def test_a_model_of_single_texts_reads_no_second_one(finetune, write_rows, opinions, tmp_path, capsys):
+def test_a_model_of_single_texts_ignores_a_second_text(finetune, write_rows, opinions, tmp_path, capsys):
     assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions)) == 0
     pairs = write_rows("pairs.jsonl", [{"text": "a good film", "text_pair": "a dull book"}])
     assert cli.main(["predict", str(tmp_path / "out"), str(pairs)]) == 0
@@ -155,7 +155,7 @@ def test_a_model_of_single_texts_reads_no_second_one(finetune, write_rows, opini
     assert both["scores"] == pytest.approx(predictions(tmp_path / "out", ["a good film"])[0]["scores"])
 
 
-def test_the_problem_of_a_checkpoint_that_does_not_say_can_be_named(tiny_checkpoint, write_rows, tmp_path, capsys):
+def test_the_problem_of_a_foreign_checkpoint_can_be_given(tiny_checkpoint, write_rows, tmp_path, capsys):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3)
     model.save_pretrained(tmp_path / "theirs")
     MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "theirs")
@@ -170,7 +170,7 @@ def test_the_problem_of_a_checkpoint_that_does_not_say_can_be_named(tiny_checkpo
     assert "--problem multi-label: " in (err := capsys.readouterr().err) and "single_label_classification" in err
 
 
-def test_labels_of_any_characters_and_kinds_come_back_as_they_were(finetune, write_rows, tmp_path):
+def test_labels_of_any_characters_and_types_are_kept(finetune, write_rows, tmp_path):
     names = ["a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", 1, True]
     rows = [
         {"text": f"{word} {noun}", "label": name}
@@ -186,7 +186,7 @@ def test_labels_of_any_characters_and_kinds_come_back_as_they_were(finetune, wri
     assert predictions(tmp_path / "out", ["c x"])[0]["label"] == " [red] "
 
 
-def test_several_labels_a_text(finetune, write_rows, tmp_path):
+def test_several_labels_per_text(finetune, write_rows, tmp_path):
     rows = [
         {"text": f"{a} {b}", "labels": [x for x, word in (("one", a), ("two", b)) if word == "yes"]}
         for a in ("yes", "no")
@@ -239,7 +239,7 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     assert np.allclose(list(found[1]["scores"].values()), softmax(logits), atol=1e-6)
 
 
-def test_a_stride_that_has_no_effect_is_refused_and_one_that_is_remembered_is_not(
+def test_a_given_stride_without_effect_is_refused_and_a_stored_one_is_not(
     finetune, write_rows, opinions, classifier, tmp_path, capsys
 ):
     message = "--stride has no effect without --long-texts window; add that, or leave it out"
@@ -296,7 +296,7 @@ def test_broken_json_is_found_by_its_line(finetune, tmp_path, capsys):
     assert f"{train}, line 2: not an object (found int)" in capsys.readouterr().err
 
 
-def test_texts_that_csv_readers_take_for_missing_are_kept(finetune, tmp_path):
+def test_texts_that_pandas_reads_as_missing_are_kept(finetune, tmp_path):
     train = tmp_path / "train.csv"
     train.write_text("sentence,label\nNone,a\nNA,b\nnull,a\n")
     assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
