@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
+from mybert.common.json_io import is_json, parse_json
 from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.tasks.base import Task
 from mybert.io.files import STDIN, file_format, open_file
@@ -105,11 +105,12 @@ class LineReader:
             return Line(number, shown, {}, str(error))
 
     def _given(self, text: str) -> dict:
-        if self.is_json is None and text.lstrip().startswith("{") and (self.kind != ".txt" or _is_record(text)):
+        is_object = text.lstrip().startswith("{")
+        if self.is_json is None and is_object and (self.kind != ".txt" or is_json(text)):
             self.is_json = True
         if self.is_json:
             return _record(text)
-        if self.is_json is False and text.lstrip().startswith("{") and _is_record(text):
+        if self.is_json is False and is_object and is_json(text):
             raise UserError("a JSON object among texts; the first line is not JSON, so all lines are read as texts")
         row = self.task.plain_row(text.rstrip("\r\n"), "it")
         self.is_json = False
@@ -168,10 +169,3 @@ def _record(text: str) -> dict:
     if problem := unwritable(record):
         raise UserError(problem)
     return record
-
-
-def _is_record(text: str) -> bool:
-    try:
-        return isinstance(parse_json(text), dict)
-    except ValueError:
-        return False
