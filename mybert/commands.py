@@ -51,9 +51,9 @@ COMMANDS = {
         ("mybert.pretraining.planning.plan_command:PlanSettings",),
         "Estimate memory, time and price of a pretraining run.",
         (
-            "mybert plan --tokens 3.3B --flops 400T",
-            "mybert plan --tokens 3.3B --flops 400T --size small base large --devices 1 8",
-            "mybert plan --tokens 10B --flops 990T --epochs 3 --memory 80G --price 2.5",
+            "mybert plan --tokens 3.3B --peak-flops 400T",
+            "mybert plan --tokens 3.3B --peak-flops 400T --size small base large --devices 1 8",
+            "mybert plan --tokens 10B --peak-flops 990T --num-train-epochs 3 --memory 80G --price 2.5",
         ),
     ),
     "pretrain": Command(
@@ -155,7 +155,7 @@ COMMANDS = {
         "Train a small BERT on the documentation of Python, from text to a checkpoint.",
         (
             "mybert quickstart",
-            "mybert quickstart --steps 500 --output demo",
+            "mybert quickstart --max-steps 500 --output demo",
             "mybert quickstart --seed 1 --overwrite",
         ),
     ),

@@ -51,12 +51,12 @@ class QuickstartSettings:
     """Settings of `quickstart`."""
 
     output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
-    steps: int = setting(2200, "Optimizer steps of pretraining (1 or more).")
+    max_steps: int = setting(2200, "Optimizer steps of pretraining (1 or more).", old_name="steps")
     seed: int = setting(0, "Random seed (0 or more).")
     overwrite: bool = setting(False, "Replace the output of an earlier quickstart.")
 
     def __post_init__(self):
-        check_least(self, "steps", 1)
+        check_least(self, "max_steps", 1)
         check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
 
 
@@ -100,7 +100,7 @@ def quickstart(settings: QuickstartSettings) -> Path:
     print("\n3. pretrain, with evaluation on held-out documents")
     arguments = PretrainingArguments(
         output_dir=model,
-        max_steps=settings.steps,
+        max_steps=settings.max_steps,
         per_device_train_batch_size=32,
         learning_rate=2.5e-3,
         warmup_steps=0.1,

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import difflib
-import inspect
 import json
 import os
 import sys
@@ -28,7 +27,6 @@ _OTHER_NAMES = {  # flags of other programs
     "--lr": "--learning-rate",
     "--label-pieces": "--label-all-tokens",
 }
-_MUCH_USED = {"num_train_epochs", "max_steps", "save_steps", "seed", "bf16"}  # fields of TrainingArguments
 
 
 @dataclass(frozen=True)
@@ -161,11 +159,10 @@ def options_of(settings: Iterable[type]) -> dict[str, Option]:
     """The options of settings dataclasses, by name."""
     options = {}
     for kind in settings:
-        hints, own = typing.get_type_hints(kind), inspect.get_annotations(kind).keys() | _MUCH_USED
+        hints = typing.get_type_hints(kind)
         for field in dataclasses.fields(kind):
             if field.init:
-                inherited = "positional" not in field.metadata and field.name not in own
-                inherited |= field.metadata.get("help") == argparse.SUPPRESS
+                inherited = "positional" not in field.metadata or field.metadata["help"] == argparse.SUPPRESS
                 options[field.name] = _option(field, hints[field.name], inherited)
     return options
 

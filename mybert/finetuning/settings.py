@@ -204,27 +204,24 @@ class FinetuningArguments(TrainingArguments):
     Adam has bias correction, which small training sets need and the paper's code omits (Mosbach et al. 2021).
     """
 
-    learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate (paper: 5e-5 to 2e-5)."})
-    num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the rows (paper: 2 to 4)."})
-    per_device_train_batch_size: int = field(
-        default=32, metadata={"help": "Features per device and forward pass (paper: 16 or 32)."}
+    learning_rate: float = setting(5e-5, "Peak learning rate (paper: 5e-5 to 2e-5).")
+    num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
+    per_device_train_batch_size: int = setting(32, "Features per device and forward pass (paper: 16 or 32).")
+    per_device_eval_batch_size: int = setting(64, "Features per device and forward pass in evaluation.")
+    warmup_steps: float = setting(0.1, "Steps of linear warm-up, or their share if below 1.")
+    weight_decay: float = setting(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
+    adam_epsilon: float = setting(1e-6, "Adam's epsilon (the paper's code: 1e-6).")
+    logging_steps: float = setting(0.05, "Steps between logs, or their share if below 1.")
+    logging_nan_inf_filter: bool = setting(
+        False, "Hide losses that are not finite; costs a device synchronisation per step."
     )
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "The same in evaluation."})
-    warmup_steps: float = field(default=0.1, metadata={"help": "Steps of linear warm-up, or their share if below 1."})
-    weight_decay: float = field(
-        default=0.01, metadata={"help": "Weight decay, on everything but biases and norms (paper: 0.01)."}
-    )
-    adam_epsilon: float = field(default=1e-6, metadata={"help": "Adam's epsilon (the paper's code: 1e-6)."})
-    logging_steps: float = field(default=0.05, metadata={"help": "Steps between logs, or their share if below 1."})
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation a step."}
-    )
-    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
-    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: as eval_strategy."})
-    save_total_limit: int | None = field(
-        default=1, metadata={"help": "How many checkpoints to keep beside the best while training."}
-    )
-    load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint, not the last."})
+    eval_strategy: str = setting("epoch", "When to evaluate.", choices=("no", "steps", "epoch"))
+    save_strategy: str = setting("epoch", "When to save a checkpoint.", choices=("no", "steps", "epoch"))
+    save_total_limit: int | None = setting(1, "Maximum number of checkpoints during training, beside the best.")
+    load_best_model_at_end: bool = setting(True, "Keep the best checkpoint instead of the last.")
+    max_steps: int = setting(-1, "Number of optimizer steps; -1 trains --num-train-epochs.")
+    seed: int = setting(42, "Random seed (0 or more).")
+    bf16: bool = setting(False, "Compute in bfloat16; weights stay in float32.")
 
     label_names: list[str] | None = field(default=None, init=False)  # --label-names renames classes instead
 

@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from transformers import TrainingArguments
 
@@ -101,31 +101,29 @@ class PretrainingArguments(TrainingArguments):
     The paper trains 1,000,000 steps of 256 sequences; here the user chooses.
     """
 
-    learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate of AdamW (paper: 1e-4)."})
-    weight_decay: float = field(
-        default=0.01, metadata={"help": "Weight decay of all weights except biases and norms (paper: 0.01)."}
+    learning_rate: float = setting(1e-4, "Peak learning rate of AdamW (paper: 1e-4).")
+    weight_decay: float = setting(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
+    adam_epsilon: float = setting(1e-6, "Adam's epsilon (the paper's code: 1e-6).")
+    warmup_steps: float = setting(
+        0.01, "Warm-up steps, or their share of all steps if below 1 (paper: 10,000 of 1,000,000)."
     )
-    adam_epsilon: float = field(default=1e-6, metadata={"help": "Adam's epsilon (the paper's code: 1e-6)."})
-    warmup_steps: float = field(
-        default=0.01,
-        metadata={"help": "Warm-up steps, or their share of all steps if below 1 (paper: 10,000 of 1,000,000)."},
+    per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass.")
+    per_device_eval_batch_size: int = setting(32, "Evaluation sequences per device and forward pass.")
+    logging_steps: float = setting(20, "Steps between logs, or their share if below 1.")
+    logging_nan_inf_filter: bool = setting(
+        False, "Hide losses that are not finite; costs a device synchronisation per step."
     )
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per device and forward pass."})
-    per_device_eval_batch_size: int = field(
-        default=32, metadata={"help": "Evaluation sequences per device and forward pass."}
+    eval_strategy: str = setting(
+        "steps", "When to evaluate on the held-out documents.", choices=("no", "steps", "epoch")
     )
-    logging_steps: float = field(default=20, metadata={"help": "Steps between logs, or their share if below 1."})
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Hide losses that are not finite; costs a device synchronisation per step."}
-    )
-    eval_strategy: str = field(
-        default="steps", metadata={"help": "When to evaluate on the held-out documents: no, steps or epoch."}
-    )
-    eval_steps: float | None = field(
-        default=0.1, metadata={"help": "Steps between evaluations, or their share if below 1."}
-    )
-    save_total_limit: int | None = field(default=2, metadata={"help": "Maximum number of checkpoints."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})
+    eval_steps: float | None = setting(0.1, "Steps between evaluations, or their share if below 1.")
+    save_total_limit: int | None = setting(2, "Maximum number of checkpoints.")
+    remove_unused_columns: bool = setting(False, argparse.SUPPRESS)
+    num_train_epochs: float = setting(3.0, "Passes over the examples.")
+    max_steps: int = setting(-1, "Number of optimizer steps; -1 trains --num-train-epochs.")
+    save_steps: float = setting(500, "Steps between checkpoints, or their share if below 1.")
+    seed: int = setting(42, "Random seed (0 or more).")
+    bf16: bool = setting(False, "Compute in bfloat16; weights stay in float32.")
 
     def __post_init__(self):
         settle_arguments(self)

@@ -1,6 +1,6 @@
 """Settings from the command line and YAML files: precedence, conversion, help, and suggestions for mistakes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from transformers import TrainingArguments
@@ -70,7 +70,7 @@ def test_a_positional_value_may_be_given_by_its_flag():
 
 @dataclass
 class Training(TrainingArguments):
-    learning_rate: float = field(default=1e-4, metadata={"help": "peak"})
+    learning_rate: float = setting(1e-4, "peak")
 
 
 def test_the_saved_settings_read_back_give_the_same_run(tmp_path):

@@ -11,7 +11,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
 from mybert.pretraining.planning.plan_command import PlanSettings, parallel_configs
 
-NEEDED = ["--tokens", "3.3B", "--flops", "400T"]
+NEEDED = ["--tokens", "3.3B", "--peak-flops", "400T"]
 
 
 def settings(*argv):
@@ -88,16 +88,16 @@ def test_several_combinations_print_one_line_each_in_the_fastest_configuration_t
             r"argument --tokens: expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found '3,3B'",
             ["--tokens", "3,3B"],
         ),
-        ("argument --flops: expected a number from 1 to 1e24", ["--flops", "0"]),
+        ("argument --peak-flops: expected a number from 1 to 1e24", ["--peak-flops", "0"]),
         ("argument --memory: expected a number from 1 to 1e24", ["--memory", "80GB"]),
         ("argument --bandwidth: expected a number from 1 to 1e24", ["--bandwidth", "nan"]),
         ("argument --tokens: expected a number from 1 to 1e24", ["--tokens", "1e999"]),
         ("--size: expected tiny or mini or .*, found .*huge", ["--size", "huge"]),
         (r"--devices: expected 1 to 1,000,000,000, found \[1, 0\]", ["--devices", "1", "0"]),
-        ("--length: expected 1 to 512, found 513", ["--length", "513"]),
+        ("--max-length: expected 1 to 512, found 513", ["--max-length", "513"]),
         ("--mfu: expected 0.001 to 1, found 40", ["--mfu", "40"]),
-        ("--epochs: expected 0.001 to", ["--epochs", "0"]),
-        ("--epochs: expected 0.001 to", ["--epochs", "1e308"]),
+        ("--num-train-epochs: expected 0.001 to", ["--num-train-epochs", "0"]),
+        ("--num-train-epochs: expected 0.001 to", ["--num-train-epochs", "1e308"]),
         ("--price: expected 0 to 1,000,000,000", ["--price", "-1"]),
         ("--per-device-train-batch-size: expected 1", ["--per-device-train-batch-size", "0"]),
         ("--vocab-size: expected 1", ["--vocab-size", "1" + "0" * 400]),
@@ -112,7 +112,8 @@ def test_invalid_numbers_are_reported_in_one_line(message, argv):
 def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, capsys):
     few = "0.001" if flops == "1" else "1"
     most = "1000000000"
-    argv = ["--tokens", tokens, "--flops", flops, "--mfu", few, "--epochs", most, "--price", most, "--bandwidth", "1"]
+    argv = ["--tokens", tokens, "--peak-flops", flops, "--mfu", few, "--num-train-epochs", most]
+    argv += ["--price", most, "--bandwidth", "1"]
     argv += ["--vocab-size", most, "--per-device-train-batch-size", most, "--gradient-accumulation-steps", most]
     for devices in (["1"], [most], ["1", most]):
         assert cli.main(["plan", *argv, "--devices", *devices]) == 0
@@ -121,10 +122,10 @@ def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, caps
 
 def test_large_numbers_have_suffixes(tmp_path):
     found = settings("--tokens", "1.5e3k", "--memory", "80g")
-    assert (found.tokens, found.flops, found.memory, found.bandwidth) == (1.5e6, 4e14, 8e10, 5e10)
-    (tmp_path / "plan.yaml").write_text("tokens: 3.3B\nflops: 4.0e14\n")
+    assert (found.tokens, found.peak_flops, found.memory, found.bandwidth) == (1.5e6, 4e14, 8e10, 5e10)
+    (tmp_path / "plan.yaml").write_text("tokens: 3.3B\npeak_flops: 4.0e14\n")
     (read,) = parse_settings((PlanSettings,), ["--config", str(tmp_path / "plan.yaml")], "mybert plan")
-    assert (read.tokens, read.flops) == (3.3e9, 4e14)
+    assert (read.tokens, read.peak_flops) == (3.3e9, 4e14)
 
 
 def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):

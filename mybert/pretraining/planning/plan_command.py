@@ -25,16 +25,18 @@ class PlanSettings:
     """
 
     tokens: Quantity = setting(help="Real tokens of the examples (one epoch), such as 3.3B.")
-    flops: Quantity = setting(help="Peak floating point operations per second of one device, such as 400T.")
+    peak_flops: Quantity = setting(
+        help="Peak floating point operations per second of one device, such as 400T.", old_name="flops"
+    )
     size: list[str] = setting(default_factory=lambda: ["base"], help=f"Model sizes: {', '.join(NAMED_SIZES)}.")
     devices: list[int] = setting(default_factory=lambda: [1], help="Numbers of devices, each at least 1.")
-    epochs: float = setting(1.0, "Epochs, above 0.")
-    length: int = setting(128, "Tokens per sequence, from 1 to 512.")
+    num_train_epochs: float = setting(1.0, "Epochs, above 0.", old_name="epochs")
+    max_length: int = setting(128, "Tokens per sequence, from 1 to 512.", old_name="length")
     per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass, at least 1.")
     gradient_accumulation_steps: int = setting(1, "Accumulated batches per optimizer step, at least 1.")
     vocab_size: int = setting(30_522, "Vocabulary size, at least 1.")
     bf16: bool = setting(True, "Compute in 16 bits; weights stay in 32 bits.")
-    mfu: float = setting(0.4, "Share of --flops that the run reaches, at most 1; see docs/guides/scale-out.md.")
+    mfu: float = setting(0.4, "Share of --peak-flops that the run reaches, at most 1; see docs/guides/scale-out.md.")
     bandwidth: Quantity = setting(Quantity("50G"), "Bytes per second that a device can send while it computes.")
     memory: Quantity | None = setting(None, "Memory of a device in bytes, such as 80G; marks what does not fit.")
     price: float | None = setting(None, "Price per device and hour in any currency, 0 or more.")
@@ -45,9 +47,9 @@ class PlanSettings:
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
             check(self, name, 1 <= getattr(self, name) <= _MAX, f"1 to {_MAX:,}")
         longest = MyBertConfig().max_position_embeddings
-        check(self, "length", 1 <= self.length <= longest, f"1 to {longest}")
+        check(self, "max_length", 1 <= self.max_length <= longest, f"1 to {longest}")
         check(self, "mfu", _MIN <= self.mfu <= 1, f"{_MIN} to 1")
-        check(self, "epochs", _MIN <= self.epochs <= _MAX, f"{_MIN} to {_MAX:,}")
+        check(self, "num_train_epochs", _MIN <= self.num_train_epochs <= _MAX, f"{_MIN} to {_MAX:,}")
         check(self, "price", self.price is None or 0 <= self.price <= _MAX, f"0 to {_MAX:,}")
 
 
@@ -77,11 +79,11 @@ class ParallelConfig:
     def costs(self) -> ModelCosts:
         s = self.settings
         config = MyBertConfig.from_size(self.size, vocab_size=s.vocab_size)
-        return ModelCosts(config, s.length, s.length, PretrainSettings.mlm_probability, has_pairs=True)
+        return ModelCosts(config, s.max_length, s.max_length, PretrainSettings.mlm_probability, has_pairs=True)
 
     @property
     def forward_tokens(self) -> int:
-        return self.settings.per_device_train_batch_size * self.settings.length
+        return self.settings.per_device_train_batch_size * self.settings.max_length
 
     @property
     def step_tokens(self) -> int:
@@ -110,7 +112,7 @@ class ParallelConfig:
     @property
     def compute_seconds(self) -> float:
         """Seconds of computation per step."""
-        rate = self.settings.flops * self.settings.mfu * self.devices
+        rate = self.settings.peak_flops * self.settings.mfu * self.devices
         return self.step_tokens * self.costs.executed_per_token(self.checkpointing) / rate
 
     @property
@@ -126,7 +128,7 @@ class ParallelConfig:
     @property
     def mfu(self) -> float:
         """Share of the peak, counting useful operations only."""
-        return self.costs.flops_per_token * self.tokens_per_second / (self.settings.flops * self.devices)
+        return self.costs.flops_per_token * self.tokens_per_second / (self.settings.peak_flops * self.devices)
 
     def seconds(self, tokens: float) -> float:
         return tokens / self.tokens_per_second
@@ -157,7 +159,7 @@ def main(settings: PlanSettings) -> None:
 
 def print_overview(settings: PlanSettings, combinations: Iterable[tuple[str, int]]) -> None:
     """Prints a line for each combination, in the fastest configuration that fits."""
-    total, rows = settings.tokens * settings.epochs, []
+    total, rows = settings.tokens * settings.num_train_epochs, []
     for size, devices in combinations:
         choices = parallel_configs(settings, size, devices)
         config = next((choice for choice in choices if choice.fits), choices[-1])
@@ -181,7 +183,7 @@ def print_details(choices: list[ParallelConfig]) -> None:
     """Prints one combination in full, a column for each configuration."""
     first = choices[0]
     settings, costs = first.settings, first.costs
-    total = settings.tokens * settings.epochs
+    total = settings.tokens * settings.num_train_epochs
     flops = costs.flops_by_part()
     rows = [(part, with_unit(value, "FLOP"), f"{value / costs.flops_per_token:.1%}") for part, value in flops.items()]
     rows.append(("useful, total", with_unit(costs.flops_per_token, "FLOP"), "100.0%"))
