@@ -150,13 +150,7 @@ def _build_trainer(
         if arguments.process_index == 0:
             print(f"{first.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
-    masker = Masker.from_tokenizer(
-        first.tokenizer,
-        probability=settings.mlm_probability,
-        max_predictions=settings.max_predictions_per_seq,
-        whole_words=settings.whole_word_masking,
-        seed=arguments.seed if settings.masking_seed is None else settings.masking_seed,
-    )
+    masker = Masker.from_tokenizer(first.tokenizer, **settings.masking_rules(arguments.seed))
     with explain_unusable():
         trainer = MyBertTrainer(
             model=model,

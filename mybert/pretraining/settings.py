@@ -3,6 +3,7 @@
 import argparse
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import TrainingArguments
 
@@ -92,6 +93,15 @@ class PretrainSettings:
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
             raise UserError("--phase2-share has no effect without --phase2-corpus")
         check_resume(self)
+
+    def masking_rules(self, seed: int) -> dict[str, Any]:
+        """Arguments of `Masker.from_tokenizer`; `seed` is used without `masking_seed`."""
+        return {
+            "probability": self.mlm_probability,
+            "max_predictions": self.max_predictions_per_seq,
+            "whole_words": self.whole_word_masking,
+            "seed": seed if self.masking_seed is None else self.masking_seed,
+        }
 
 
 @dataclass
