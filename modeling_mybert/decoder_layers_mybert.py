@@ -1,7 +1,6 @@
-"""The decoder's layers: causal attention, attention to an encoder, feed-forward; named as in transformers' BERT.
+"""Decoder layers: causal self-attention, cross-attention, feed-forward; named as in transformers' BERT.
 
-Batches are padded here, (B, S), since a cache keeps columns. Two more letters: C columns that the cache has already,
-K columns of the encoder.
+Batches are padded (B, S), since a cache stores columns. Two more shape letters: C cached columns, K encoder columns.
 """
 
 import torch
@@ -17,7 +16,7 @@ from .encoder_mybert import MyBertIntermediate, MyBertResidual
 
 
 class _CachedAttention(MyBertSelfAttention):
-    """The encoder's projections, on padded batches whose keys and values a cache may keep."""
+    """Attention of padded batches, with an optional cache of keys and values."""
 
     def __init__(self, config: MyBertConfig, layer_index: int):
         super().__init__(config)
@@ -28,7 +27,7 @@ class _CachedAttention(MyBertSelfAttention):
         return x.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, backend: str):
-        """(B, A, S, D), twice (B, A, K, D) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
+        """(B, A, S, D), twice (B, A, K, D) → (B, S, H); the probabilities (B, A, S, K) if the backend returns them."""
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         context, probabilities = attention(self, query, key, value, mask, scaling=self.scaling, dropout=dropout)
@@ -36,12 +35,12 @@ class _CachedAttention(MyBertSelfAttention):
 
 
 class MyBertCausalAttention(_CachedAttention):
-    """Attention of each token to itself and those before it."""
+    """Self-attention of each token to itself and earlier ones."""
 
     is_causal = True
 
     def forward(self, hidden_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str):
-        """(B, S, H) → (B, S, H), and the probabilities (B, A, S, C + S) if the backend has them."""
+        """(B, S, H) → (B, S, H), and the probabilities (B, A, S, C + S) if the backend returns them."""
         query, key, value = (self.split(project(hidden_states)) for project in (self.query, self.key, self.value))
         if isinstance(cache, EncoderDecoderCache):
             cache = cache.self_attention_cache
@@ -51,12 +50,12 @@ class MyBertCausalAttention(_CachedAttention):
 
 
 class MyBertCrossAttention(_CachedAttention):
-    """Attention of each token to all of the encoder's; those keys and values are computed once a generation."""
+    """Attention to the encoder's tokens; their keys and values are computed once per generation."""
 
     def forward(
         self, hidden_states: Tensor, encoder_states: Tensor, mask: Tensor | None, cache: Cache | None, backend: str
     ):
-        """(B, S, H), (B, K, H) → (B, S, H), and the probabilities (B, A, S, K) if the backend has them."""
+        """(B, S, H), (B, K, H) → (B, S, H), and the probabilities (B, A, S, K) if the backend returns them."""
         query = self.split(self.query(hidden_states))
         kept = cache if isinstance(cache, EncoderDecoderCache) else None
         if kept is not None and kept.is_updated.get(self.layer_index):
@@ -70,7 +69,7 @@ class MyBertCrossAttention(_CachedAttention):
 
 
 class MyBertDecoderAttention(nn.Module):
-    """An attention of either kind, and its residual."""
+    """Self- or cross-attention, and its residual."""
 
     def __init__(self, config: MyBertConfig, attention: _CachedAttention):
         super().__init__()
@@ -101,9 +100,9 @@ class MyBertDecoderLayer(GradientCheckpointingLayer):
         encoder_states: Tensor | None,
         encoder_mask: Tensor | None,
         backend: str,
-        past_key_values: Cache | None = None,  # the name by which a checkpointed layer is spared the cache
+        past_key_values: Cache | None = None,  # gradient checkpointing removes the argument of this name
     ) -> Tensor:
-        """(B, S, H), and the encoder's (B, K, H) if there is one → (B, S, H)."""
+        """(B, S, H), and optionally the encoder's (B, K, H) → (B, S, H)."""
         hidden_states = self.attention(hidden_states, mask, past_key_values, backend)
         if encoder_states is not None:
             hidden_states = self.crossattention(hidden_states, encoder_states, encoder_mask, past_key_values, backend)

@@ -1,4 +1,4 @@
-"""The decoder: BERT made causal, with attention to an encoder, a key-value cache and `generate`.
+"""The decoder: causal BERT with cross-attention, a key-value cache and `generate`.
 
 Tensors are named as in transformers' BERT with `is_decoder` and `add_cross_attention`, so that checkpoints interchange
 both ways. For the letters of shapes see `decoder_layers_mybert`.
@@ -39,7 +39,7 @@ logger = logging.get_logger(__name__)
 
 
 class MyBertDecoder(MyBertPreTrainedModel):
-    """The decoder without its head: embeddings and layers."""
+    """Embeddings and decoder layers, without a head."""
 
     _no_split_modules = ["MyBertEmbeddings", "MyBertDecoderLayer"]  # noqa: RUF012 - transformers' own convention
     _can_record_outputs = {  # noqa: RUF012
@@ -70,18 +70,18 @@ class MyBertDecoder(MyBertPreTrainedModel):
         output_attentions: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions | tuple:
-        """Arguments as in `MyBertLMHeadModel.forward`; returns `last_hidden_state` (B, S, H) and what was asked for.
+        """Arguments as in `MyBertLMHeadModel.forward`; returns `last_hidden_state` (B, S, H) and more.
 
         Raises:
-            ValueError: arguments that contradict each other, wrong shapes, an empty batch, ids outside their tables, a
-                sequence longer than the position table, a packed batch.
+            ValueError: contradicting arguments, wrong shapes, an empty batch, ids out of range, a sequence longer than
+                the position table, a packed batch.
         """
         if kwargs.get("cu_seq_lens_q") is not None:
-            raise ValueError("the decoder takes no packed batches (cu_seq_lens_q): pad them")
+            raise ValueError("the decoder does not support packed batches (cu_seq_lens_q): pad them")
         inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.training and self.gradient_checkpointing:
-            use_cache = False  # a layer computed twice would fill it twice
+            use_cache = False  # recomputed layers would fill it twice
         if use_cache and past_key_values is None:
             past_key_values = self._new_cache(encoder_hidden_states is not None)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -93,7 +93,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
 
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        config = self._with_able_backend(output_attentions)
+        config = self._config_of_backend(output_attentions)
         mask = create_causal_mask(config, hidden_states, attention_mask, past_key_values)
         if encoder_hidden_states is not None:
             encoder_attention_mask = create_bidirectional_mask(
@@ -117,7 +117,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
 
     def _check_against_past(self, inputs, attention_mask, position_ids, past):
         if isinstance(past, Tensor):
-            return  # a static cache, whose length lies on the device
+            return  # a static cache; reading its length waits for the device
         batch, columns = inputs.shape[0], past + inputs.shape[1]
         if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape != (batch, columns):
             raise ValueError(
@@ -143,15 +143,14 @@ class MyBertDecoder(MyBertPreTrainedModel):
             )
         check_shape("encoder_attention_mask", encoder_attention_mask, (rows, columns))
 
-    def _with_able_backend(self, output_attentions: bool) -> MyBertConfig:
-        """The configuration, for the masks, with eager in place of a backend that has no probabilities to return, and
-        sdpa in place of one for ragged tokens."""
+    def _config_of_backend(self, output_attentions: bool) -> MyBertConfig:
+        """The configuration for attention: eager if probabilities are returned, sdpa for backends of ragged tokens."""
         wanted = self.config._attn_implementation
         able = "eager" if output_attentions else "sdpa" if works_on_tokens(wanted) else wanted
         if able == wanted:
             return self.config
         if not output_attentions:
-            logger.warning_once(f"the decoder has no attn_implementation={wanted!r}: sdpa computes it instead")
+            logger.warning_once(f"the decoder does not support attn_implementation={wanted!r}; using sdpa")
         config = copy(self.config)
         config._attn_implementation = able
         return config
@@ -160,7 +159,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
 class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMixin):
     """A causal language model; with `add_cross_attention` the decoder of a sequence-to-sequence model.
 
-    It is causal whatever `is_decoder` says: on a configuration that does not say so, it works with a copy that does.
+    It is causal whether or not `is_decoder` is set; if not, it uses a copy of the configuration with it set.
 
     Example:
         >>> model = MyBertLMHeadModel(MyBertConfig.from_size("tiny", is_decoder=True))
@@ -197,22 +196,20 @@ class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMi
         """
         Args:
             input_ids: (B, S), padded on either side; with a cache, the new columns only.
-            attention_mask: (B, C + S), nonzero for real tokens; None when all are.
-            token_type_ids: (B, S); None means segment 0.
-            position_ids: (B, S) or (1, S); None means the column. `generate` counts real tokens on left padding.
+            attention_mask: (B, C + S), nonzero for real tokens; None: all are real.
+            token_type_ids: (B, S); None: segment 0.
+            position_ids: (B, S) or (1, S); None: the column. `generate` counts real tokens on left padding.
             inputs_embeds: (B, S, H) in place of `input_ids`.
-            encoder_hidden_states: (B, K, H), what to attend to; without it cross-attention is left out.
-            encoder_attention_mask: (B, K), nonzero where that is real.
-            labels: (B, S), the ids of `input_ids` where they are to be predicted, -100 elsewhere; the logits of a
-                column are held against the label of the next.
-            past_key_values: `DynamicCache`, or `EncoderDecoderCache` to keep what comes from the encoder as well.
-            use_cache: return a cache; None means `config.use_cache`. Not with labels, and not while training with
-                gradient checkpointing.
-            logits_to_keep: logits of so many last columns only (0: all), or of the columns given.
-            num_items_in_batch: predicted labels of the whole optimizer step (Trainer gives it).
-            kwargs: `output_attentions`, `output_hidden_states`, `return_dict`; and `shift_labels` (B, S), in place of
-                `labels`, the label of each column's own logits, from trainers that split a sequence among processes.
-                It is no argument of its own, since Trainer takes every one named so for a label that must be there.
+            encoder_hidden_states: (B, K, H); None: no cross-attention.
+            encoder_attention_mask: (B, K), nonzero for real tokens of the encoder.
+            labels: (B, S), ids of `input_ids` or -100; the logits of a column predict the label of the next.
+            past_key_values: `DynamicCache`, or `EncoderDecoderCache` to cache cross-attention too.
+            use_cache: return a cache (default: `config.use_cache`); off with labels and while training with gradient
+                checkpointing.
+            logits_to_keep: number of last columns that get logits (0: all), or the columns themselves.
+            num_items_in_batch: predicted labels of the whole optimizer step (passed by Trainer).
+            kwargs: `output_attentions`, `output_hidden_states`, `return_dict`; and `shift_labels` (B, S) in place of
+                `labels`, already shifted. It is in kwargs because Trainer requires every label argument in the batch.
 
         Returns:
             `loss`, `logits` (B, S, V), `past_key_values`, `hidden_states`, `attentions` (B, A, S, C + S) and
@@ -251,7 +248,7 @@ class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMi
         )
 
 
-# Trainer's label smoothing shifts the labels for the classes named here, and would teach all others to copy the input.
+# Trainer's label smoothing shifts labels only for classes listed here.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[MyBertConfig.model_type] = MyBertLMHeadModel.__name__
 
 __all__ = ["MyBertDecoder", "MyBertLMHeadModel"]

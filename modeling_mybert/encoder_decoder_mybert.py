@@ -1,8 +1,7 @@
-"""Sequence to sequence: transformers' `EncoderDecoderModel`, made to travel and to train under accumulation.
+"""Sequence to sequence: transformers' `EncoderDecoderModel`, whose folders carry the code.
 
-The stock class takes MyBERT on both sides as well, and reads what this one saves, and the other way round. This one
-adds what the stock class lacks: its folder carries the code, so that `AutoModelForSeq2SeqLM` reads it anywhere; and
-its loss honours `num_items_in_batch`.
+Folders of the stock class and of this one are interchangeable. This one adds the code, so that `AutoModelForSeq2SeqLM`
+reads the folder anywhere, and a loss that honours `num_items_in_batch`.
 """
 
 from torch import Tensor
@@ -49,7 +48,7 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
         """
         Args:
             config: of either class; None takes those of `encoder` and `decoder`.
-            encoder, decoder: made from `config` when not given.
+            encoder, decoder: None: created from `config`.
         """
         if config is None and encoder is not None and decoder is not None:
             config = MyBertEncoderDecoderConfig.from_encoder_decoder_configs(encoder.config, decoder.config)
@@ -73,12 +72,12 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs,
     ) -> Seq2SeqLMOutput | tuple:
-        """Arguments and outputs as in `EncoderDecoderModel.forward`; no cache is made with labels.
+        """Arguments and outputs as in `EncoderDecoderModel.forward`; no cache is returned with labels.
 
         Args:
             input_ids, attention_mask: (B, K).
-            labels: (B, S), ids or -100; without decoder inputs they are also those, shifted to the right.
-            num_items_in_batch: labels of the whole optimizer step (Trainer gives it).
+            labels: (B, S), ids or -100; shifted to the right they are the default decoder inputs.
+            num_items_in_batch: labels of the whole optimizer step (passed by Trainer).
         """
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -104,11 +103,11 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
         return Seq2SeqLMOutput(**{**outputs, "loss": mean_cross_entropy(outputs.logits, labels, num_items_in_batch)})
 
 
-# transformers copies the code of a class so marked beside every checkpoint it saves.
+# transformers then saves the code beside every checkpoint.
 MyBertEncoderDecoderConfig.register_for_auto_class()
 MyBertEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
 
-# EncoderDecoderModel asks the Auto classes for both sides; where this file came with a checkpoint, they know neither.
+# EncoderDecoderModel uses the Auto classes for both sides. Code of a checkpoint is not registered with them.
 if MyBertConfig.model_type not in CONFIG_MAPPING:
     AutoConfig.register(MyBertConfig.model_type, MyBertConfig)
     AutoModel.register(MyBertConfig, MyBertModel)

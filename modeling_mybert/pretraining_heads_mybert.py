@@ -1,4 +1,4 @@
-"""The heads of pretraining: masked tokens and next sentences, together or alone (Devlin et al. 2019, section 3.1)."""
+"""Pretraining heads: masked language model and next-sentence prediction (Devlin et al. 2019, section 3.1)."""
 
 from dataclasses import dataclass
 from typing import Unpack
@@ -33,7 +33,7 @@ class MyBertPredictionHeadTransform(nn.Module):
 
 
 class MyBertLMPredictionHead(nn.Module):
-    """The vocabulary projection: the word embedding transposed, with its own bias."""
+    """The vocabulary projection, tied to the word embedding, with its own bias."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__()
@@ -47,7 +47,7 @@ class MyBertLMPredictionHead(nn.Module):
 
 
 class MyBertPreTrainingHeads(nn.Module):
-    """The heads of pretraining; a model that has only one of them asks for that one."""
+    """Both pretraining heads, or one of them."""
 
     def __init__(self, config: MyBertConfig, masked_lm: bool = True, next_sentence: bool = True):
         super().__init__()
@@ -61,9 +61,9 @@ class MyBertPreTrainingHeads(nn.Module):
 class MyBertForPreTrainingOutput(ModelOutput):
     """
     Attributes:
-        loss: the sum of the losses below, when labels were given.
+        loss: sum of the losses below.
         prediction_logits: (B, S, V) or (1, T, V); with `sparse_logits` (n_labelled, V), in flat order.
-        seq_relationship_logits: (N, 2); class 1 means a random next segment.
+        seq_relationship_logits: (N, 2); class 1: a random next segment.
         mlm_loss: mean over labelled tokens.
         nsp_loss: mean over pairs.
     """
@@ -78,7 +78,7 @@ class MyBertForPreTrainingOutput(ModelOutput):
 
 
 class VocabularyHeadMixin:
-    """The vocabulary projection: tied to the word embedding, found by transformers' own names."""
+    """Ties the vocabulary projection to the word embedding, under the names that transformers looks for."""
 
     _tied_weights_keys = {  # noqa: RUF012
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -96,13 +96,13 @@ class VocabularyHeadMixin:
 
     def set_output_embeddings(self, new_embeddings: nn.Linear):
         self.cls.predictions.decoder = new_embeddings
-        # Untied biases are two on disk as in BERT, and one of them would be missing there if they were one tensor.
+        # Untied, both biases are saved as in BERT; as one shared tensor, one of them would be missing on disk.
         bias = new_embeddings.bias
         self.cls.predictions.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
 
 class MaskedLMMixin(VocabularyHeadMixin):
-    """The vocabulary projection of masked tokens, on all positions or on the labelled ones alone."""
+    """The masked-language-model loss, with logits at all positions or at the labelled ones only."""
 
     def _places(
         self,
@@ -116,7 +116,7 @@ class MaskedLMMixin(VocabularyHeadMixin):
             inputs: (B, S, …) or (1, T, …).
 
         Returns:
-            (n_labelled,) the places to project onto the vocabulary, in the flattened batch; None for all.
+            (n_labelled,) places in the flattened batch that get logits; None: all.
 
         Raises:
             ValueError: the labels do not fit the batch or the vocabulary.
@@ -150,10 +150,10 @@ class MaskedLMMixin(VocabularyHeadMixin):
         """
         Args:
             inputs: `input_ids` … `inputs_embeds` of the encoder.
-            kwargs: its other arguments.
+            kwargs: other arguments of the encoder.
 
         Returns:
-            What the encoder gives; logits, (B, S, V) or (n_labelled, V); and the loss when there are labels.
+            The encoder's outputs; logits (B, S, V) or (n_labelled, V); the loss, or None without labels.
         """
         ids, *_, embeds = inputs
         places = self._places(embeds if ids is None else ids, labels, masked_lm_positions, sparse_logits)
@@ -195,15 +195,15 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
             input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`.
             labels: like `input_ids`; the original id at masked positions, -100 elsewhere.
             next_sentence_label: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
-            masked_lm_positions: (n_labelled,) where `labels.flatten()` is not -100, if the collator knows (it spares a
-                synchronisation on CUDA). Others may stand among them: they do not count.
-            sparse_logits: project labelled positions only; None means: when training with labels.
+            masked_lm_positions: (n_labelled,) places where `labels.flatten()` is not -100, from the collator; saves a
+                synchronisation on CUDA. Unlabelled places among them are ignored.
+            sparse_logits: compute logits at labelled positions only (default: when training with labels).
             num_items_in_batch, num_pairs_in_batch: labelled tokens and pairs of the whole optimizer step, over all
-                accumulated batches and processes; each loss is a sum divided by them. Trainer gives the first. Where
-                only the first is given, this batch's mean NSP loss counts by its share of the labelled tokens.
+                accumulated batches and processes; each loss is a sum divided by them. Trainer passes the first. With
+                only the first, the mean NSP loss of a batch is weighted by its share of the labelled tokens.
 
         Returns:
-            Losses and logits; one loss alone when only one kind of label is given, finite even with nothing labelled.
+            Losses and logits. Losses are finite even if nothing is labelled.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs, logits, mlm_loss = self.predict_tokens(
@@ -230,7 +230,7 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
 
 
 class MyBertForMaskedLM(MaskedLMMixin, MyBertPreTrainedModel):
-    """The masked language model alone."""
+    """Masked language model only."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -261,7 +261,7 @@ class MyBertForMaskedLM(MaskedLMMixin, MyBertPreTrainedModel):
 
 
 class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
-    """Next-sentence prediction alone."""
+    """Next-sentence prediction only."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -284,7 +284,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         """
         Args:
             labels: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
-            num_items_in_batch: pairs of the whole optimizer step (Trainer gives it).
+            num_items_in_batch: pairs of the whole optimizer step (passed by Trainer).
 
         Returns:
             `loss`, `logits` (N, 2), `hidden_states`, `attentions`.

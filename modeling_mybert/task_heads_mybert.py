@@ -1,8 +1,8 @@
-"""Heads for fine-tuning: sequences, tokens, answer spans and choices; padded or packed in, as the encoder takes them.
+"""Fine-tuning heads: sequence and token classification, question answering, multiple choice.
 
-Modules are named as in transformers' BERT, arguments and outputs too. Every loss is a sum over labels divided by
-`num_items_in_batch`, else their mean: accumulated batches then equal one big batch. Trainer gives it where labels are
-called `labels`; `mybert finetune` gives it for answer spans too.
+Modules, arguments and outputs are named as in transformers' BERT; batches are padded or packed. Every loss is a sum
+over labels divided by `num_items_in_batch` (default: by their number), so that accumulated batches equal one big
+batch. Trainer passes it with `labels`, `mybert finetune` for answer spans too.
 """
 
 from typing import Unpack
@@ -32,7 +32,7 @@ def _dropout(config: MyBertConfig) -> MyBertDropout:
 
 
 class MyBertForSequenceClassification(MyBertPreTrainedModel):
-    """A label, several labels or a score for each sequence, from its pooled [CLS] (Devlin et al. 2019, 4.1)."""
+    """A class, several labels or a number per sequence, from its pooled [CLS] (Devlin et al. 2019, 4.1)."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -58,9 +58,8 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         Args:
             input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`; B is N for a packed batch.
             labels: by `config.problem_type`: (B,) classes for `single_label_classification`; (B, num_labels) zeros and
-                ones for `multi_label_classification`; (B,) or (B, num_labels) numbers for `regression`. Where the
-                setting is None, one label means regression, else integers mean single and floats mean multi label;
-                what was found is noted in the configuration.
+                ones for `multi_label_classification`; (B,) or (B, num_labels) numbers for `regression`. If it is None,
+                it is set by the first labels: regression for one label, else single for integers, multi for floats.
             num_items_in_batch: label values of the whole optimizer step.
 
         Returns:
@@ -98,7 +97,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
 
 
 class MyBertForTokenClassification(MyBertPreTrainedModel):
-    """A label for each token, from its last hidden state (Devlin et al. 2019, 5.3)."""
+    """A class per token, from its last hidden state (Devlin et al. 2019, 5.3)."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -123,7 +122,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         """
         Args:
             input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`.
-            labels: like `input_ids`, -100 where a token has none.
+            labels: like `input_ids`, -100 for no label.
             num_items_in_batch: labelled tokens of the whole optimizer step.
 
         Returns:
@@ -141,7 +140,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
 
 
 class MyBertForQuestionAnswering(MyBertPreTrainedModel):
-    """Where the answer starts and ends, one score each for every token (Devlin et al. 2019, 4.2 and 4.3)."""
+    """Start and end of an answer, two scores per token (Devlin et al. 2019, 4.2 and 4.3)."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -165,16 +164,16 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         """
         Args:
             input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`; B is N for a packed batch.
-            start_positions, end_positions: (B,) the answer's first and last token, counted from its sequence's first
-                column; one beyond the sequence, or on padding, is left out of the loss.
+            start_positions, end_positions: (B,) first and last token of the answer, counted from the first column of
+                its sequence; positions beyond the sequence or at padding are ignored.
             num_items_in_batch: answers of the whole optimizer step.
 
         Returns:
-            `loss`, the mean of both cross-entropies over the real tokens of each sequence; `start_logits` and
-            `end_logits`, (B, S) with the lowest number at padding, or (1, T); `hidden_states`, `attentions`.
+            `loss`, the mean of both cross-entropies over the real tokens; `start_logits` and `end_logits`, (B, S) with
+            the lowest number at padding, or (1, T); `hidden_states`, `attentions`.
 
         Raises:
-            ValueError: there are more or fewer positions than sequences, or one is negative.
+            ValueError: the number of positions is not that of the sequences, or a position is negative.
         """
         outputs = self.bert(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
@@ -210,9 +209,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         if positions.numel() != sequences:
             raise ValueError(f"{name} has {positions.numel()} positions for {sequences} sequences")
         if can_read_without_sync(positions, self.training) and (positions < 0).any():
-            raise ValueError(
-                f"{name} holds {int(positions.min())}; positions count from 0, that of [CLS] if no answer"
-            )
+            raise ValueError(f"{name} holds {int(positions.min())}; positions start at 0 (0, [CLS]: no answer)")
         inside = positions < length
         if real is not None:
             inside &= real.gather(1, positions.clamp(0, length - 1)[:, None]).squeeze(1)
@@ -220,7 +217,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
 
 
 class MyBertForMultipleChoice(MyBertPreTrainedModel):
-    """Which of several choices fits best, one score for each from its pooled [CLS] (Devlin et al. 2019, 4.4)."""
+    """The best of several choices, one score per choice from its pooled [CLS] (Devlin et al. 2019, 4.4)."""
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
@@ -244,19 +241,19 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
     ) -> MultipleChoiceModelOutput | tuple:
         """
         Args:
-            input_ids … position_ids: (B, C, S) for C choices a question; or a packed batch, (1, T), of N = B·C
-                sequences, the choices of each question one after the other.
+            input_ids … position_ids: (B, C, S) for C choices per question; or a packed batch (1, T) of N = B·C
+                sequences, the choices of a question in order.
             inputs_embeds: (B, C, S, H) or (1, T, H).
             labels: (B,) the right choice, 0 to C - 1.
-            num_choices: C, for a packed batch; read off `labels` when not given.
+            num_choices: C of a packed batch (default: N / number of labels).
             num_items_in_batch: questions of the whole optimizer step.
             kwargs: see `MyBertModel.forward`.
 
         Returns:
-            `loss`, `logits` (B, C), `hidden_states`, `attentions` (the latter two of B·C sequences).
+            `loss`, `logits` (B, C), `hidden_states` and `attentions` of B·C sequences.
 
         Raises:
-            ValueError: the sequences of a packed batch cannot be divided among the questions.
+            ValueError: N is no multiple of C.
         """
         grid = (input_ids, attention_mask, token_type_ids, position_ids)
         cu_seq_lens = kwargs.get("cu_seq_lens_q")
@@ -283,5 +280,5 @@ def _choices(sequences: int, num_choices: int | None, labels: Tensor | None) -> 
         raise ValueError("a packed batch of choices needs num_choices (or labels)")
     num_choices = sequences // max(1, labels.numel()) if num_choices is None else num_choices
     if num_choices < 1 or sequences % num_choices:
-        raise ValueError(f"a pack of {sequences} sequences cannot be {num_choices} choices for each question")
+        raise ValueError(f"a packed batch of {sequences} sequences is no multiple of num_choices={num_choices}")
     return num_choices

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
-from modeling_mybert.question_answering_mybert import (
+from modeling_mybert.answer_decoding_mybert import (
     MAX_ANSWER_LENGTH,
     MAX_LENGTH,
     NO_ANSWER,
