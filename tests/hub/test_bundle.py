@@ -117,6 +117,16 @@ def test_missing_code_and_an_incomplete_auto_map_are_completed(bundle, checkpoin
     assert (made.folder / "padding_mybert.py").is_file() and any("auto_map" in note for note in made.notes)
 
 
+def test_a_tokenizer_without_a_maximum_length_gets_the_positions_of_the_model(bundle, checkpoint):
+    path = checkpoint / "tokenizer_config.json"
+    assert json.loads(path.read_text())["model_max_length"] == 32, "the max_length of the corpus"
+    assert json.loads((bundle().folder / path.name).read_text())["model_max_length"] == 32
+    edit(path, model_max_length=int(1e30))
+    made = bundle()
+    assert json.loads((made.folder / path.name).read_text())["model_max_length"] == 512
+    assert any("model_max_length" in note for note in made.notes)
+
+
 def test_changed_code_is_published_unchanged_with_a_note(bundle, checkpoint):
     with (checkpoint / "padding_mybert.py").open("a") as file:
         file.write("\n# my own\n")

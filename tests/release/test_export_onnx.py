@@ -41,7 +41,8 @@ def to_onnx(checkpoint, output, **more):
     "head", ["Model", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"]
 )
 def test_a_head_has_the_same_named_outputs_on_any_shape(saved_head, tmp_path, head):
-    source = saved_head(f"MyBert{head}", num_hidden_layers=1, num_labels=3)
+    labels, task = {0: "bad", 1: "fair", 2: "good"}, {"task": "the task", "max_length": 48}
+    source = saved_head(f"MyBert{head}", num_hidden_layers=1, num_labels=3, id2label=labels, finetuned=task)
     folder = to_onnx(source, tmp_path / "onnx")
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     assert [output.name for output in session.get_outputs()] == OUTPUTS[head]
@@ -62,6 +63,9 @@ def test_a_head_has_the_same_named_outputs_on_any_shape(saved_head, tmp_path, he
     assert set(read_manifest(folder)["differences"]) == set(OUTPUTS[head])
     config = json.loads((folder / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", [f"Bert{head}"])
+    assert config["finetuned"] == task
+    if head == "ForTokenClassification":
+        assert config["id2label"] == {str(number): label for number, label in labels.items()}
     assert (folder / "tokenizer.json").is_file()
     assert not list(folder.glob("*.py"))
 

@@ -89,6 +89,7 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     if _modification_times(source, files) != before:
         raise UserError(f"{source} changed while it was read; run the command again when the training has finished")
     _refuse(source, list(loading_problems(folder, source)))
+    _limit_length(bundle)
     _complete_code(bundle)
     _add_provenance(bundle)
     _refuse(source, list(content_problems(folder, [path.relative_to(folder) for path in bundle.files().values()])))
@@ -122,6 +123,18 @@ def _shortened(record: dict) -> dict:
     """The record without local paths. Labels stay unchanged: some begin with a slash."""
     labels = {name: record[name] for name in ("id2label", "label2id") if name in record}
     return {**without_folders(record), **labels}
+
+
+def _limit_length(bundle: Bundle) -> None:
+    """Sets the maximum length of a tokenizer that has none, so that `truncation=True` has an effect."""
+    path = bundle.folder / "tokenizer_config.json"
+    settings, config = read_object(path), next(iter(model_configs(bundle.config).values()))
+    positions = config.get("max_position_embeddings", 512)  # the default of the configuration
+    length = None if settings is None else settings.get("model_max_length")
+    if settings is None or (isinstance(length, int) and length <= positions):
+        return
+    write_json(path, {**settings, "model_max_length": positions})
+    bundle.notes.append(f"{path.name}: model_max_length set to {positions}, the positions of the model")
 
 
 def _complete_code(bundle: Bundle) -> None:
