@@ -1,1 +1,1 @@
-"""Leaves that every stage may use: settings, manifests, tables, devices."""
+"""Shared utilities: settings and command line, manifests, output folders, tables, devices."""

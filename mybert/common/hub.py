@@ -35,11 +35,12 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
         raise UserError(f"{missing} that you may read{did_you_mean(name)}") from error
     if error is None or isinstance(error, GatedRepoError):
         return
+    reason = f"HTTP {error.response.status_code}" if isinstance(error, HfHubHTTPError) else cause(error)
     cache = cache or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)
     if not cache.is_dir():
-        unreachable = f"{name}: no such folder, and the Hub cannot be reached ({cause(error)})"
+        unreachable = f"{name}: no such folder, and the Hub cannot be reached ({reason})"
         raise UserError(f"{unreachable}{did_you_mean(name)}") from error
-    print(f"note: the Hub cannot be reached ({cause(error)}); using the cached copy of {name}", file=sys.stderr)
+    print(f"note: the Hub cannot be reached ({reason}); using the cached copy of {name}", file=sys.stderr)
     constants.HF_HUB_OFFLINE = True  # what HF_HUB_OFFLINE=1 sets
 
 
