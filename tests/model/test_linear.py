@@ -1,4 +1,4 @@
-"""Products by oneDNN beside those of `torch.nn.Linear`, on whatever processor the tests run."""
+"""oneDNN products compared with `torch.nn.Linear`, on any processor."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def foreign_processor(monkeypatch):
 
 
 class Products(TorchDispatchMode):
-    """Counts those of either library."""
+    """Counts the products of each library."""
 
     def __enter__(self):
         self.onednn = self.others = 0
@@ -51,7 +51,7 @@ def test_values_and_gradients_are_those_of_a_linear_layer(shape, bias):
 
 
 def derivatives(call):
-    """Of a small network, by each way of torch.func's, and by dual numbers."""
+    """Derivatives of a small network by every transform of torch.func and by dual numbers."""
     torch.manual_seed(0)
     modules, x = [nn.Linear(12, 20), nn.Linear(20, 1)], torch.randn(16, 12)
     there, back = torch.randn(2, 16, 12)
@@ -75,6 +75,16 @@ def derivatives(call):
     yield torch.autograd.grad(gradient, x, torch.stack([there, back]), is_grads_batched=True)
 
 
+def test_a_torch_without_the_private_names_computes_by_its_own_operations(monkeypatch):
+    monkeypatch.delattr(torch._C, "_are_functorch_transforms_active")
+    monkeypatch.delattr(torch.autograd.forward_ad, "_current_level")
+    module, x = nn.Linear(12, 20), torch.randn(16, 12)
+    with Products() as counted:
+        found = linear(module, x)
+    assert counted.onednn == 0
+    assert torch.equal(found, module(x))
+
+
 def test_derivatives_of_every_kind_are_those_of_linear_layers():
     for ours, theirs in zip(derivatives(linear), derivatives(lambda layer, x: layer(x)), strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -89,13 +99,13 @@ class Called(nn.Module):
         return self.call(self.module, x)
 
 
-def test_what_is_frozen_gets_no_gradient_and_keeps_nothing():
+def test_frozen_weights_get_no_gradient_and_save_no_input():
     module, x = nn.Linear(4, 3), torch.randn(16, 4, requires_grad=True)
     module.weight.requires_grad_(False)
     h = x * 1
     with Products() as counted:
         found = linear(module, h)
-        h.add_(1)  # autograd would refuse this, had the input been kept for the weight
+        h.add_(1)  # autograd raises if the input was saved for the weight
         found.sum().backward()
     assert (counted.onednn, counted.others) == (2, 0)
     torch.testing.assert_close(x.grad, module.weight.sum(0).expand(16, 4))
@@ -115,13 +125,13 @@ class NoGradient(torch.autograd.Function):
         return None
 
 
-def test_what_no_gradient_reaches_has_none():
+def test_parameters_without_gradient_keep_none():
     module = nn.Linear(4, 3)
     NoGradient.apply(linear(module, torch.randn(16, 4))).sum().backward()
     assert module.weight.grad is None and module.bias.grad is None
 
 
-def test_hooks_and_adapters_are_called_as_ever():
+def test_hooks_and_adapters_are_called():
     module, seen = nn.Linear(4, 4), []
     module.register_forward_hook(lambda *_: seen.append("hook"))
     linear(module, torch.randn(16, 4))
@@ -138,7 +148,7 @@ def product(x, weight, bias=None):
     return linear(Called(nn.Identity(), called), x)
 
 
-def test_without_a_bias_and_where_sizes_do_not_fit_they_are_those_of_pytorch():
+def test_missing_biases_and_wrong_sizes_behave_as_in_pytorch():
     weight, x = torch.randn(3, 4), torch.randn(16, 4)
     with Products() as counted:
         torch.testing.assert_close(product(x, weight), x @ weight.t())
@@ -162,7 +172,7 @@ def test_biases_of_any_layout_are_added_as_pytorch_does(bias):
 
 
 @pytest.mark.parametrize("rows", [1, 15, 17, 40])
-def test_numbers_of_rows_that_would_each_be_compiled_stay_where_they_are(rows):
+def test_row_numbers_that_are_no_multiple_of_16_use_pytorch(rows):
     module, x = nn.Linear(4, 3), torch.randn(rows, 4)
     with Products() as counted:
         found = linear(module, x)
@@ -171,7 +181,7 @@ def test_numbers_of_rows_that_would_each_be_compiled_stay_where_they_are(rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_types_stay_where_they_are(dtype):
+def test_other_dtypes_use_pytorch(dtype):
     module, x = nn.Linear(4, 4).to(dtype), torch.randn(16, 4, dtype=dtype)
     with Products() as counted:
         found = linear(module, x)
@@ -179,7 +189,7 @@ def test_other_types_stay_where_they_are(dtype):
     assert torch.equal(found, module(x))
 
 
-def test_autocast_the_switch_and_compiled_graphs_stay_where_they_are():
+def test_autocast_disabled_onednn_and_compiled_graphs_use_pytorch():
     module, x = nn.Linear(4, 4), torch.randn(16, 4)
     with Products() as counted:
         with torch.autocast("cpu", torch.bfloat16):
@@ -191,7 +201,7 @@ def test_autocast_the_switch_and_compiled_graphs_stay_where_they_are():
     torch.compile(lambda y: linear(module, y), backend="eager", fullgraph=True)(x)
 
 
-def test_a_compiled_layer_stays_in_its_graph():
+def test_a_compiled_layer_contains_no_onednn_product():
     module, x, graphs = nn.Linear(4, 4), torch.randn(16, 4), []
     expected = module(x)
     module.compile(backend=lambda graph, _: graphs.append(graph.code) or graph)
@@ -200,7 +210,7 @@ def test_a_compiled_layer_stays_in_its_graph():
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_model_gives_the_numbers_of_bert_by_it(checkpointing):
+def test_the_model_gives_berts_loss_and_gradients(checkpointing):
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     settings = {**sizes, "vocab_size": 99, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -216,7 +226,7 @@ def test_the_model_gives_the_numbers_of_bert_by_it(checkpointing):
     with Products() as counted:
         loss = ours(**batch).loss
         loss.backward()
-    assert counted.onednn >= 2 * (6 * 2 + 2)  # forwards, and for gradients of what is read
+    assert counted.onednn >= 2 * (6 * 2 + 2)  # forward, and gradients of inputs
     expected = bert(**batch).loss
     expected.backward()
     torch.testing.assert_close(loss, expected)
