@@ -1,4 +1,4 @@
-"""What text becomes: the tokenizer, and the training of its vocabulary."""
+"""The tokenizer, and the training of its vocabulary."""
 
 from .tokenization_mybert import SPECIAL_TOKENS, MyBertTokenizer
 from .vocabulary_report import vocabulary_report

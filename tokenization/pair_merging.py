@@ -1,11 +1,8 @@
-"""Byte-pair merges over word counts, exact and in one definite order.
+"""Byte-pair merging of word counts, exact and deterministic.
 
-The method is the one behind the WordPiece vocabularies of the Hugging Face ecosystem: begin with characters, then join
-the most frequent pair of neighbours again and again (Sennrich et al. 2016, algorithm 1). Google's own trainer for BERT
-was never published; its paper (Schuster and Nakajima 2012) scores pairs by likelihood, which prefers rare words.
-
-The trainer of the tokenizers library breaks ties by piece numbers, and numbers the `##` characters in the order of a
-hash map, so each of its runs gives another vocabulary; it also cannot start from word counts.
+As for other WordPiece vocabularies of the Hugging Face ecosystem, merging starts from characters and repeatedly joins
+the most frequent pair of neighbours (Sennrich et al. 2016, algorithm 1). Google never published BERT's own trainer.
+The trainer of the tokenizers library is not deterministic (ties follow a hash map) and cannot start from word counts.
 """
 
 import heapq
@@ -17,15 +14,14 @@ PREFIX = "##"
 
 
 def merge_pairs(words: Iterable[tuple[list[str], int]], min_frequency: int) -> Iterator[str]:
-    """Yields the pieces that merging creates, each once, in the order of creation.
+    """Yield the pieces created by merging, each once, in the order of creation.
 
-    Every step joins the pair that occurs most often; among equals, the pair that comes first in code point order (left
-    piece, then right piece). Counts are exact after every step, so the order of `words` changes nothing.
+    Every step joins the most frequent pair; ties are broken by code point order (left piece, then right piece). The
+    order of `words` has no effect.
 
     Args:
-        words: distinct words, each as its pieces (`p`, `##i`, `##e`, …) with the number of its occurrences. The lists
-            are altered.
-        min_frequency: the least occurrences of a pair that is joined.
+        words: distinct words as lists of pieces (`p`, `##i`, `##e`, …), which are modified, with their counts.
+        min_frequency: minimum count of a pair that is joined.
     """
     state = _Pairs(words)
     known = set(state.pieces)
@@ -34,7 +30,7 @@ def merge_pairs(words: Iterable[tuple[list[str], int]], min_frequency: int) -> I
     while heap:
         negative, _, _, pair = heapq.heappop(heap)
         count = state.counts.get(pair, 0)
-        if count != -negative:  # an old entry: the pair has lost occurrences since, or was pushed again with more
+        if count != -negative:  # outdated: the count has changed since
             if min_frequency <= count < -negative:
                 heapq.heappush(heap, (-count, *state.names(pair), pair))
             continue
@@ -43,18 +39,18 @@ def merge_pairs(words: Iterable[tuple[list[str], int]], min_frequency: int) -> I
         for gained in state.join(pair, piece):
             if state.counts[gained] >= min_frequency:
                 heapq.heappush(heap, (-state.counts[gained], *state.names(gained), gained))
-        if piece not in known:  # "ab" + "##c" may meet what "a" + "##bc" made
+        if piece not in known:  # "ab" + "##c" and "a" + "##bc" give the same piece
             known.add(piece)
             yield piece
 
 
 class _Pairs:
-    """Words as lists of piece numbers, with the count and the whereabouts of each pair of neighbours.
+    """Words as lists of piece numbers, with counts and locations of each pair of neighbours.
 
     Attributes:
-        pieces: the text of each piece number.
-        counts: pair → occurrences in the whole corpus.
-        places: pair → indices of words that contain it, or did once.
+        pieces: text of each piece number.
+        counts: pair → count in the whole corpus.
+        places: pair → indices of words that contain it, or contained it earlier.
     """
 
     def __init__(self, words: Iterable[tuple[list[str], int]]):
@@ -82,12 +78,12 @@ class _Pairs:
         return number
 
     def join(self, pair: tuple[int, int], piece: str) -> list[tuple[int, int]]:
-        """Replaces `pair` by `piece` in every word, from left to right; returns the pairs that gained occurrences."""
+        """Replace `pair` by `piece` in every word, from left to right; return the pairs whose counts rose."""
         joined = self._number(piece)
         changes: dict[tuple[int, int], int] = defaultdict(int)
         for index in self.places[pair]:
             self._join_in_word(index, pair, joined, changes)
-        changes[pair] = -self.counts[pair]  # none is left, also where occurrences overlapped
+        changes[pair] = -self.counts[pair]  # none remains, even if occurrences overlapped
         for changed, change in changes.items():
             self.counts[changed] += change
             if not self.counts[changed]:

@@ -1,4 +1,4 @@
-"""Many jobs in the processes of this machine, none of which outlives its parent or waits for a dead neighbour."""
+"""Parallel map over processes that end with their parent and with each other."""
 
 import multiprocessing
 import os
@@ -10,19 +10,19 @@ from concurrent.futures import wait as wait_for_futures
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-_AHEAD = 2  # jobs taken for each process: the one that it does, and the next
+_AHEAD = 2  # jobs submitted per process: the running one and the next
 
 
 def map_unordered(function: Callable[[Any], Any], jobs: Iterable, processes: int) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each job, from 0, and `function(job)`, in the order in which they are done.
+    """Yield (index, `function(job)`) in the order of completion.
 
     Args:
-        function: and the jobs and results: picklable.
-        jobs: read only a little ahead of what is being done.
-        processes: how many work; with 1, this one does.
+        function: picklable, as are jobs and results.
+        jobs: read lazily, two jobs per process ahead.
+        processes: number of processes; 1: this process.
 
     Raises:
-        concurrent.futures.process.BrokenProcessPool: one was killed, as the system does when memory runs out.
+        concurrent.futures.process.BrokenProcessPool: a process was killed, for example for lack of memory.
     """
     if processes <= 1:
         yield from ((number, function(job)) for number, job in enumerate(jobs))
@@ -38,7 +38,7 @@ def map_unordered(function: Callable[[Any], Any], jobs: Iterable, processes: int
         while numbers:
             yield from _take_done(numbers)
     except BaseException:
-        stop.send(None)  # nobody takes it away, so all processes see it
+        stop.send(None)  # never received, so that all processes see it
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -50,7 +50,7 @@ def _take_done(numbers: dict[Future, int]) -> Iterator[tuple[int, Any]]:
 
 
 def _serve(listen: Connection) -> None:
-    """A worker leaves the terminal's interrupt to its parent, and ends when told or when that was killed."""
+    """Set up a worker: ignore Ctrl-C, and end when told to or when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def end() -> None:

@@ -1,4 +1,4 @@
-"""How well a vocabulary suits a corpus, in a few numbers."""
+"""Statistics of a vocabulary on a corpus."""
 
 from collections.abc import Mapping
 
@@ -6,17 +6,17 @@ from tokenizers import Tokenizer
 
 
 def vocabulary_report(word_counts: Mapping[str, int], backend: Tokenizer) -> dict[str, int | float]:
-    """Measures the vocabulary of `backend` on words counted by `count_words` with this same backend.
+    """Measure the vocabulary of `backend` on words counted by `count_words` with the same backend.
 
-    Every number weighs a word by its occurrences.
+    Words are weighted by their counts.
 
     Returns:
-        `vocabulary size`: pieces, `[unusedN]` included.
-        `words`, `distinct words`: what was measured on.
+        `vocabulary size`: number of pieces, including `[unusedN]`.
+        `words`, `distinct words`: numbers of words measured.
         `unknown rate`: share of words that become [UNK].
-        `pieces per word`: mean, an [UNK] counted as one.
-        `words kept whole`: share of words that are one piece of their own.
-        `character coverage`: share of character occurrences that the vocabulary can spell at their place in the word.
+        `pieces per word`: mean; [UNK] counts as one.
+        `words kept whole`: share of words that are a single piece.
+        `character coverage`: share of characters that have a piece for their place in the word.
     """
     vocab, model = backend.get_vocab(), backend.model
     prefix, unk_token = model.continuing_subword_prefix, model.unk_token

@@ -1,4 +1,4 @@
-"""How often each word occurs in a stream of texts, after a tokenizer's own normalisation and splitting."""
+"""Word counts of a stream of texts, after a tokenizer's normalisation and splitting."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,26 +8,24 @@ from tqdm import tqdm
 
 from .processes import map_unordered
 
-_BATCH_CHARACTERS = 4_000_000  # one job of counting: about a second
-_SLICE_CHUNKS = 50_000  # one job of splitting: about a second
-_MOST_CHUNKS = 3_000_000  # held at a time, about 400 MB
+_BATCH_CHARACTERS = 4_000_000  # per job of counting, about a second
+_SLICE_CHUNKS = 50_000  # per job of splitting, about a second
+_MOST_CHUNKS = 3_000_000  # held in memory, about 400 MB
 
 
 def count_words(
     texts: Iterable[str], backends: Sequence[Tokenizer], *, num_proc: int = 1, show_progress: bool = False
 ) -> list[Counter[str]]:
-    """Counts the words of `texts` as each of `backends` would see them.
+    """Count the words of `texts` for each of `backends`.
 
-    The result does not depend on the order of the texts nor on the number of processes. Memory follows the number of
-    distinct words: texts are read as they are needed.
-
-    The stretches between spaces are counted first, then the library normalises and splits each distinct one once.
-    That is exact, because normalisation works on a character and the marks that follow it, never across a space.
+    The result does not depend on the order of texts or the number of processes. Memory grows with the number of
+    distinct words. Strings between spaces are counted first, then each distinct one is normalised and split once; this
+    is exact because normalisation never reaches across a space.
 
     Args:
-        texts: documents of any length.
+        texts: documents of any length, read lazily.
         backends: tokenizers with BERT's pre-tokeniser; their normalisers may differ.
-        num_proc: processes that count, from 1 (this one).
+        num_proc: number of processes; 1: this process.
         show_progress: show the number of characters read.
 
     Returns:
@@ -67,7 +65,7 @@ def _add(total: Counter[str], counts: dict[str, int]) -> None:
 
 
 def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
-    """Splits at the four spaces that every BERT splits at; rarer ones are left to the pre-tokeniser."""
+    """Count strings between spaces, tabs and line ends; the pre-tokeniser splits at rarer spaces."""
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.replace("\t", " ").replace("\n", " ").replace("\r", " ").split(" "))
@@ -76,7 +74,7 @@ def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
 
 
 def _split_all(chunks: Counter[str], pipelines: list[tuple], totals: list[Counter[str]], num_proc: int) -> None:
-    """Moves all of `chunks` as words into `totals`, one for each of `pipelines`."""
+    """Split all `chunks` into words and add them to `totals`, one per pipeline."""
     items = list(chunks.items())
     chunks.clear()
     jobs = ((items[at : at + _SLICE_CHUNKS], pipelines) for at in range(0, len(items), _SLICE_CHUNKS))
@@ -92,7 +90,7 @@ def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple]]) -> list[di
         words: Counter[str] = Counter()
         for chunk, n in chunks:
             normalized = normalizer.normalize_str(chunk)
-            if normalized.isascii() and normalized.isalnum():  # one word already: the most frequent case
+            if normalized.isascii() and normalized.isalnum():  # one word, the most frequent case
                 words[normalized] += n
             else:
                 for word, _ in pre_tokenizer.pre_tokenize_str(normalized):

@@ -1,4 +1,4 @@
-"""Word counts → a WordPiece vocabulary: the same bytes on every run, and exactly as many pieces as asked for."""
+"""Training of a WordPiece vocabulary from word counts: deterministic, with an exact number of pieces."""
 
 import string
 from collections import Counter
@@ -9,7 +9,7 @@ from tqdm import tqdm
 from .pair_merging import PREFIX, merge_pairs
 from .tokenization_mybert import SPECIAL_TOKENS
 
-MAX_WORD_CHARACTERS = 100  # BERT maps longer words to [UNK], so their pieces would be of no use
+MAX_WORD_CHARACTERS = 100  # BERT maps longer words to [UNK]
 
 
 def train_wordpiece(
@@ -22,25 +22,24 @@ def train_wordpiece(
     pad_to_multiple_of: int = 1,
     show_progress: bool = False,
 ) -> list[str]:
-    """A WordPiece vocabulary for the given words, in the order of its ids.
+    """Train a WordPiece vocabulary; returns the pieces in the order of their ids.
 
-    First come BERT's special tokens (ids 0 to 4), then the characters, then the merged pieces from frequent to rare.
-    ASCII letters (lower-case ones alone if `do_lower_case`), digits and punctuation are always there as `x` and `##x`.
-    Should the words yield fewer pieces than asked for, `[unused0]`, `[unused1]`, … fill the rest.
+    BERT's special tokens come first (ids 0 to 4), then characters, then merged pieces from frequent to rare. ASCII
+    letters (lower-case only if `do_lower_case`), digits and punctuation are always included as `x` and `##x`. If the
+    words give too few pieces, `[unused0]`, `[unused1]`, … follow.
 
     Args:
-        word_counts: normalised words and their occurrences, see `count_words`.
-        vocab_size: number of pieces, special tokens included.
-        do_lower_case: whether the words were lower-cased.
-        min_frequency: the least occurrences, in all words together, of a pair of pieces that is merged; from 1.
-        character_coverage: the share of all character occurrences that must be spelt, above 0 and up to 1. Rare
-            characters beyond it get no piece, and the words with them become [UNK]. In any case characters outside
-            ASCII take no more than half of the places, so that a large alphabet leaves room for words.
-        pad_to_multiple_of: add `[unusedN]` up to a multiple of this; the output projection is faster with 64.
-        show_progress: show a bar of the pieces made.
+        word_counts: normalised words and their counts, see `count_words`.
+        vocab_size: number of pieces, including special tokens.
+        do_lower_case: whether the words are lower-cased.
+        min_frequency: minimum count of a merged pair, at least 1.
+        character_coverage: share of all characters that must have a piece, in (0, 1]. Words with rarer characters
+            become [UNK]. Characters outside ASCII take at most half of the vocabulary.
+        pad_to_multiple_of: add `[unusedN]` up to a multiple of this; 64 makes the output projection faster.
+        show_progress: show a progress bar.
 
     Raises:
-        ValueError: a setting is out of its range; the message names the least `vocab_size`.
+        ValueError: a setting is out of range; the message gives the minimum `vocab_size`.
     """
     vocabulary = _always_there(do_lower_case)
     _check(vocab_size, len(vocabulary), min_frequency, character_coverage, pad_to_multiple_of)
@@ -64,16 +63,13 @@ def train_wordpiece(
 
 
 def least_vocab_size(do_lower_case: bool) -> int:
-    """The number of pieces that every vocabulary has: special tokens and ASCII characters."""
+    """Minimum size of a vocabulary: special tokens and ASCII characters."""
     return len(_always_there(do_lower_case))
 
 
 def _check(vocab_size: int, least: int, min_frequency: int, coverage: float, multiple: int) -> None:
     if vocab_size < least:
-        raise ValueError(
-            f"vocab_size is {vocab_size}; the special tokens and the ASCII characters alone need {least}, "
-            f"so ask for at least {least}"
-        )
+        raise ValueError(f"vocab_size is {vocab_size}; special tokens and ASCII characters need at least {least}")
     if min_frequency < 1:
         raise ValueError(f"min_frequency is {min_frequency}; expected at least 1")
     if not 0 < coverage <= 1:
@@ -93,9 +89,9 @@ def _spell(word: str) -> list[str]:
 
 
 def _rare_alphabet(words: Mapping[str, int], coverage: float, known: set[str], places: int) -> list[str]:
-    """The pieces of the characters outside `known`, the most frequent characters first considered.
+    """Pieces of characters outside `known`, chosen from frequent to rare.
 
-    A character seen inside a word gets both forms, one that only begins words (a CJK ideograph) its first form.
+    Characters seen inside words get both forms; those that only start words (CJK ideographs) get the first form.
     """
     counts: Counter[str] = Counter()
     inside: set[str] = set()
