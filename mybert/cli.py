@@ -12,10 +12,11 @@ import shtab
 
 from mybert import __version__
 from mybert.commands import COMMANDS
-from mybert.common.command_line import build_parser, options_of, parse_settings
+from mybert.common.command_line import build_parser, parse_settings
 from mybert.common.disk_space import FULL_DISK
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.options import options_of
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
 _VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base")

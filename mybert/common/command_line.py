@@ -1,73 +1,16 @@
-"""Command-line parsing: settings dataclasses from flags and YAML files."""
+"""Command-line parsing: settings dataclasses from flags."""
 
 import argparse
 import dataclasses
-import difflib
-import json
 import os
-import sys
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass
-from enum import Enum
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
 from mybert.common.help_text import GROUPS, HelpFormatter, epilog, group_of, help_of
-
-_OTHER_NAMES = {  # flags of other programs
-    "--bf16": "--dtype",
-    "--batch-size": "--per-device-train-batch-size",
-    "--epochs": "--num-train-epochs",
-    "--lr": "--learning-rate",
-    "--label-pieces": "--label-all-tokens",
-}
-
-
-@dataclass(frozen=True)
-class Option:
-    """A field of a settings dataclass as a command-line option.
-
-    Attributes:
-        field: declared by `setting`, or a field of transformers.TrainingArguments.
-        kinds: the types of its annotation, without None and type arguments, such as {str, list}.
-        convert: from one word of the command line to a value.
-        choices: the allowed values; empty for any value.
-        inherited: whether it is an unchanged field of TrainingArguments, which only --help-all shows.
-    """
-
-    field: dataclasses.Field
-    kinds: set[type]
-    convert: Callable[[str], Any]
-    choices: tuple[str, ...]
-    inherited: bool
-
-    @property
-    def flag(self) -> str:
-        return f"--{self.field.name.replace('_', '-')}"
-
-    @property
-    def metavar(self) -> str:
-        """How the help writes a value: INT, FLOAT, or the last word of the name."""
-        last = self.field.name.rpartition("_")[2]
-        return {int: "INT", float: "FLOAT"}.get(
-            self.convert, last.removesuffix("s" if self.positional else "").upper()
-        )
-
-    @property
-    def positional(self) -> bool:
-        return self.field.metadata.get("positional", False)
-
-    @property
-    def required(self) -> bool:
-        if self.field.default_factory is not MISSING:
-            return self.positional
-        return self.field.default is MISSING or (self.field.default == "" and "positional" in self.field.metadata)
+from mybert.common.options import Option, current_name, options_of, unknown_name
+from mybert.common.settings_file import read_settings_file, write_settings_file
 
 
 class _Parser(argparse.ArgumentParser):
@@ -92,13 +35,13 @@ def parse_settings(
     options = options_of(settings)
     argv = _normalise(argv, options)
     file = _value_of("--config", argv)
-    values = _read_file(file, options) if file else {}
+    values = read_settings_file(file, options) if file else {}
     parser = build_parser(options, prog, description, examples, argv=argv, known=values)
     namespace, rest = parser.parse_known_args(argv)
     if rest:
         word = next((word for word in rest if word.startswith("-")), rest[0])
         flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
-        raise UserError(_unknown("argument", word, [*flags, *(option.flag for option in options.values())]))
+        raise UserError(unknown_name("argument", word, [*flags, *(option.flag for option in options.values())]))
     given = vars(namespace)
     target = given.pop("save_config", None)
     given.pop("config", None)
@@ -108,7 +51,7 @@ def parse_settings(
         if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
             raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
     if target:
-        _write_file(target, values, options)
+        write_settings_file(target, values, options)
     return read
 
 
@@ -126,9 +69,9 @@ def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords:
     names = [name for name, option in options.items() if option.positional]
     values = dict(zip(names, positional, strict=False))
     for name, value in keywords.items():
-        current = _current_name(name, options, shown=name)
+        current = current_name(name, options, shown=name)
         if current not in options:
-            raise UserError(_unknown("argument", name, list(options)))
+            raise UserError(unknown_name("argument", name, list(options)))
         values[current] = value
     if missing := [name for name, option in options.items() if option.required and name not in values]:
         raise UserError(f"missing arguments: {', '.join(missing)}")
@@ -153,28 +96,6 @@ def _instances(settings: Iterable[type], values: Mapping[str, Any]) -> tuple:
         raise
     except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
         raise UserError(str(error)) from error
-
-
-def options_of(settings: Iterable[type]) -> dict[str, Option]:
-    """The options of settings dataclasses, by name."""
-    options = {}
-    for kind in settings:
-        hints = typing.get_type_hints(kind)
-        for field in dataclasses.fields(kind):
-            if field.init:
-                inherited = "positional" not in field.metadata or field.metadata["help"] == argparse.SUPPRESS
-                options[field.name] = _option(field, hints[field.name], inherited)
-    return options
-
-
-def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    parts = [p for p in (typing.get_args(annotation) if is_union else (annotation,)) if p is not types.NoneType]
-    items = [*parts, *(item for part in parts if typing.get_origin(part) is list for item in typing.get_args(part))]
-    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
-    convert = str if str in items or not isinstance(items[-1], type) else items[-1]
-    choices = [item.value for enum in enums for item in enum] or field.metadata.get("choices") or ()
-    return Option(field, {typing.get_origin(part) or part for part in parts}, convert, tuple(choices), inherited)
 
 
 def build_parser(
@@ -243,7 +164,7 @@ def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
         name = flag.removeprefix("--").replace("-", "_")
         negated = name.startswith("no_") and name not in options
         name = name.removeprefix("no_" if negated else "")
-        option = options.get(_current_name(name, options, shown=flag)) if flag.startswith("--") else None
+        option = options.get(current_name(name, options, shown=flag)) if flag.startswith("--") else None
         if option is None:
             normalised.append(word)
         elif option.kinds != {bool}:
@@ -257,16 +178,6 @@ def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
     return normalised + words
 
 
-def _current_name(name: str, options: Mapping[str, Option], shown: str) -> str:
-    """The name of an option that may be given by its old name, which prints a notice."""
-    for current, option in options.items():
-        if name == option.field.metadata.get("old_name"):
-            new = option.flag if shown.startswith("--") else current
-            print(f"note: {shown} is now {new}; the old name will be removed in the next version", file=sys.stderr)
-            return current
-    return name
-
-
 def _value_of(flag: str, argv: Sequence[str]) -> str | None:
     """The value of one flag, before the others are parsed."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -278,57 +189,3 @@ def _unpacked(value: Any, option: Option) -> Any:
     """One word where both a text and a list are allowed is a text."""
     is_text = {str, list} <= option.kinds and isinstance(value, list) and len(value) == 1
     return value[0] if is_text else value
-
-
-def _read_file(path: str, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The settings of a YAML file, by their current names."""
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UserError(f"--config {path}: {cause(error)}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"--config {path}: expected `name: value` lines, found {type(content).__name__}")
-    values = {}
-    for key, value in content.items():
-        name = _current_name(str(key).replace("-", "_"), options, shown=str(key))
-        if name not in options:
-            raise UserError(f"{path}: {_unknown('setting', name, list(options))}")
-        if value is None and not options[name].required and options[name].field.default is None:
-            continue
-        try:
-            values[name] = _converted(value, options[name])
-        except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
-            expected = {bool: "true or false", int: "a number", float: "a number"}.get(options[name].convert)
-            expected = expected or "text, in quotes if necessary"
-            raise UserError(f"{path}: {name}: expected {expected}, found {short(value)}") from error
-    return values
-
-
-def _converted(value: Any, option: Option) -> Any:
-    """A value of a YAML file, converted like words of the command line. Booleans, dates and lists are not text."""
-    if type(value) in option.kinds & {bool, dict}:
-        return value
-    items = value if isinstance(value, list) and list in option.kinds else [value]
-    if option.convert is bool or any(type(item) not in (str, int, float) for item in items):
-        raise TypeError
-    converted = [option.convert(str(item)) for item in items]
-    return converted if list in option.kinds else converted[0]
-
-
-def _write_file(path: str, values: Mapping[str, Any], options: Mapping[str, Option]) -> None:
-    """Writes given settings and our defaults as YAML."""
-    defaults = {name: option.field.default for name, option in options.items() if not option.inherited}
-    content = {name: value for name, value in {**defaults, **values}.items() if value not in (None, "", MISSING)}
-    try:
-        Path(path).write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--save-config {path}: {cause(error)}") from error
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    spelt = name.split("=")[0]
-    spelt = spelt.replace("_", "-") if spelt.startswith("-") else spelt
-    like = _OTHER_NAMES.get(spelt)
-    if like not in known:
-        like = next(iter(difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)), None)
-    return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")

@@ -12,7 +12,8 @@ import pytest
 
 from mybert import cli
 from mybert.commands import COMMANDS
-from mybert.common.command_line import options_of, parse_settings
+from mybert.common.command_line import parse_settings
+from mybert.common.options import options_of
 
 
 def test_help_lists_every_command_without_loading_torch():

@@ -1,0 +1,102 @@
+"""Fields of settings dataclasses as options: types, choices, old names."""
+
+import argparse
+import dataclasses
+import difflib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from enum import Enum
+from typing import Any
+
+_OTHER_NAMES = {  # flags of other programs
+    "--bf16": "--dtype",
+    "--batch-size": "--per-device-train-batch-size",
+    "--epochs": "--num-train-epochs",
+    "--lr": "--learning-rate",
+    "--label-pieces": "--label-all-tokens",
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """A field of a settings dataclass as a command-line option.
+
+    Attributes:
+        field: declared by `setting`, or a field of transformers.TrainingArguments.
+        kinds: the types of its annotation, without None and type arguments, such as {str, list}.
+        convert: from one word of the command line to a value.
+        choices: the allowed values; empty for any value.
+        inherited: whether it is an unchanged field of TrainingArguments, which only --help-all shows.
+    """
+
+    field: dataclasses.Field
+    kinds: set[type]
+    convert: Callable[[str], Any]
+    choices: tuple[str, ...]
+    inherited: bool
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.field.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        """How the help writes a value: INT, FLOAT, or the last word of the name."""
+        last = self.field.name.rpartition("_")[2]
+        return {int: "INT", float: "FLOAT"}.get(
+            self.convert, last.removesuffix("s" if self.positional else "").upper()
+        )
+
+    @property
+    def positional(self) -> bool:
+        return self.field.metadata.get("positional", False)
+
+    @property
+    def required(self) -> bool:
+        if self.field.default_factory is not MISSING:
+            return self.positional
+        return self.field.default is MISSING or (self.field.default == "" and "positional" in self.field.metadata)
+
+
+def options_of(settings: Iterable[type]) -> dict[str, Option]:
+    """The options of settings dataclasses, by name."""
+    options = {}
+    for kind in settings:
+        hints = typing.get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if field.init:
+                inherited = "positional" not in field.metadata or field.metadata["help"] == argparse.SUPPRESS
+                options[field.name] = _option(field, hints[field.name], inherited)
+    return options
+
+
+def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = [p for p in (typing.get_args(annotation) if is_union else (annotation,)) if p is not types.NoneType]
+    items = [*parts, *(item for part in parts if typing.get_origin(part) is list for item in typing.get_args(part))]
+    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
+    convert = str if str in items or not isinstance(items[-1], type) else items[-1]
+    choices = [item.value for enum in enums for item in enum] or field.metadata.get("choices") or ()
+    return Option(field, {typing.get_origin(part) or part for part in parts}, convert, tuple(choices), inherited)
+
+
+def current_name(name: str, options: Mapping[str, Option], shown: str) -> str:
+    """The name of an option that may be given by its old name, which prints a notice."""
+    for current, option in options.items():
+        if name == option.field.metadata.get("old_name"):
+            new = option.flag if shown.startswith("--") else current
+            print(f"note: {shown} is now {new}; the old name will be removed in the next version", file=sys.stderr)
+            return current
+    return name
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    spelt = name.split("=")[0]
+    spelt = spelt.replace("_", "-") if spelt.startswith("-") else spelt
+    like = _OTHER_NAMES.get(spelt)
+    if like not in known:
+        like = next(iter(difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)), None)
+    return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")
