@@ -1,4 +1,4 @@
-"""The runs of a fine-tuning: a recipe or a published grid of them, each with one or several seeds."""
+"""The runs of a fine-tuning: one recipe or a published grid of recipes, each with one or several seeds."""
 
 import copy
 import itertools
@@ -12,7 +12,7 @@ from mybert.finetuning.tasks.base import LOWER_IS_BETTER
 
 
 class Recipe(NamedTuple):
-    """What a sweep varies; batches are of one device."""
+    """The hyperparameters that a sweep varies; the batch size is per device."""
 
     learning_rate: float
     batch_size: int
@@ -24,7 +24,7 @@ class Recipe(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One training."""
+    """One training run."""
 
     recipe: Recipe
     seed: int
@@ -34,7 +34,7 @@ class Run(NamedTuple):
         return f"{self.recipe.name}-seed{self.seed}"
 
     def arguments(self, arguments: FinetuningArguments, folder: str) -> FinetuningArguments:
-        """Those of the command, with this run's recipe, seed and folder."""
+        """The arguments of the command with the recipe, seed and folder of this run."""
         own = copy.deepcopy(arguments)
         own.learning_rate, own.num_train_epochs = self.recipe.learning_rate, self.recipe.epochs
         own.per_device_train_batch_size, own.seed = self.recipe.batch_size, self.seed
@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
 
 def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> list[Run]:
-    """All runs, those of one recipe together."""
+    """All runs, grouped by recipe."""
     recipes = [
         Recipe(arguments.learning_rate, arguments.per_device_train_batch_size, float(arguments.num_train_epochs))
     ]
@@ -54,11 +54,11 @@ def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> 
 
 
 class Summary(NamedTuple):
-    """A recipe over its seeds.
+    """The scores of a recipe over its seeds.
 
     Attributes:
-        mean, deviation: of the metric; the deviation is the sample's, None for one seed.
-        best: the run with the best metric.
+        mean, deviation: mean and sample standard deviation of the metric; None for one seed.
+        best: the run with the best score.
     """
 
     recipe: Recipe
@@ -68,7 +68,7 @@ class Summary(NamedTuple):
 
 
 def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
-    """One summary for each recipe, the best mean first; earlier ones first where means are equal."""
+    """One summary per recipe, the best mean first; equal means keep their order."""
     sign = -1 if metric in LOWER_IS_BETTER else 1
     found = []
     for recipe, runs in itertools.groupby(scores, key=lambda run: run.recipe):
@@ -81,11 +81,11 @@ def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
 
 
 def runs_to_keep(scores: dict[Run, float], planned: Sequence[Run], metric: str) -> set[Run]:
-    """The runs whose models may still win: the best of the best finished recipe, and of the one that is going on."""
+    """Runs whose models may be the best in the end: the best of the best finished recipe and of unfinished ones."""
     finished = {run.recipe for run in planned} - {run.recipe for run in planned if run not in scores}
     done = summarise({run: score for run, score in scores.items() if run.recipe in finished}, metric)
-    going_on = summarise({run: score for run, score in scores.items() if run.recipe not in finished}, metric)
-    return {summary.best for summary in (*done[:1], *going_on)}
+    unfinished = summarise({run: score for run, score in scores.items() if run.recipe not in finished}, metric)
+    return {summary.best for summary in (*done[:1], *unfinished)}
 
 
 def print_summaries(summaries: Sequence[Summary], metric: str) -> None:
@@ -94,4 +94,4 @@ def print_summaries(summaries: Sequence[Summary], metric: str) -> None:
         for s in summaries
     ]
     columns = ("learning rate", "batch", "epochs", f"{metric}, mean", "deviation", "best seed")
-    print_table("Runs, the best first", rows, columns)
+    print_table("Runs, best first", rows, columns)

@@ -1,7 +1,8 @@
-"""A word table of which the rows that occur in the training texts are trained, at their cost alone.
+"""CPU tuning: an embedding that trains only the rows used by the training set, with the same result.
 
-The others have no gradient: all that AdamW does to them is weight decay, the same factor for each, but it goes through
-them, their gradients and moments, in every step. Often they are nine tenths of what is half of a small model.
+The other rows have no gradient, and AdamW only decays them, all by the same factor. Still it reads and writes their
+weights, gradients and moments in every step. Often they are nine tenths of an embedding that is half of a small model.
+A reader of the training code may skip this file: `train_occurring_rows` is its only use.
 """
 
 import itertools
@@ -18,15 +19,15 @@ _ADAMW = ("adamw_torch", "adamw_torch_fused")
 
 
 class SubsetEmbedding(nn.Embedding):
-    """In place of a whole table, to the same numbers under AdamW, and the whole table in state dicts.
+    """Replaces an `nn.Embedding`: the same weights under AdamW, and the whole embedding in state dicts.
 
     Args:
-        table: (V, H).
-        ids: (n,) distinct, what is looked up in training; with that of padding, if it has one.
+        table: the embedding, (V, H).
+        ids: (n,) distinct ids used in training, with the padding id if there is one.
 
     Attributes:
-        weight: (n, H) the parameter; it is the first part of `table`, in the same memory.
-        table: (V, H) all rows, looked up when nothing is trained.
+        weight: (n, H) the parameter: the first rows of `table`, in the same memory.
+        table: (V, H) all rows, used in evaluation mode.
     """
 
     def __init__(self, table: nn.Embedding, ids: Tensor):
@@ -41,9 +42,10 @@ class SubsetEmbedding(nn.Embedding):
         self.register_buffer("table", rows, persistent=False)
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """After each step of it, the others decay as its own parameter `weight` does.
+        """Decays the other rows after each step of `optimizer`.
 
-        Its state dicts have the moments of the whole table: another number of processes can go on with them.
+        The optimizer's state dicts have moments of the whole embedding, so that a run can be resumed with several
+        processes, which train the whole embedding.
         """
         groups = [group["params"] for group in optimizer.param_groups]
         number = next(i for i, p in enumerate(itertools.chain(*groups)) if p is self.weight)
@@ -89,7 +91,7 @@ class SubsetEmbedding(nn.Embedding):
 
 
 def _with_moments(state_dict: dict, number: int, change: Callable[[Tensor], Tensor]) -> dict:
-    """An optimizer's state dict in which the moments of one parameter are others."""
+    """An optimizer's state dict with changed moments of one parameter."""
     state = state_dict["state"]
     if number not in state:  # before its first step
         return state_dict
@@ -100,15 +102,15 @@ def _with_moments(state_dict: dict, number: int, change: Callable[[Tensor], Tens
 def train_occurring_rows(
     model: nn.Module, features: datasets.Dataset, arguments: TrainingArguments
 ) -> SubsetEmbedding | None:
-    """Replaces the model's word table where training comes to the same: by AdamW, in one process.
+    """Replaces the model's word embedding if that gives the same weights: with AdamW in one process.
 
     Args:
-        features: `input_ids` of all that is trained on.
+        features: the training set, with `input_ids`.
 
     Returns:
-        What took its place; None where nothing did.
+        The new embedding; None if the model is unchanged.
     """
-    if not isinstance(features, datasets.Dataset):  # texts that are not known beforehand
+    if not isinstance(features, datasets.Dataset):  # a stream, whose ids are not known
         return None
     if arguments.world_size > 1 or arguments.n_gpu > 1 or arguments.optim not in _ADAMW:
         return None

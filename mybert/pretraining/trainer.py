@@ -21,8 +21,9 @@ from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
 from mybert.pretraining.loss_spikes import LossSpikes
 from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left, phase_at
 from mybert.pretraining.sharding import shard
+from mybert.training.sampler_epoch import innermost_sampler, steps_per_epoch
 from mybert.training.stopping import ignore_signals_in_workers
-from mybert.training.trainer import RunTrainer, innermost_sampler, steps_per_epoch
+from mybert.training.trainer import RunTrainer
 
 logger = logging.getLogger(__name__)
 

@@ -53,7 +53,8 @@ class StepTimer(TrainerCallback):
 def measure_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
     """Floating point operations per second of the fastest of several square matrix products."""
     size = 1024 if device.type == "cpu" else 8192
-    factor = torch.randn(size, size, device=device).to(dtype)  # a GPU multiplies ones faster than random numbers
+    # random, since a GPU multiplies ones faster; from an own generator, since dropout uses the global one
+    factor = torch.randn(size, size, device=device, generator=torch.Generator(device).manual_seed(0)).to(dtype)
 
     def once() -> float:
         start = time.perf_counter()
@@ -97,7 +98,7 @@ def thread_advice(share_of_peak: float, product_seconds: Callable[[], float] | N
 
 def _mean_seconds(seconds: float = 0.2) -> float:
     """Mean time of a small matrix product."""
-    factor = torch.randn(256, 256)
+    factor = torch.ones(256, 256)
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         factor @ factor

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -15,22 +14,19 @@ from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
     ProgressCallback,
-    Trainer,
     TrainerCallback,
     TrainerState,
     set_seed,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from mybert.common.disk_space import report_full_disk
-from mybert.common.manifest import write_json
-from mybert.common.output_folders import replace_folder
+from mybert.training.checkpoint_trainer import CheckpointTrainer
 from mybert.training.history import History
 from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
-from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, seal
+from mybert.training.sampler_epoch import SetSamplerEpoch
 from mybert.training.speed import StepTimer, measure_peak, thread_advice
 from mybert.training.stopping import Preempted, StopOnSignal, ignore_signals_in_workers
 
@@ -38,7 +34,7 @@ METRICS = "training_metrics.json"
 """File of a checkpoint with the clock and the steps since the last log."""
 
 
-class RunTrainer(Trainer):
+class RunTrainer(CheckpointTrainer):
     """transformers' Trainer whose checkpoints are complete or absent, and whose resumed runs equal uninterrupted ones.
 
     Args:
@@ -69,7 +65,6 @@ class RunTrainer(Trainer):
         if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
             set_seed((self.args.seed + self.args.process_index) % 2**32)
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation in every step
-        self._stage: Path | None = None
         float16 = self.accelerator.scaler is not None
         self.metrics = TrainingMetrics(self.loss_parts, self.args.device, self.accelerator.gather)
         self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.describe_step, self.remedy)
@@ -244,114 +239,17 @@ class RunTrainer(Trainer):
             losses: step, counted from 0, and its finite loss.
         """
 
+    def before_save(self) -> None:
+        self.nonfinite.settle()
+
+    def extra_states(self) -> dict[str, dict]:
+        return {METRICS: self.metrics.state_dict()}
+
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         start = time.perf_counter()
         metrics = super().evaluate(*args, **kwargs)
         self.metrics.leave_out(time.perf_counter() - start)
         return metrics
-
-    # Checkpoints
-
-    def checkpoint_bytes(self) -> int:
-        """Approximate size of a checkpoint on disk."""
-        return COPIES_IN_A_CHECKPOINT * sum(p.numel() * p.element_size() for p in self.model.parameters())
-
-    def _get_output_dir(self, trial) -> str:
-        return super()._get_output_dir(trial) if self._stage is None else str(self._stage)
-
-    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
-        """Saves into a temporary folder and renames it when all processes have finished.
-
-        Raises:
-            Diverged: the gradient of the last step is not finite.
-            UserError: the disk is full; earlier checkpoints are unchanged.
-        """
-        self.nonfinite.settle()
-        run = Path(super()._get_output_dir(trial))
-        stage, name = run / PARTIAL, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        try:
-            with report_full_disk(run / name, self.checkpoint_bytes(), "free some space and repeat with --resume"):
-                self._save_to_stage(model, trial, run, stage / name)
-                if self.args.should_save:
-                    replace_folder(stage / name, run / name)
-        finally:
-            if self.args.should_save:
-                shutil.rmtree(stage, ignore_errors=True)
-        if self.args.should_save:
-            rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint, use_mtime=True)
-        if self.args.push_to_hub:
-            super()._push_from_checkpoint(str(run / name))
-        self.accelerator.wait_for_everyone()
-
-    def _save_to_stage(self, model: nn.Module, trial, run: Path, folder: Path) -> None:
-        if self.args.should_save:
-            shutil.rmtree(folder.parent, ignore_errors=True)  # of a process that was killed while saving
-        self.accelerator.wait_for_everyone()
-        self._stage = folder.parent
-        try:
-            super()._save_checkpoint(model, trial)
-        finally:
-            self._stage = None
-        metrics = self.metrics.state_dict()
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            write_json(folder / METRICS, metrics)
-            if self.state.best_global_step:  # Trainer has looked for it in the temporary folder
-                best = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-                self.state.best_model_checkpoint = str(best) if best.is_dir() or best.name == folder.name else None
-                self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
-            seal(folder)
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Does nothing in the temporary folder; `_save_checkpoint` uploads the renamed one."""
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Seeds a process without a saved state differently from every other process and step."""
-        name = "rng_state.pth" if self.args.world_size == 1 else f"rng_state_{self.args.process_index}.pth"
-        if checkpoint is None or (Path(checkpoint) / name).is_file():
-            super()._load_rng_state(checkpoint)
-        else:
-            place = self.state.global_step * self.args.world_size + self.args.process_index
-            set_seed((self.args.seed + place) % 2**32)
-
-    def _issue_warnings_after_load(self, load_result) -> None:
-        """Does not warn of tied weights, which a checkpoint holds once."""
-        tied = self.model.all_tied_weights_keys
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result)
-
-
-class SetSamplerEpoch(TrainerCallback):
-    """Sets the epoch of the innermost sampler, which Trainer and accelerate do not reach in all loaders.
-
-    A sampler with an attribute `skip` also gets the number of examples of this epoch that a resumed run has read.
-    """
-
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        sampler = innermost_sampler(train_dataloader)
-        epoch, steps = divmod(state.global_step, steps_per_epoch(train_dataloader, args.gradient_accumulation_steps))
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-        if hasattr(sampler, "skip"):
-            batch_size = _innermost_batch_sampler(train_dataloader).batch_size
-            sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * batch_size
-
-
-def steps_per_epoch(loader: DataLoader, gradient_accumulation_steps: int) -> int:
-    return math.ceil(len(loader) / gradient_accumulation_steps)
-
-
-def innermost_sampler(loader: DataLoader):
-    """The sampler of examples, or of batches where these are not made of single examples."""
-    batches = _innermost_batch_sampler(loader)
-    return batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", None)
-
-
-def _innermost_batch_sampler(loader: DataLoader):
-    part = loader
-    while getattr(part, "batch_sampler", None) is not None:
-        part = part.batch_sampler
-    return part
 
 
 class _StartOfTraining(TrainerCallback):

@@ -51,7 +51,7 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
     assert not list((tmp_path / "out/runs").glob("*/checkpoint-*"))
     assert not list((tmp_path / "out/runs").glob("*/model/*"))
     printed = capsys.readouterr().out
-    assert "Runs, the best first" in printed
+    assert "Runs, best first" in printed
     best = next(run for run in found["runs"] if run["metrics"]["accuracy"] == max(runs.values()))
     name = f"lr{best['learning_rate']:g}-batch8-epochs2-seed{best['seed']}: accuracy {max(runs.values()):.4g}\n"
     assert "run 1 of 4, lr1e-09-batch8-epochs2-seed3\n" in printed and name in printed

@@ -63,10 +63,10 @@ def kill_while_the_optimizer_is_written():
 
 
 def kill_before_the_rename():
-    from mybert.training import trainer
+    from mybert.training import checkpoint_trainer
 
-    replace = trainer.replace_folder
-    trainer.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
+    replace = checkpoint_trainer.replace_folder
+    checkpoint_trainer.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
 
 
 def kill_in_evaluation():

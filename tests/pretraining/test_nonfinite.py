@@ -7,7 +7,7 @@ from mybert.pretraining.data.batching import FILLER, EpochSampler
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.loss_spikes import LossSpikes
 from mybert.training.nonfinite import Diverged
-from mybert.training.trainer import innermost_sampler
+from mybert.training.sampler_epoch import innermost_sampler
 
 
 def poison(trainer, steps):

@@ -1,0 +1,95 @@
+"""A Trainer that saves sealed checkpoints, and restores random states for its own number of processes."""
+
+import shutil
+from pathlib import Path
+
+from torch import nn
+from transformers import Trainer, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from mybert.common.disk_space import report_full_disk
+from mybert.common.manifest import write_json
+from mybert.common.output_folders import replace_folder
+from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, seal
+
+
+class CheckpointTrainer(Trainer):
+    """transformers' Trainer, but a process that dies while saving leaves no folder that looks like a checkpoint."""
+
+    _stage: Path | None = None
+
+    def before_save(self) -> None:
+        """Called before a checkpoint is written; an exception prevents it."""
+
+    def extra_states(self) -> dict[str, dict]:
+        """Name and content of further JSON files of a checkpoint. All processes must call it."""
+        return {}
+
+    def checkpoint_bytes(self) -> int:
+        """Approximate size of a checkpoint on disk."""
+        return COPIES_IN_A_CHECKPOINT * sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    def _get_output_dir(self, trial) -> str:
+        return super()._get_output_dir(trial) if self._stage is None else str(self._stage)
+
+    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
+        """Saves into a temporary folder and renames it when all processes have finished.
+
+        Raises:
+            UserError: the disk is full; earlier checkpoints are unchanged.
+        """
+        self.before_save()
+        run = Path(super()._get_output_dir(trial))
+        stage, name = run / PARTIAL, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        try:
+            with report_full_disk(run / name, self.checkpoint_bytes(), "free some space and repeat with --resume"):
+                self._save_to_stage(model, trial, run, stage / name)
+                if self.args.should_save:
+                    replace_folder(stage / name, run / name)
+        finally:
+            if self.args.should_save:
+                shutil.rmtree(stage, ignore_errors=True)
+        if self.args.should_save:
+            rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint, use_mtime=True)
+        if self.args.push_to_hub:
+            super()._push_from_checkpoint(str(run / name))
+        self.accelerator.wait_for_everyone()
+
+    def _save_to_stage(self, model: nn.Module, trial, run: Path, folder: Path) -> None:
+        if self.args.should_save:
+            shutil.rmtree(folder.parent, ignore_errors=True)  # of a process that was killed while saving
+        self.accelerator.wait_for_everyone()
+        self._stage = folder.parent
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._stage = None
+        states = self.extra_states()
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            for name, state in states.items():
+                write_json(folder / name, state)
+            if self.state.best_global_step:  # Trainer has looked for it in the temporary folder
+                best = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+                self.state.best_model_checkpoint = str(best) if best.is_dir() or best.name == folder.name else None
+                self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
+            seal(folder)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Does nothing in the temporary folder; `_save_checkpoint` uploads the renamed one."""
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Seeds a process without a saved state differently from every other process and step."""
+        name = "rng_state.pth" if self.args.world_size == 1 else f"rng_state_{self.args.process_index}.pth"
+        if checkpoint is None or (Path(checkpoint) / name).is_file():
+            super()._load_rng_state(checkpoint)
+        else:
+            place = self.state.global_step * self.args.world_size + self.args.process_index
+            set_seed((self.args.seed + place) % 2**32)
+
+    def _issue_warnings_after_load(self, load_result) -> None:
+        """Does not warn of tied weights, which a checkpoint holds once."""
+        tied = self.model.all_tied_weights_keys
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
