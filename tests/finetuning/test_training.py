@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mybert.finetuning import run, training
+from mybert.finetuning import report, training
 from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
 
@@ -172,7 +172,7 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
     finetune, words, tmp_path, monkeypatch, no_more_steps, capsys
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(run, "evaluate_rows", killed)
+        patch.setattr(report, "evaluate_rows", killed)
         assert finetune(*words, "--num-train-epochs", 1) == 130
     no_more_steps()
     assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0

@@ -68,7 +68,7 @@ def test_nothing_is_saved_after_a_gradient_that_is_not_finite(make_trainer, tmp_
     poison(trainer, {3})
     with pytest.raises(Diverged, match="step 3"):
         trainer.train()
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint-1", "checkpoint-2"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint-1", "checkpoint-2", "log.jsonl"]
 
 
 def test_a_skipped_step_changes_nothing_and_the_run_goes_on(make_trainer, caplog):
