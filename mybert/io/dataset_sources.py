@@ -9,7 +9,6 @@ from huggingface_hub import is_offline_mode
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.hub import check_repository
-from mybert.io.saved_datasets import load_saved_dataset
 
 
 def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
@@ -33,6 +32,18 @@ def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
         splits = ", ".join(found)
         raise UserError(f"{folder} holds the splits {splits}; name the folder of one, such as {folder}/train")
     return found[split]
+
+
+def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:
+    """`datasets.load_from_disk` with validation of the tables: reading a damaged table can kill the process.
+
+    Raises:
+        Exception: of any type, if the folder was not written by `save_to_disk`.
+    """
+    loaded = datasets.load_from_disk(folder)
+    for data in loaded.values() if isinstance(loaded, datasets.DatasetDict) else [loaded]:
+        data.data.table.validate(full=True)
+    return loaded
 
 
 def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Dataset | datasets.IterableDataset:

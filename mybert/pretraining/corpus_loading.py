@@ -11,7 +11,7 @@ import numpy as np
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, fingerprint
-from mybert.io.saved_datasets import load_saved_dataset
+from mybert.io.dataset_sources import load_saved_dataset
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.planning.phases import CorpusShape
 from tokenization import MyBertTokenizer

@@ -26,7 +26,8 @@ from mybert.common.errors import UserError
 from mybert.common.settings import check_least, setting
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
-from mybert.finetuning.tasks.base import ROW, Problem, Task, WindowOptions, map_rows
+from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
+from mybert.finetuning.tasks.options import WindowOptions
 from mybert.io.files import file_format
 
 

@@ -2,8 +2,9 @@
 
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
-from mybert.finetuning.tasks.base import Task, TaskOptions
+from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
+from mybert.finetuning.tasks.options import TaskOptions
 from mybert.finetuning.tasks.question_answering import QuestionAnswering
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from scipy.special import expit, softmax
 from sklearn.metrics import confusion_matrix
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
@@ -17,22 +17,29 @@ from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.settings import setting
-from mybert.finetuning.data.label_lists import expand_label, is_one_hot, labels_of_columns, looks_like_list
+from mybert.finetuning.data.label_columns import (
+    NOT_A_LIST,
+    check_target,
+    expand_label,
+    is_one_hot,
+    join_one_hot,
+    looks_like_list,
+    rename_label,
+    with_column,
+)
 from mybert.finetuning.data.labels import (
     MULTI,
     PROBLEMS,
     REGRESSION,
     SINGLE,
-    check_label,
     find_problem,
-    is_missing,
     known_name,
-    label_name,
-    number,
     sort_labels,
 )
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
-from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, WindowOptions, map_rows, most_common, pairs
+from mybert.finetuning.evaluation.label_threshold import best_label_threshold
+from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows, most_common
+from mybert.finetuning.tasks.options import WindowOptions, pairs
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -44,8 +51,6 @@ _PAIRS = (
 )
 _SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
 _BASELINES = 20  # maximum number of labels whose baselines are computed
-_LARGEST = float(np.finfo(np.float32).max)
-_NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 
 
 @dataclass(kw_only=True)
@@ -114,12 +119,8 @@ class TextClassification(Task):
 
     def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
         """Also reads lists, separated labels and one-hot columns, and renames labels by `--label-names`."""
-        given = self.options.given_columns().get("label", "")
-        one_hot = [] if not labelled or given in dataset.column_names else _one_hot_columns(given, dataset, source)
-        if one_hot:
-            labels = labels_of_columns({name: dataset[name] for name in one_hot})
-            rest = dataset.select_columns([name for name in dataset.column_names if name not in one_hot])
-            dataset = _with_column(rest, given, labels)
+        if labelled:
+            dataset = join_one_hot(dataset, self.options.given_columns().get("label", ""), source)
         rows = super().canonical(dataset, source, labelled)
         if not labelled:
             return rows
@@ -127,7 +128,7 @@ class TextClassification(Task):
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
         names = self.options.given_names()
-        return _with_column(rows.remove_columns("label"), "label", [_renamed(label, names) for label in labels])
+        return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         found, given = super().find_columns(names, source, labelled), self.options.given_columns()
@@ -153,9 +154,9 @@ class TextClassification(Task):
             problem = self._find_problem(rows).name if training else self.config.problem_type
             known = None if training else self.config.label2id
             for row, label in enumerate(rows["label"]):
-                message = _label_problem(label, problem, known)
+                message = check_target(label, problem, known)
                 if not message and training and self.options.problem is None and looks_like_list(label):
-                    message = f"{_NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
+                    message = f"{NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
                 if message:
                     problems.append(Problem(row, message))
         return sorted(problems)
@@ -386,48 +387,6 @@ class TextClassification(Task):
         return Matrix(names, confusion_matrix(references, labels, labels=names))
 
 
-def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:
-    """The threshold with the best micro F1; of several, the nearest to 0.5.
-
-    Args:
-        scores: (rows, labels) probabilities.
-        chosen: (rows, labels) whether a row has a label.
-    """
-    order = np.argsort(-scores, axis=None, kind="stable")
-    ranked = scores.ravel()[order]
-    hits = np.concatenate([[0], np.cumsum(chosen.ravel()[order])])
-    f1 = 2 * hits / np.maximum(np.arange(len(hits)) + chosen.sum(), 1)  # if the first n are predicted
-    bounds = np.concatenate([[1.0], ranked, [0.0]])
-    possible = np.concatenate([[True], ranked[1:] < ranked[:-1], [True]])  # equal scores are on one side
-    candidates = (bounds[:-1] + bounds[1:])[possible] / 2
-    best = np.isclose(f1[possible], f1[possible].max())
-    return float(min(candidates[best], key=lambda threshold: abs(threshold - 0.5)))
-
-
-def _one_hot_columns(given: str, dataset: Dataset, source: str) -> list[str]:
-    """The columns of `--columns label=a,b,c`; none if one column is given.
-
-    Raises:
-        UserError: one of them is missing.
-    """
-    names = [name.strip() for name in given.split(",")] if "," in given else []
-    missing = [name for name in names if name not in dataset.column_names]
-    if missing:
-        raise UserError(f"{source} has no column {missing[0]!r}; there are {short_list(dataset.column_names)}")
-    return names
-
-
-def _with_column(rows: Dataset, name: str, values: list) -> Dataset:
-    column = Dataset.from_dict({name: values}, on_mixed_types="use_json")
-    return concatenate_datasets([rows, column], axis=1) if rows.column_names else column
-
-
-def _renamed(label: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(label, list):
-        return [_renamed(one, names) for one in label]
-    return names.get(label_name(label), label) if names else label
-
-
 def _text_problem(text: Any) -> str:
     return "missing" if text is None else "empty" if isinstance(text, str) else f"{short(text)}, not a string"
 
@@ -438,23 +397,3 @@ def _edges(labels: Sequence[float]) -> tuple[float, ...]:
         return tuple(np.histogram_bin_edges(labels, bins=5).tolist())
     except ValueError:
         return min(labels), float(np.nextafter(max(labels), np.inf))
-
-
-def _label_problem(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
-    """Why a label cannot be used, or None; `known` is None for training rows."""
-    if is_missing(label):
-        return "the label is missing"
-    if problem == REGRESSION:
-        value = number(label)
-        if value is None:
-            return f"the label {short(label)} is not a number"
-        return f"the label {short(label)} is too large for float32" if abs(value) > _LARGEST else None
-    if problem == MULTI:
-        if isinstance(label, dict):
-            return "expected 0 or 1 in the label column " + ", ".join(f"{k!r}, found {v!r}" for k, v in label.items())
-        if looks_like_list(label):
-            return _NOT_A_LIST.format(short(label))
-        if not isinstance(label, list):
-            return f"the labels {short(label)} are not a list"
-        return next(filter(None, (check_label(one, known) for one in label)), None)
-    return check_label(label, known)

@@ -25,7 +25,8 @@ from mybert.finetuning.data.labels import check_label, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, WindowOptions, map_rows
+from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.tasks.options import WindowOptions
 from mybert.io.files import file_format
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,135 @@
+"""Reading of label columns: lists as pandas, datasets and JSON write them, separators, one-hot columns, new names."""
+
+import ast
+import contextlib
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, concatenate_datasets
+
+from mybert.common.error_messages import short, short_list
+from mybert.common.errors import UserError
+from mybert.common.json_io import parse_json
+from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number
+
+NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
+_LARGEST = float(np.finfo(np.float32).max)
+
+_LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|set\(\)""", re.DOTALL)
+_ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"\[\](){}]+""")
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+def looks_like_list(label: Any) -> bool:
+    """Whether a text is in brackets, as pandas writes lists, tuples and sets: `['grain', 'wheat']`."""
+    return isinstance(label, str) and _LIST.fullmatch(label) is not None
+
+
+def expand_label(label: Any, separator: str | None) -> Any:
+    """The list of labels that a cell spells; the cell as it is if it spells none, or a list that cannot be read.
+
+    Args:
+        separator: separates labels in texts that are no lists, such as `;`; an empty cell has no label then.
+    """
+    if looks_like_list(label):
+        found = _parse_list(label)
+        return label if found is None else list(found)
+    if separator is not None and isinstance(label, str):
+        return [name for part in label.split(separator) if (name := part.strip())]
+    if separator is not None and not isinstance(label, list) and not is_missing(label):
+        return [label]
+    return label
+
+
+@functools.lru_cache(1 << 16)
+def _parse_list(text: str) -> tuple | None:
+    """The items of a JSON array, of a Python list, tuple or set, or of an array of texts as numpy prints it."""
+    if text == "set()":
+        return ()
+    with contextlib.suppress(ValueError):
+        if isinstance(found := parse_json(text), list):
+            return tuple(found)
+    if _ITEM.sub("", text[1:-1]).strip(" ,\r\n"):
+        return None
+    try:
+        return tuple(map(ast.literal_eval, _ITEM.findall(text[1:-1])))
+    except (ValueError, SyntaxError):
+        return None
+
+
+def join_one_hot(dataset: Dataset, given: str, source: str) -> Dataset:
+    """Replaces the columns of `--columns label=a,b,c` by one column named `a,b,c`.
+
+    Its values are the names of the columns that hold 1, or {name: value} of values other than 0 and 1.
+
+    Raises:
+        UserError: one of the columns is missing.
+    """
+    names = [name.strip() for name in given.split(",")]
+    if len(names) < 2 or given in dataset.column_names:
+        return dataset
+    if missing := [name for name in names if name not in dataset.column_names]:
+        raise UserError(f"{source} has no column {missing[0]!r}; there are {short_list(dataset.column_names)}")
+    labels = []
+    for values in zip(*(dataset[name] for name in names), strict=True):
+        flags = {name: _flag(value) for name, value in zip(names, values, strict=True)}
+        bad = {name: value for name, value in zip(names, values, strict=True) if flags[name] is None}
+        labels.append(bad or [name for name, flag in flags.items() if flag])
+    rest = dataset.select_columns([name for name in dataset.column_names if name not in names])
+    return with_column(rest, given, labels)
+
+
+def with_column(rows: Dataset, name: str, values: list) -> Dataset:
+    """The rows with another column, whose values may have several types."""
+    column = Dataset.from_dict({name: values}, on_mixed_types="use_json")
+    return concatenate_datasets([rows, column], axis=1) if rows.column_names else column
+
+
+def _flag(value: Any) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    value_as_number = number(value)
+    return {0: False, 1: True}.get(value_as_number) if value_as_number is not None else _TRUTH.get(str(value).lower())
+
+
+def is_one_hot(labels: Sequence[list]) -> bool:
+    """Whether lists of labels are vectors of 0 and 1, which name no label."""
+    lengths = {len(row) for row in labels}
+    if len(lengths) != 1 or not all({*map(number, row)} <= {0, 1} for row in labels):
+        return False
+    return any(len(set(row)) < len(row) for row in labels)
+
+
+def rename_label(label: Any, names: Mapping[str, str]) -> Any:
+    """The name of a label, or of each label of a list, in `--label-names`; the label itself if it has none."""
+    if isinstance(label, list):
+        return [rename_label(one, names) for one in label]
+    return names.get(label_name(label), label) if names else label
+
+
+def check_target(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
+    """The reason why a target cannot be used, or None.
+
+    Args:
+        problem: as in `config.problem_type`.
+        known: the labels of the configuration; None for training rows.
+    """
+    if is_missing(label):
+        return "the label is missing"
+    if problem == REGRESSION:
+        value = number(label)
+        if value is None:
+            return f"the label {short(label)} is not a number"
+        return f"the label {short(label)} is too large for float32" if abs(value) > _LARGEST else None
+    if problem == MULTI:
+        if isinstance(label, dict):
+            return "expected 0 or 1 in the label column " + ", ".join(f"{k!r}, found {v!r}" for k, v in label.items())
+        if looks_like_list(label):
+            return NOT_A_LIST.format(short(label))
+        if not isinstance(label, list):
+            return f"the labels {short(label)} are not a list"
+        return next(filter(None, (check_label(one, known) for one in label)), None)
+    return check_label(label, known)
