@@ -1,6 +1,8 @@
-"""What several test folders share: one tiny vocabulary, model and real checkpoint, built once a session."""
+"""Fixtures of all tests: a real checkpoint, a tiny configuration, and processes without this project."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -33,3 +35,24 @@ def tiny_config() -> MyBertConfig:
         intermediate_size=37,
         max_position_embeddings=64,
     )
+
+
+@pytest.fixture
+def run_foreign(tmp_path):
+    """Runs a script in a process that cannot import this project, and returns the lines that it prints."""
+
+    def run(script: str, *arguments: object) -> list[str]:
+        blocked = 'import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))\n'
+        (tmp_path / "foreign.py").write_text(blocked + script)
+        done = subprocess.run(
+            [sys.executable, "-P", "foreign.py", *map(str, arguments)],  # -P: without the working folder on the path
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run

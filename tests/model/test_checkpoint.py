@@ -1,9 +1,7 @@
-"""A saved folder loads everywhere: every Auto class, in a process without this project, and as plain BERT."""
+"""Saved folders load with every Auto class, in a process without this project, and as plain BERT."""
 
 import copy
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,10 +13,8 @@ from modeling_mybert import AUTO_MAP, MyBertConfig, MyBertForMaskedLM, MyBertFor
 
 HEADS = [getattr(modeling_mybert, name.split(".")[1]) for auto, name in AUTO_MAP.items() if auto != "AutoConfig"]
 
-STRANGER = """
-import json, sys
-sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
-import torch, transformers
+LOAD_ALL = """
+import json, torch, transformers
 classes, folders = json.loads(sys.argv[1]), sys.argv[2:]
 ids = torch.tensor([[2, 7, 9, 3]])
 for folder in folders:
@@ -38,19 +34,9 @@ for folder in folders:
 CLASSES = [auto for auto in AUTO_MAP if auto != "AutoConfig"]
 
 
-def as_a_stranger(folders, tmp_path) -> list[dict]:
-    """What each Auto class finds in each folder, in a process that cannot import this project (-P keeps the working
-    folder off its path): the name of the class, the first output's numbers, and the weights that are new."""
-    (tmp_path / "stranger.py").write_text(STRANGER)
-    run = subprocess.run(
-        [sys.executable, "-P", "stranger.py", json.dumps(CLASSES), *map(str, folders)],
-        capture_output=True,
-        text=True,
-        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, run.stderr
-    return [json.loads(line) for line in run.stdout.splitlines()]
+def load_all(run_foreign, *folders) -> list[dict]:
+    """For each folder and Auto class: the name of the model class, its first output, and the names of new weights."""
+    return [json.loads(line) for line in run_foreign(LOAD_ALL, json.dumps(CLASSES), *folders)]
 
 
 def save_with_trainer(model, folder):
@@ -69,16 +55,16 @@ def test_every_head_carries_the_whole_map_and_the_code(tiny_config, tmp_path, he
 
 
 def weights_of(model) -> set[tuple]:
-    """Names and shapes of what the model has on disk; those of the encoder as it calls them itself."""
+    """Names and shapes of the saved weights, without the prefix of the encoder."""
     tied, state = model._tied_weights_keys or {}, model.state_dict()
     return {(name.removeprefix("bert."), state[name].shape) for name in state if name not in tied}
 
 
-def test_every_auto_class_loads_every_saved_head_in_a_process_without_this_project(tiny_config, tmp_path):
+def test_every_auto_class_loads_every_saved_head_in_a_process_without_this_project(tiny_config, tmp_path, run_foreign):
     saved = [head(copy.copy(tiny_config)).eval() for head in HEADS]
     for model in saved:
         model.save_pretrained(tmp_path / type(model).__name__)
-    matrix = as_a_stranger([tmp_path / type(model).__name__ for model in saved], tmp_path)
+    matrix = load_all(run_foreign, *(tmp_path / type(model).__name__ for model in saved))
 
     ids = torch.tensor([[2, 7, 9, 3]])
     print("\nnew weights, saved head by Auto class:", *(name.removeprefix("AutoModel") or name for name in CLASSES))
@@ -96,25 +82,16 @@ def test_every_auto_class_loads_every_saved_head_in_a_process_without_this_proje
         assert found[own][1] == pytest.approx(outputs[0].flatten().tolist(), abs=1e-6)
 
 
-def test_what_a_stranger_saves_again_still_loads(tiny_config, tmp_path):
+def test_a_folder_saved_again_without_this_project_still_loads(tiny_config, tmp_path, run_foreign):
     MyBertForMaskedLM(tiny_config).save_pretrained(tmp_path / "saved")
     script = (
-        "import sys; sys.modules.update(dict.fromkeys(['modeling_mybert', 'mybert']))\n"
         "import transformers\n"
         "model = transformers.AutoModelForMaskedLM.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
         "model.save_pretrained(sys.argv[2])\n"
     )
-    (tmp_path / "again.py").write_text(script)
-    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
-    subprocess.run(
-        [sys.executable, "-P", tmp_path / "again.py", tmp_path / "saved", tmp_path / "again"],
-        check=True,
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-    )
+    run_foreign(script, tmp_path / "saved", tmp_path / "again")
     assert json.loads((tmp_path / "again/config.json").read_text())["auto_map"] == AUTO_MAP
-    first, second = as_a_stranger([tmp_path / "saved", tmp_path / "again"], tmp_path)
+    first, second = load_all(run_foreign, tmp_path / "saved", tmp_path / "again")
     assert second["AutoModelForMaskedLM"] == first["AutoModelForMaskedLM"]
     assert [(name, new) for name, _, new in second.values()] == [(name, new) for name, _, new in first.values()]
 

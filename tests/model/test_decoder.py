@@ -1,9 +1,7 @@
-"""The causal model beside transformers' BERT as a decoder: same weights, same numbers, same generated ids."""
+"""The causal model compared with transformers' BERT as a decoder: logits, gradients and generated ids."""
 
 import json
 import logging
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -324,7 +322,7 @@ def test_checkpoints_interchange_with_berts_both_ways(tmp_path):
 
 @pytest.fixture
 def encoder_folder(tmp_path):
-    """A masked language model, as pretraining leaves it."""
+    """A pretrained masked language model."""
     torch.manual_seed(0)
     sizes = {name: value for name, value in TINY.items() if name not in ("is_decoder", "add_cross_attention")}
     MyBertForMaskedLM(MyBertConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path / "encoder")
@@ -332,7 +330,7 @@ def encoder_folder(tmp_path):
 
 
 def sequence_to_sequence(cls, folder):
-    """As users put the two halves together; the new cross-attention is the same at each call."""
+    """A model of two pretrained halves; the new cross-attention is the same in every call."""
     torch.manual_seed(0)
     model = cls.from_encoder_decoder_pretrained(str(folder), str(folder))
     model.config.decoder_start_token_id, model.config.pad_token_id = 2, 0
@@ -422,32 +420,21 @@ def test_a_step_accumulated_by_trainer_equals_one_big_batch(encoder_folder, tmp_
     assert any(change.abs().max() > 1e-3 for change in after[0].values())
 
 
-STRANGER = """
-import sys
-sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))  # importing them fails from here on
+GENERATE = """
 import json, torch
 from transformers import AutoModelForSeq2SeqLM
 task = {name: torch.tensor(ids) for name, ids in json.loads(sys.argv[2]).items()}
-for folder in (sys.argv[1], sys.argv[1] + "-again"):  # what a stranger saves, a stranger loads
+for folder in (sys.argv[1], sys.argv[1] + "-again"):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
     print(json.dumps(model.generate(**task, num_beams=3, max_new_tokens=12).tolist()))
     model.save_pretrained(sys.argv[1] + "-again")
 """
 
 
-def test_a_sequence_to_sequence_folder_loads_in_a_process_without_this_project(encoder_folder, tmp_path):
+def test_a_sequence_to_sequence_folder_loads_in_a_process_without_this_project(encoder_folder, tmp_path, run_foreign):
     model = sequence_to_sequence(MyBertEncoderDecoderModel, encoder_folder)
     model.save_pretrained(tmp_path / "saved")
-    (tmp_path / "stranger.py").write_text(STRANGER)
     task = json.dumps({name: ids.tolist() for name, ids in TASK.items()})
-    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
-    run = subprocess.run(
-        [sys.executable, "-P", tmp_path / "stranger.py", tmp_path / "saved", task],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, run.stderr
+    printed = run_foreign(GENERATE, tmp_path / "saved", task)
     expected = model.generate(**TASK, num_beams=3, max_new_tokens=12).tolist()
-    assert [json.loads(line) for line in run.stdout.splitlines()] == [expected, expected]
+    assert [json.loads(line) for line in printed] == [expected, expected]
