@@ -46,7 +46,7 @@ def main() -> None:
 
 def _resample(inputs: list[str], path: Path, size: int) -> None:
     from mybert.corpus.text.sentences import sentence_splitter
-    from mybert.corpus.text.sources import read_documents
+    from mybert.io.documents import read_documents
 
     split, sentences, characters = sentence_splitter("en"), [], 0
     for document in read_documents(inputs):

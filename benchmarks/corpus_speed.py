@@ -28,7 +28,7 @@ def main() -> None:
     from mybert.corpus.build import build_corpus
     from mybert.corpus.examples.text_encoding import plain_tokenizer
     from mybert.corpus.settings import CorpusSettings
-    from mybert.corpus.text.sources import read_documents
+    from mybert.io.documents import read_documents
 
     texts = [document.text for document in read_documents(arguments.inputs)]
     backend = plain_tokenizer(arguments.tokenizer).backend

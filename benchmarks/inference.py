@@ -71,7 +71,7 @@ def main() -> None:
 def sentences(text: str, count: int) -> list[str]:
     """Sentences of mixed length, sampled evenly from a text."""
     from mybert.corpus.text.sentences import sentence_splitter
-    from mybert.corpus.text.sources import read_documents
+    from mybert.io.documents import read_documents
 
     split = sentence_splitter("en")
     found = [s for document in read_documents([text]) for s in split(document.text) if 2 <= len(s.split()) <= 90]

@@ -28,7 +28,7 @@ def main() -> None:
     from itertools import islice
 
     from mybert.common.onnx_session import onnx_outputs
-    from mybert.corpus.text.sources import read_documents
+    from mybert.io.documents import read_documents
     from mybert.release.convert.compare_models import outputs_of
     from mybert.release.convert.export import export
     from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE

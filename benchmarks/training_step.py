@@ -32,7 +32,7 @@ from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyB
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.corpus.text.sentences import sentence_splitter
-from mybert.corpus.text.sources import read_documents
+from mybert.io.documents import read_documents
 from mybert.pretraining.data.batching import Examples, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.planning.flops_and_memory import ModelCosts

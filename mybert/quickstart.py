@@ -71,8 +71,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
     """
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
-    from mybert.corpus.text.python_docs import PYTHON_DOCS
     from mybert.corpus.train_tokenizer import build_tokenizer
+    from mybert.io.python_docs import PYTHON_DOCS
     from mybert.pretraining.run import pretrain
     from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
 

@@ -20,8 +20,9 @@ from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
 from mybert.corpus.text.selection import select_documents
-from mybert.corpus.text.sources import describe_sources, find_sources, read_documents
 from mybert.corpus.work_folder import describe_job, work_folder
+from mybert.io.documents import read_documents
+from mybert.io.sources import describe_sources, find_sources
 
 _MAX_UNKNOWN = 0.5
 
@@ -85,7 +86,7 @@ def _store(scratch: Path, settings: CorpusSettings) -> StoredDocuments:
         settings.inputs,
         text_column=settings.text_column,
         errors=settings.errors,
-        document_per_file=settings.document_per_file,
+        plain_text="file" if settings.document_per_file else "paragraphs",
         skipped=skipped,
     )
     return store_documents(documents, scratch, settings, skipped)

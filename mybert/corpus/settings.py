@@ -25,8 +25,8 @@ class DocumentSettings:
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet), folders, patterns, saved data sets, "
-        "Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs`",
+        help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved data "
+        "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs`",
     )
     output: str = setting("", "output folder")
     text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")

@@ -13,7 +13,8 @@ from mybert.common.tables import print_table
 from mybert.corpus.examples.engines import explain_killed
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import TokenizerSettings
-from mybert.corpus.text.sources import describe_sources, find_sources, read_documents
+from mybert.io.documents import read_documents
+from mybert.io.sources import describe_sources, find_sources
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
 from tokenization.wordpiece_training import least_vocab_size
 

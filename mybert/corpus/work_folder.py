@@ -16,7 +16,7 @@ from mybert.common.manifest import versions, write_json
 from mybert.common.output_folders import staged_folder
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import open_stored
-from mybert.corpus.text.sources import Source
+from mybert.io.sources import Source
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)

@@ -70,8 +70,8 @@ class EmbedSettings(EncodingSettings):
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet), folders, "
-        "patterns, data sets, or `-` for standard input with one text per line or JSON lines",
+        help="files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
+        "folders, patterns, data sets, or `-` for standard input with one text per line or JSON lines",
     )
     output: str = setting(
         "",

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from mybert.common.errors import UserError
-from mybert.corpus.text.sources import Document, find_sources, read_documents
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
-from mybert.io.document_formats import Problems, are_json, json_lines
-from mybert.io.files import STDIN, is_unicode, open_text
+from mybert.io.documents import Document, Problems, read_documents
 
 CHARACTERS_PER_BATCH = 1 << 20
 _SCHEMA = pa.schema(
@@ -59,9 +57,17 @@ def store_texts(settings: EmbedSettings, path: Path, embedder: Embedder) -> Stor
         UserError: an input cannot be read, a text is too long, or there is no text.
     """
     problems, count = Problems(settings.errors, Counter()), 0
+    documents = read_documents(
+        settings.inputs,
+        text_column=settings.text_column,
+        errors=settings.errors,
+        plain_text="line",
+        skipped=problems.skipped,
+        with_other_columns=True,
+    )
     types: dict[str, pa.DataType] = {}
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-        for texts in _batches(_read(settings, problems)):
+        for texts in _batches(documents):
             if settings.long_texts == "refuse":
                 texts = _short_enough(texts, embedder, problems)
             if texts:
@@ -119,34 +125,3 @@ def _short_enough(texts: list[Document], embedder: Embedder, problems: Problems)
             detail = f"{length:,}; --long-texts window splits such texts into windows"
             problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
     return kept
-
-
-def _read(settings: EmbedSettings, problems: Problems) -> Iterator[Document]:
-    for source in find_sources(settings.inputs):
-        if source.kind == ".txt":
-            yield from _read_lines(source.name, settings.text_column, problems)
-        else:
-            yield from read_documents(
-                [source.name],
-                text_column=settings.text_column,
-                errors=settings.errors,
-                skipped=problems.skipped,
-                other_columns=True,
-            )
-
-
-def _read_lines(name: str, text_column: str, problems: Problems) -> Iterator[Document]:
-    """Plain text with one text per line; blank lines are skipped and counted. Standard input may be JSON lines."""
-    with open_text(name) as file:
-        is_json, lines = are_json(file) if name == STDIN else (False, file)
-        if is_json:
-            found = json_lines(lines, name, text_column, problems)
-            yield from (Document(text, name, line, others) for text, line, others in found)
-            return
-        for number, line in enumerate(lines, 1):
-            if not is_unicode(line):
-                problems.report(name, f"line {number}", "not UTF-8")
-            elif line.strip():
-                yield Document(line.removesuffix("\n"), name, number, {})
-            else:
-                problems.skipped["blank lines"] += 1

@@ -11,7 +11,7 @@ from mybert.corpus.text import document_store as documents_module
 from mybert.corpus.text.document_store import store_documents
 from mybert.corpus.text.near_duplicates import word_sequences
 from mybert.corpus.text.selection import load_filter, select_documents
-from mybert.corpus.text.sources import Document
+from mybert.io.documents import Document
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ import zstandard
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
 from mybert.corpus.text.sentences import is_language
-from mybert.corpus.text.sources import find_sources, read_documents
+from mybert.io.documents import read_documents
+from mybert.io.sources import find_sources
 
 TEXTS = ["First one.\nIts second line.", "Zweites: naïve 中文.", 'Third, "quoted".']
 
@@ -101,7 +102,7 @@ def test_files_of_other_kinds_in_a_folder_are_named(tmp_path, caplog):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "b.docx").write_text("text")
     find_sources([str(tmp_path)])
-    assert "1 files of other kinds left out (.docx)" in caplog.text
+    assert "skipped 1 files of other formats (.docx)" in caplog.text
 
 
 def test_what_stages_made_is_no_text_of_a_folder_or_pattern(tmp_path, caplog):
@@ -114,7 +115,7 @@ def test_what_stages_made_is_no_text_of_a_folder_or_pattern(tmp_path, caplog):
     (tmp_path / "manifest.json").write_text("not JSON, and not ours")
     for inputs in (str(tmp_path / "**" / "*.txt"), str(made.parent / "?.txt")):
         assert [source.name for source in find_sources([inputs])] == [str(tmp_path / "a.txt")]
-    assert f"made by mybert and left out: {made}" in caplog.text
+    assert f"output folders of mybert: {made}" in caplog.text
     (tmp_path / "manifest.json").unlink()
     assert [source.name for source in find_sources([str(tmp_path)])] == [str(tmp_path / "a.txt")]
     assert [source.name for source in find_sources([str(made / "vocab.txt")])] == [str(made / "vocab.txt")]
@@ -147,7 +148,7 @@ def test_newlines_of_all_systems_and_a_byte_order_mark(tmp_path):
 
 def test_a_text_file_may_be_one_document(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
-    assert texts(tmp_path / "a.txt", document_per_file=True) == ["one\n\ntwo\n"]
+    assert texts(tmp_path / "a.txt", plain_text="file") == ["one\n\ntwo\n"]
 
 
 def test_standard_input_may_be_json_lines(monkeypatch):
@@ -313,8 +314,8 @@ def test_what_is_not_there_or_of_an_unknown_kind_is_refused(tmp_path):
         "missing.txt": "does not exist",
         "missing/folder/deep": "does not exist",
         "*.nothing": "no file matches",
-        "a.pdf": "unknown kind of file; expected one of .txt",
-        "empty": "holds no file of a known kind",
+        "a.pdf": "unknown file format; expected .txt",
+        "empty": "holds no file of a known format",
     }.items():
         with pytest.raises(UserError, match=message):
             texts(tmp_path / name)

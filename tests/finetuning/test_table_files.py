@@ -11,11 +11,11 @@ from datasets import Dataset
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.corpus.text.sources import read_documents
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from mybert.finetuning.tasks.text_classification import TextClassification
+from mybert.io.documents import read_documents
 
 TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
 

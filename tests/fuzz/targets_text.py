@@ -23,8 +23,8 @@ from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.sources import read_documents
 from mybert.corpus.work_folder import _unfinished
+from mybert.io.documents import read_documents
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.training.sealed_checkpoints import SEAL, find_damage, seal
 from tokenization import MyBertTokenizer

@@ -21,7 +21,7 @@ from mybert.common.manifest import write_json
 from mybert.corpus.examples.segment_pairs import ONE_DOCUMENT
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sentences import cut_document, one_per_line, sentence_splitter
-from mybert.corpus.text.sources import Document
+from mybert.io.documents import Document
 
 CHARACTERS_PER_TASK = 1 << 22
 _TEXTS, _FACTS = "documents.utf8", "documents.json"

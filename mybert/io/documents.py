@@ -1,0 +1,168 @@
+"""Reading documents from files, data sets and standard input."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from mybert.common.errors import UserError
+from mybert.common.json_io import is_json
+from mybert.io.dataset_sources import open_hub, open_saved
+from mybert.io.files import STDIN, is_unicode, open_text
+from mybert.io.python_docs import PYTHON_DOCS, python_documents
+from mybert.io.record_formats import NOT_UTF8, READERS, Record, missing_column, other_columns, parse_lines
+from mybert.io.sources import Source, find_sources
+
+_Found = Iterator[tuple[str, int, dict]]  # text, line, other columns
+
+
+class Document(NamedTuple):
+    """One document.
+
+    Attributes:
+        text: the text; lines end with LF.
+        source: the file or data set.
+        line: the line in which the document begins, or its row in formats without lines; from 1.
+        others: the other columns of its row.
+    """
+
+    text: str
+    source: str
+    line: int
+    others: dict
+
+
+class Problems(NamedTuple):
+    """How invalid lines are handled.
+
+    Attributes:
+        errors: `strict` raises at the first invalid line; `skip` counts it in `skipped` and continues.
+        skipped: number of skipped lines by reason.
+    """
+
+    errors: str
+    skipped: Counter
+
+    def report(self, name: str, place: str, reason: str, detail: str = "") -> None:
+        if self.errors == "strict":
+            detail = f" ({detail})" if detail else ""
+            raise UserError(f"{name}, {place}: {reason}{detail}; correct it, or skip such lines by --errors skip")
+        self.skipped[reason] += 1
+
+
+def read_documents(
+    inputs: Sequence[str],
+    *,
+    text_column: str = "text",
+    errors: str = "strict",
+    plain_text: str = "paragraphs",
+    skipped: Counter | None = None,
+    with_other_columns: bool = False,
+) -> Iterator[Document]:
+    """Streams the documents of `inputs`. Their order depends on the names and contents of the inputs alone.
+
+    Args:
+        inputs: see `find_sources`.
+        text_column: column of the text in JSON, CSV, TSV, Parquet and data sets.
+        errors: `strict` raises at the first invalid line; `skip` skips and counts it.
+        plain_text: what is one document in .txt files and on standard input: `paragraphs` up to two blank lines, a
+            `line`, or the `file`.
+        skipped: counts what was skipped, by reason; files without a document count as `empty files`.
+        with_other_columns: also read the columns beside the text.
+
+    Raises:
+        UserError: an input is missing or of an unknown format; with `strict`, a line is invalid.
+    """
+    problems = Problems(errors, Counter() if skipped is None else skipped)
+    for source in find_sources(inputs):
+        is_empty = True
+        for text, line, others in _read(source, text_column, plain_text, with_other_columns, problems):
+            is_empty = False
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+            yield Document(text, source.name, line, others)
+        if is_empty:
+            problems.skipped["empty files"] += 1
+
+
+def _read(source: Source, text_column: str, plain_text: str, with_other_columns: bool, problems: Problems) -> _Found:
+    name = source.name
+    if source.kind == PYTHON_DOCS:
+        yield from ((text, number, {}) for text, number in python_documents())
+    elif source.kind in ("dataset", "hub"):
+        records = _dataset_records(source, text_column, with_other_columns)
+        yield from _texts(records, name, text_column, problems)
+    elif source.kind == ".txt":
+        with open_text(name) as file:
+            has_json, lines = _has_json_lines(file) if name == STDIN else (False, file)
+            if has_json:
+                yield from _texts(parse_lines(lines), name, text_column, problems)
+            elif plain_text == "line":
+                yield from _lines(lines, name, problems)
+            else:
+                yield from _paragraphs(lines, name, plain_text == "file", problems)
+    else:
+        records = READERS[source.kind](name, [text_column], only_required=not with_other_columns)
+        yield from _texts(records, name, text_column, problems)
+
+
+def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
+    """Whether the first line that is not blank is a JSON object; and all lines."""
+    head, lines = [], iter(lines)
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    return bool(head) and head[-1].lstrip().startswith("{") and is_json(head[-1]), chain(head, lines)
+
+
+def _dataset_records(source: Source, text_column: str, with_other_columns: bool) -> Iterator[Record]:
+    """Rows of a data set of the Hub, streamed, or of a folder written by `save_to_disk`."""
+    data = open_hub(source.name, streaming=True) if source.kind == "hub" else open_saved(source.name)
+    if data.column_names is not None:
+        if text_column not in data.column_names:
+            raise missing_column(source.name, text_column, data.column_names)
+        data = data if with_other_columns else data.select_columns([text_column])
+    yield from (Record(number, fields, unit="row") for number, fields in enumerate(data, 1))
+
+
+def _lines(lines: Iterable[str], name: str, problems: Problems) -> _Found:
+    for number, line in enumerate(lines, 1):
+        if not is_unicode(line):
+            problems.report(name, f"line {number}", NOT_UTF8)
+        elif line.strip():
+            yield line.removesuffix("\n"), number, {}
+        else:
+            problems.skipped["blank lines"] += 1
+
+
+def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Problems) -> _Found:
+    """Documents separated by blank lines, or the whole file."""
+    document, first = [], 1
+    for number, line in enumerate(lines, 1):
+        if not is_unicode(line):
+            problems.report(name, f"line {number}", NOT_UTF8)
+        elif line.strip() or whole_file:
+            first = first if document else number
+            document.append(line)
+        elif document:
+            yield "".join(document), first, {}
+            document = []
+    if "".join(document).strip():
+        yield "".join(document), first, {}
+
+
+def _texts(records: Iterable[Record], name: str, text_column: str, problems: Problems) -> _Found:
+    for number, fields, problem, detail, unit in records:
+        text = None if fields is None else fields.get(text_column)
+        if problem:
+            problems.report(name, f"{unit} {number}", problem, detail)
+        elif text_column not in fields:
+            problems.report(name, f"{unit} {number}", f"no column {text_column!r}", other_columns(fields))
+        elif not isinstance(text, str):
+            found = "null" if text is None else type(text).__name__
+            problems.report(name, f"{unit} {number}", f"{text_column!r} is not a string", f"found {found}")
+        elif not is_unicode(text):
+            problems.report(name, f"{unit} {number}", "half of a surrogate pair, which is no character")
+        else:
+            yield text, number, {column: value for column, value in fields.items() if column != text_column}

@@ -1,0 +1,120 @@
+"""Finding the files and data sets that the inputs of a command name."""
+
+import contextlib
+import glob
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import identity, read_manifest
+from mybert.io.files import COMPRESSIONS, STDIN, file_format
+from mybert.io.python_docs import PYTHON_DOCS
+from mybert.io.record_formats import NOT_COMPRESSED, READERS
+
+logger = logging.getLogger(__name__)
+
+_FORMATS = (".txt", *READERS)
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
+
+
+class Source(NamedTuple):
+    """A file or data set. `kind` is a file suffix, `dataset` (a saved folder), `hub` or `python-docs`."""
+
+    name: str
+    kind: str
+
+    def files(self) -> list[Path]:
+        """The files of the source on this disk, sorted."""
+        path = Path(self.name)
+        return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def find_sources(inputs: Sequence[str]) -> list[Source]:
+    """Finds the files and data sets of `inputs`, in the given order, sorted within a folder or pattern, each once.
+
+    Args:
+        inputs: files, folders, glob patterns, saved `datasets` folders, Hub data sets (`owner/name[:config[:split]]`),
+            `-` for standard input (plain text or JSON lines), `python-docs` for the documentation inside Python.
+
+    Raises:
+        UserError: an input does not exist or has an unknown format.
+    """
+    return list(dict.fromkeys(source for name in inputs for source in _find(name)))
+
+
+def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:
+    """Manifest entries of `sources`, named `input-0` and so on: `identity`, and the bytes of files on this disk."""
+    inputs = {f"input-{number}": identity(source.name) for number, source in enumerate(sources)}
+    for entry, source in zip(inputs.values(), sources, strict=True):
+        if files := source.files():
+            entry["bytes"] = sum(file.stat().st_size for file in files)
+    return inputs
+
+
+def _find(name: str) -> list[Source]:
+    if name == PYTHON_DOCS:
+        return [Source(name, PYTHON_DOCS)]
+    if name == STDIN:
+        return [Source(name, ".txt")]
+    path = Path(name)
+    if path.is_dir():
+        return _find_in_folder(path)
+    kind = _known_kind(path)
+    if path.exists():
+        if kind is None:
+            raise UserError(f"{name}: unknown file format; expected {_known()}")
+        return [Source(name, kind)]
+    if glob.has_magic(name):
+        matches = sorted(glob.glob(name, recursive=True))
+        if not matches:
+            raise UserError(f"no file matches {name!r}")
+        return _readable([Path(match) for match in matches if Path(match).is_file()], name)
+    if kind is None and _HUB_NAME.fullmatch(name):
+        return [Source(name, "hub")]
+    raise UserError(f"input {name} does not exist (expected a file, a folder, a pattern, or a data set of the Hub)")
+
+
+def _find_in_folder(folder: Path) -> list[Source]:
+    if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
+        return [Source(str(folder), "dataset")]
+    inside = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    visible = sorted(path for path in inside if not any(part.startswith(".") for part in path.parts))
+    return _readable([folder / path for path in visible], str(folder))
+
+
+def _readable(paths: Sequence[Path], name: str) -> list[Source]:
+    """The files of known formats that no command of MyBERT has written; a warning names the others."""
+    ours = sorted(filter(_is_output, {folder for path in paths for folder in path.parents}))
+    if ours:
+        logger.warning("%s: skipped output folders of mybert: %s", name, ", ".join(map(str, ours)))
+        paths = [path for path in paths if not set(ours) & set(path.parents)]
+    readable = [Source(str(path), kind) for path in paths if (kind := _known_kind(path))]
+    if not readable:
+        raise UserError(f"{name} holds no file of a known format ({_known()})")
+    if len(readable) < len(paths):
+        others = sorted({path.suffix or path.name for path in paths if not _known_kind(path)})
+        logger.warning(
+            "%s: skipped %d files of other formats (%s)", name, len(paths) - len(readable), ", ".join(others)
+        )
+    return readable
+
+
+def _is_output(folder: Path) -> bool:
+    """Whether `folder` is an output of MyBERT, such as a tokenizer with its vocab.txt."""
+    with contextlib.suppress(UserError):  # a manifest.json of another program
+        return "stage" in read_manifest(folder)
+    return False
+
+
+def _known_kind(path: Path) -> str | None:
+    """The format of a file name, with or without `.gz` or `.zst`; None if unknown."""
+    kind, compression = file_format(path)
+    return kind if kind in _FORMATS and not (compression and kind in NOT_COMPRESSED) else None
+
+
+def _known() -> str:
+    compressed = ", ".join(kind for kind in _FORMATS if kind not in NOT_COMPRESSED)
+    return f"{compressed} (also with {' or '.join(COMPRESSIONS)}), {', '.join(NOT_COMPRESSED)}"
