@@ -111,8 +111,8 @@ def create_repo(call: Call):
 def model_info(call: Call, name: str, revision: str = "main"):
     repo, oid, files = call.state(name, revision)
     siblings = [{"rfilename": path, "size": len(file.data), "blobId": file.oid} for path, file in files.items()]
-    facts = {"id": name, "modelId": name, "sha": oid, "private": repo.private, "tags": [], "siblings": siblings}
-    raise Answer(body=facts)
+    info = {"id": name, "modelId": name, "sha": oid, "private": repo.private, "tags": [], "siblings": siblings}
+    raise Answer(body=info)
 
 
 def refs(call: Call, name: str):
@@ -251,11 +251,11 @@ def resolve(call: Call, name: str, revision: str, path: str):
     file = files.get(unquote(path))
     if file is None:
         raise Answer(404, b"Entry not found", X_Error_Code="EntryNotFound", X_Repo_Commit=oid)
-    facts = {"X_Repo_Commit": oid, "ETag": f'"{file.sha256 or file.oid}"'}
+    headers = {"X_Repo_Commit": oid, "ETag": f'"{file.sha256 or file.oid}"'}
     if file.sha256:
         linked = {"X_Linked_Etag": f'"{file.sha256}"', "X_Linked_Size": str(len(file.data))}
-        raise Answer(302, Location=f"{call.hub.storage}/{file.sha256}?signature=for-one-hour", **facts, **linked)
-    raise Answer(200, file.data, **facts)
+        raise Answer(302, Location=f"{call.hub.storage}/{file.sha256}?signature=for-one-hour", **headers, **linked)
+    raise Answer(200, file.data, **headers)
 
 
 def _signed(call: Call) -> None:

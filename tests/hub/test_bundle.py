@@ -177,8 +177,8 @@ def test_a_pickle_is_refused_by_its_content(bundle, checkpoint, save):
 )
 def test_a_link_out_of_the_folder_is_refused_and_not_followed(bundle, checkpoint, make, what):
     make(checkpoint / "extra")
-    said = refusal(bundle)
-    assert "extra is " in said and what in said and "--exclude 'extra'" in said
+    message = refusal(bundle)
+    assert "extra is " in message and what in message and "--exclude 'extra'" in message
     assert "extra" not in bundle(exclude=["extra"]).files()
 
 
@@ -198,8 +198,8 @@ def test_a_snapshot_in_the_hub_cache_consists_of_links_and_can_be_published(chec
 def test_an_invalid_file_name_is_refused(bundle, checkpoint, name):
     with open(bytes(checkpoint) + b"/" + name, "w"):
         pass
-    said = refusal(bundle)
-    assert "not a valid file name" in said and said.count("\n") == 1 and said.replace("\n", "").isprintable()
+    message = refusal(bundle)
+    assert "not a valid file name" in message and message.count("\n") == 1 and message.replace("\n", "").isprintable()
 
 
 def test_an_unusual_file_name_is_accepted(bundle, checkpoint):
@@ -254,15 +254,15 @@ def test_a_manifest_that_is_left_out_is_not_published_in_another_file(bundle):
 )
 def test_a_configuration_that_does_not_fit_is_refused(bundle, checkpoint, values, words):
     edit(checkpoint / "config.json", **values)
-    said = refusal(bundle)
-    assert words in said and "bundle/" not in said
+    message = refusal(bundle)
+    assert words in message and "bundle/" not in message
 
 
 def test_all_reasons_are_given_at_once(bundle, checkpoint):
     (checkpoint / "tokenizer.json").unlink()
     (checkpoint / "old.pt").write_bytes(b"")
-    said = refusal(bundle)
-    assert "tokenizer.json" in said and "old.pt" in said and said.count("\n  - ") == 2
+    message = refusal(bundle)
+    assert "tokenizer.json" in message and "old.pt" in message and message.count("\n  - ") == 2
 
 
 def test_the_tokenizer_of_another_model_is_refused(bundle, checkpoint, minilm_folder):
@@ -345,9 +345,9 @@ def test_a_bundle_with_a_credential_is_refused(bundle, checkpoint):
     (checkpoint / "notes.txt").write_bytes(SECRETS[0])
     path = checkpoint / "model.safetensors"
     save_file(load_file(path), path, metadata={"format": "pt", "note": SECRETS[0].decode()})
-    said = refusal(bundle)
-    assert "notes.txt:1 holds a Hugging Face token" in said
-    assert "model.safetensors:1 holds a Hugging Face token" in said, "in the metadata of the weights"
+    message = refusal(bundle)
+    assert "notes.txt:1 holds a Hugging Face token" in message
+    assert "model.safetensors:1 holds a Hugging Face token" in message, "in the metadata of the weights"
 
 
 def test_vocabularies_and_code_hold_no_credentials(minilm_folder, checkpoint):

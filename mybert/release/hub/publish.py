@@ -54,8 +54,8 @@ def check_login() -> None:
 def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     """Sends the bundle as one commit.
 
-    Large files are stored before the commit and stay stored: a second run after an interruption sends only what is
-    missing. A commit without changes is not made.
+    Large files are stored before the commit and stay stored: a second run after an interruption sends only the
+    missing files. A commit without changes is not made.
 
     Args:
         pin: the tag or branch that the card loads.
