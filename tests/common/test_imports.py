@@ -49,8 +49,8 @@ def test_every_stage_is_listed_here():
     assert found == {name for name in ALLOWED if name.startswith("mybert.")}
 
 
-def test_travelling_files_follow_the_rules_of_remote_code():
-    """transformers copies what `from .name import x` names, and asks users for whatever else is imported."""
+def test_files_copied_with_checkpoints_follow_the_rules_of_remote_code():
+    """transformers copies modules imported by `from .name import x`, and requires users to install all others."""
     for path in (ROOT / "modeling_mybert").glob("*_mybert.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):

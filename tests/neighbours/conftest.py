@@ -1,4 +1,4 @@
-"""Every head of MyBERT, tiny, beside the BERT of the same name and weights, and inputs for each."""
+"""Tiny models of every head with the BERT of the same weights, and inputs."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-
 
 @pytest.fixture(params=HEADS)
 def head(request) -> str:
-    """The name of each head in turn."""
+    """The name of a head; tests run for each."""
     return request.param
 
 
 @pytest.fixture(scope="session")
 def bert_folders(minilm_folder, tmp_path_factory):
-    """head → folder of a tiny BERT with that head, a real tokenizer and logits that differ widely; made when asked."""
+    """A function from a head to the folder of a tiny BERT with a real tokenizer and widely different logits."""
     root, made = tmp_path_factory.mktemp("heads"), {}
 
     def folder(head: str) -> Path:
@@ -48,7 +48,7 @@ def bert_folders(minilm_folder, tmp_path_factory):
 
 @pytest.fixture
 def pair(bert_folders):
-    """head → (MyBERT, BERT) of the same weights, in evaluation mode."""
+    """A function from a head to (MyBERT, BERT) with the same weights, in evaluation mode."""
 
     def load(head: str):
         folder = bert_folders(head)
@@ -60,7 +60,7 @@ def pair(bert_folders):
 
 @pytest.fixture
 def inputs_of():
-    """head → a padded batch with labels, as the head takes them."""
+    """A function from a head to a padded batch with labels."""
     return _inputs_of
 
 

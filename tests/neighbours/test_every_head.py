@@ -1,4 +1,4 @@
-"""What holds for every head alike: double precision throughout, and tuples where the configuration wants them."""
+"""All heads: double precision, and tuples with return_dict=False."""
 
 import pytest
 import torch
@@ -7,12 +7,12 @@ import modeling_mybert
 from modeling_mybert import AUTO_MAP
 
 ENCODERS = [name.split(".")[1] for name in AUTO_MAP.values() if name.split(".")[1].startswith(("MyBertM", "MyBertF"))]
-CLOSE = 1e-10  # one step in float32 leaves more, float64 throughout much less
+CLOSE = 1e-10  # a single operation in float32 differs by more
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_double_precision_is_double_throughout(name, attention, pair, inputs_of):
+def test_double_precision_has_no_operation_in_float32(name, attention, pair, inputs_of):
     batch = inputs_of(name)
     batch["attention_mask"].fill_(1)
     ours, theirs = (model.double() for model in pair(name))
@@ -23,7 +23,7 @@ def test_double_precision_is_double_throughout(name, attention, pair, inputs_of)
         assert (found[key] - value).abs().max() < CLOSE
 
 
-def test_a_configuration_may_ask_for_tuples(head, bert_folders, inputs_of):
+def test_return_dict_false_gives_tuples(head, bert_folders, inputs_of):
     model_class, batch = getattr(modeling_mybert, head), inputs_of(head)
     named = model_class.from_pretrained(bert_folders(head)).eval()
     plain = model_class.from_pretrained(bert_folders(head), return_dict=False).eval()

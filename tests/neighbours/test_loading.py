@@ -1,4 +1,4 @@
-"""Ways of transformers to load and change a model: new heads, a new vocabulary, devices, number formats."""
+"""Loading with transformers: new heads, resized vocabularies, device maps, data types."""
 
 import logging
 
@@ -21,7 +21,7 @@ NEW = {
 
 @pytest.fixture(scope="module")
 def pretrained(bert_folders, tmp_path_factory):
-    """What pretraining leaves: both of its heads."""
+    """A checkpoint with both heads of pretraining."""
     folder = tmp_path_factory.mktemp("pretrained")
     MyBertForPreTraining.from_pretrained(bert_folders("MyBertForPreTraining")).save_pretrained(folder)
     return folder
@@ -44,14 +44,14 @@ def test_a_new_head_on_a_pretrained_encoder_is_reported_as_new(pretrained, auto,
     assert torch.equal(encoder.last_hidden_state, expected.last_hidden_state)
 
 
-def test_a_number_of_labels_may_be_given_with_the_new_head(pretrained):
+def test_a_new_head_has_the_given_number_of_labels(pretrained):
     model = AutoModelForSequenceClassification.from_pretrained(pretrained, num_labels=7)
     assert model(IDS).logits.shape == (1, 7)
 
 
 @pytest.mark.parametrize("model_class", [MyBertForPreTraining, MyBertForMaskedLM])
 @pytest.mark.parametrize("size", [30529, 9000])
-def test_a_resized_vocabulary_keeps_the_old_words_and_the_ties(pretrained, model_class, size, tmp_path):
+def test_a_resized_vocabulary_keeps_old_logits_and_tied_weights(pretrained, model_class, size, tmp_path):
     model = model_class.from_pretrained(pretrained).eval()
     with torch.no_grad():
         before = model(IDS)[0]
@@ -70,7 +70,7 @@ def test_a_resized_vocabulary_keeps_the_old_words_and_the_ties(pretrained, model
         assert torch.equal(again.eval()(IDS)[0], after)
 
 
-def test_an_untied_bias_of_a_resized_vocabulary_is_saved_and_read_again(bert_folders, tmp_path):
+def test_an_untied_bias_of_a_resized_vocabulary_is_saved_and_loaded(bert_folders, tmp_path):
     model = MyBertForMaskedLM.from_pretrained(bert_folders("MyBertForMaskedLM"), tie_word_embeddings=False).eval()
     model.resize_token_embeddings(9000)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def tied(model) -> bool:
     )
 
 
-def test_a_resized_model_is_trained_in_one_piece(pretrained):
+def test_new_rows_of_a_resized_vocabulary_get_gradients(pretrained):
     model = MyBertForMaskedLM.from_pretrained(pretrained)
     model.resize_token_embeddings(30523)
     model(torch.tensor([[101, 30522, 102]]), labels=torch.tensor([[-100, 30522, -100]])).loss.backward()
@@ -101,7 +101,7 @@ def test_a_resized_model_is_trained_in_one_piece(pretrained):
 
 
 @pytest.mark.parametrize("everything", [True, False], ids=["everything", "one layer"])
-def test_every_head_runs_from_disk(head, everything, bert_folders, inputs_of, tmp_path):
+def test_every_head_computes_the_same_when_offloaded_to_disk(head, everything, bert_folders, inputs_of, tmp_path):
     model_class, batch = getattr(modeling_mybert, head), inputs_of(head)
     whole = model_class.from_pretrained(bert_folders(head)).eval()
     whole.save_pretrained(tmp_path / "saved")
@@ -122,7 +122,7 @@ def test_every_head_runs_from_disk(head, everything, bert_folders, inputs_of, tm
 
 
 @pytest.mark.parametrize("device_map", ["cpu", "auto"])
-def test_a_device_map_by_name_changes_no_output(pretrained, device_map):
+def test_a_device_map_does_not_change_the_output(pretrained, device_map):
     placed = AutoModelForPreTraining.from_pretrained(pretrained, device_map=device_map).eval()
     plain = AutoModelForPreTraining.from_pretrained(pretrained).eval()
     with torch.no_grad():
@@ -130,8 +130,8 @@ def test_a_device_map_by_name_changes_no_output(pretrained, device_map):
         assert (found - plain(IDS).prediction_logits).abs().max() < 1e-4
 
 
-def test_layers_that_do_not_fit_go_to_disk_of_themselves(pretrained, tmp_path):
-    room = {"cpu": 3_960_000}  # the embeddings and little more
+def test_layers_that_exceed_max_memory_are_offloaded_to_disk(pretrained, tmp_path):
+    room = {"cpu": 3_960_000}  # bytes: little more than the embeddings
     split = AutoModel.from_pretrained(pretrained, device_map="auto", max_memory=room, offload_folder=tmp_path).eval()
     assert set(split.hf_device_map.values()) == {"cpu", "disk"}
     with torch.no_grad():
@@ -141,7 +141,7 @@ def test_layers_that_do_not_fit_go_to_disk_of_themselves(pretrained, tmp_path):
 
 @pytest.mark.parametrize("argument", ["dtype", "torch_dtype"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, "bfloat16"])
-def test_weights_are_read_in_the_number_format_asked_for_and_keep_it(pretrained, argument, dtype, tmp_path):
+def test_weights_are_loaded_and_saved_in_the_given_dtype(pretrained, argument, dtype, tmp_path):
     model = AutoModelForPreTraining.from_pretrained(pretrained, **{argument: dtype}).eval()
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
     with torch.no_grad():

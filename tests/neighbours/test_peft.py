@@ -1,4 +1,4 @@
-"""PEFT's LoRA on every head: only what it added is trained, and merging it changes no output."""
+"""LoRA of PEFT on every head: only its weights are trained, and merging does not change the output."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def lora(head: str) -> LoraConfig:
 
 
 def outputs(model, batch: dict) -> list[torch.Tensor]:
-    """Everything that is not a loss."""
+    """All outputs but losses."""
     with torch.no_grad():
         found = model.eval()(**batch)
     return [value for name, value in found.items() if "loss" not in name]
@@ -38,7 +38,7 @@ def train(model, batch: dict):
         optimizer.zero_grad()
 
 
-def test_lora_trains_its_own_weights_and_merges_into_the_same_outputs(head, bert_folders, inputs_of, tmp_path):
+def test_lora_trains_only_its_weights_and_merging_keeps_the_outputs(head, bert_folders, inputs_of, tmp_path):
     torch.manual_seed(0)
     model_class, batch = getattr(modeling_mybert, head), inputs_of(head)
     plain = model_class.from_pretrained(bert_folders(head))
@@ -66,7 +66,7 @@ def test_lora_trains_its_own_weights_and_merges_into_the_same_outputs(head, bert
     assert set(merged.state_dict()) == set(plain.state_dict())
 
 
-def test_peft_says_what_it_needs_where_no_layers_are_named(tiny_config):
+def test_peft_requires_target_modules(tiny_config):
     model = modeling_mybert.MyBertForMaskedLM(tiny_config)
     with pytest.raises(ValueError, match="target_modules"):
         get_peft_model(model, LoraConfig())

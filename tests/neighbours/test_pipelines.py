@@ -1,4 +1,4 @@
-"""transformers' pipelines give with MyBERT what they give with a BERT of the same weights."""
+"""Pipelines of transformers give the same results with MyBERT and with BERT of the same weights."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ TEXTS = [
 
 @pytest.fixture
 def pipes(pair, bert_folders):
-    """(task, head) → the pipeline with MyBERT and the one with BERT."""
+    """A function from a task and a head to the pipelines with MyBERT and BERT."""
 
     def make(task: str, head: str, **settings):
         folder = bert_folders(head)
@@ -34,7 +34,7 @@ def pipes(pair, bert_folders):
 
 
 def equal(found, expected) -> bool:
-    """The same structure, with numbers that differ by less than a ten-thousandth."""
+    """Whether the structures are equal and numbers differ by less than 1e-4."""
     if isinstance(expected, dict):
         return found.keys() == expected.keys() and all(equal(found[key], expected[key]) for key in expected)
     if isinstance(expected, list):

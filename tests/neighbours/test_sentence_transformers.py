@@ -1,4 +1,4 @@
-"""A checkpoint in sentence-transformers: read, trained, saved and read again, beside a BERT of the same weights."""
+"""sentence-transformers loads, trains and saves MyBERT like a BERT of the same weights."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ TEXTS = [text for pair in PAIRS for text in pair] + [""]
 
 @pytest.fixture(scope="module")
 def folders(minilm_folder, tmp_path_factory) -> dict:
-    """A tiny BERT without dropout, so that training is a function of the weights, and a MyBERT of the same weights."""
+    """A tiny BERT without dropout, whose training is deterministic, and a MyBERT of the same weights."""
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -74,7 +74,7 @@ def train(folder, output) -> SentenceTransformer:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_it_encodes_as_a_bert_of_the_same_weights(minilm_folder, tmp_path, pooling):
+def test_vectors_equal_those_of_bert(minilm_folder, tmp_path, pooling):
     MyBertModel.from_pretrained(minilm_folder).save_pretrained(tmp_path)
     MyBertTokenizer.from_pretrained(minilm_folder).save_pretrained(tmp_path)
     ours, theirs = (SentenceTransformer(str(folder), device="cpu") for folder in (tmp_path, minilm_folder))
@@ -83,7 +83,7 @@ def test_it_encodes_as_a_bert_of_the_same_weights(minilm_folder, tmp_path, pooli
     assert np.abs(ours.encode(TEXTS, normalize_embeddings=True) - theirs.encode(TEXTS)).max() < 1e-5
 
 
-def test_it_trains_as_bert_does_and_is_saved_and_read_again(folders, tmp_path):
+def test_training_equals_that_of_bert_and_the_model_is_saved_and_loaded(folders, tmp_path):
     before = ranking_loss(SentenceTransformer(str(folders["mybert"]), device="cpu"))
     trained, reference = (train(folders[name], tmp_path / name) for name in ("mybert", "bert"))
     assert ranking_loss(trained) < before / 3
@@ -93,7 +93,7 @@ def test_it_trains_as_bert_does_and_is_saved_and_read_again(folders, tmp_path):
     assert np.array_equal(again.encode(TEXTS), trained.encode(TEXTS))
 
 
-STRANGER = """
+FOREIGN_PROCESS = """
 import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
 import json
 from sentence_transformers import SentenceTransformer
@@ -104,10 +104,10 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_it_is_read_in_a_process_without_this_project(folders, tmp_path):
+def test_a_saved_model_loads_in_a_process_without_this_project(folders, tmp_path):
     model = SentenceTransformer(str(folders["mybert"]), device="cpu")
     model.save(str(tmp_path / "saved"))
-    (tmp_path / "stranger.py").write_text(STRANGER)
+    (tmp_path / "stranger.py").write_text(FOREIGN_PROCESS)
     run = subprocess.run(
         [sys.executable, "-P", "stranger.py", folders["mybert"], "saved"],
         input=json.dumps(TEXTS),
