@@ -1,4 +1,4 @@
-"""Which backend computes: what is asked for, or another that can do it, said aloud; chosen at any time."""
+"""The choice of the attention backend, and the warning when sdpa replaces it."""
 
 import re
 
@@ -24,7 +24,7 @@ def own_mask() -> RaggedLayout:
 
 
 @pytest.mark.parametrize(
-    ("backend", "device", "dtype", "layout", "dropout", "lack"),
+    ("backend", "device", "dtype", "layout", "dropout", "reason"),
     [
         ("flex_attention", "meta", torch.float32, pack, 0.0, None),
         ("flex_attention", "meta", torch.float32, pack, 0.1, "has no dropout .attention_probs_dropout_prob is 0.1"),
@@ -43,17 +43,19 @@ def own_mask() -> RaggedLayout:
         ("sdpa", "cpu", torch.float32, own_mask, 0.1, None),
     ],
 )
-def test_what_a_backend_lacks_sdpa_computes_and_says_so_once(backend, device, dtype, layout, dropout, lack):
+def test_sdpa_replaces_a_backend_that_lacks_a_feature_with_one_warning(
+    backend, device, dtype, layout, dropout, reason
+):
     attention_mybert.logger.warning_once.__func__.cache_clear()
     query = torch.empty(0, 2, 64, dtype=dtype, device=device)
     with CaptureLogger(attention_mybert.logger) as captured:
         chosen = [resolve_backend(backend, query, layout(), dropout) for _ in range(3)]
-    assert chosen == [backend if lack is None else "sdpa"] * 3
-    if lack is None:
+    assert chosen == [backend if reason is None else "sdpa"] * 3
+    if reason is None:
         assert not captured.out
     else:
         assert captured.out.count(f"attn_implementation={backend!r} ") == 1
-        assert re.search(lack, captured.out)
+        assert re.search(reason, captured.out)
 
 
 @pytest.mark.parametrize(
@@ -64,24 +66,24 @@ def test_what_a_backend_lacks_sdpa_computes_and_says_so_once(backend, device, dt
         ("flash_attention_2", {8: True, 20: True, 256: True, 320: False}),  # it pads heads to whole words itself
     ],
 )
-def test_heads_of_sizes_that_a_kernel_does_not_compute_go_to_sdpa(backend, able):
+def test_sdpa_computes_heads_of_sizes_that_a_kernel_does_not_support(backend, able):
     for size, fits in able.items():
         query = torch.empty(0, 2, size, dtype=torch.bfloat16, device="meta")
         assert resolve_backend(backend, query, pack(), 0.0) == (backend if fits else "sdpa"), size
 
 
-def test_the_function_registered_for_all_models_refuses_what_it_would_drop():
+def test_varlen_attention_refuses_masks_and_dropout():
     query = torch.zeros(1, 2, 3, 4)
     bounds = {"cu_seq_lens_q": None, "cu_seq_lens_k": None, "max_length_q": 3, "max_length_k": 3}
     for refused in ({"dropout": 0.1}, {"attention_mask": torch.ones(1, 1, 1, 3)}):
-        with pytest.raises(ValueError, match="neither masks nor attention dropout"):
+        with pytest.raises(ValueError, match="varlen_attn"):
             attention = attention_mybert.varlen_attention_forward
             attention(None, query, query, query, **{"attention_mask": None, "scaling": 0.5, **refused}, **bounds)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "flex_attention", "varlen_attn"])
 @torch.no_grad()
-def test_masks_of_the_caller_and_attentions_are_honoured_on_every_backend(tiny_config, backend):
+def test_4d_masks_and_output_attentions_work_on_every_backend(tiny_config, backend):
     model = MyBertModel(tiny_config).eval()
     ids = torch.randint(5, 99, (2, 9), generator=torch.Generator().manual_seed(0))
     triangle = torch.ones(2, 1, 9, 9, dtype=torch.bool).tril()

@@ -1,4 +1,4 @@
-"""Attention backends beside the eager reference: the same numbers, dropout, gradients and isolation on each."""
+"""Attention backends compared with the formula: outputs, gradients, dropout, isolation of sequences."""
 
 import inspect
 from itertools import pairwise
@@ -25,7 +25,7 @@ LENGTHS = [7, 1, 19, 12]
 
 @pytest.fixture
 def backend(request, monkeypatch) -> str:
-    """The name to set; "sdpa alone" is sdpa where each sequence is attended to by itself, however short it is."""
+    """The backend to set; "sdpa alone" is sdpa with one sequence at a time, however short."""
     name, _, alone = request.param.partition(" ")
     monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1 if alone else 10**9)
     monkeypatch.setattr(cpu_mybert, "_MIN_PADDED_SHARE", 0)
@@ -71,7 +71,7 @@ def per_sequence(module: MyBertSelfAttention, x: torch.Tensor, lengths: list[int
     return torch.cat(parts)
 
 
-# Stand-ins for kernels that are for CUDA only: called as the real ones are, they attend one sequence after the other.
+# Stand-ins for CUDA kernels with the same signatures, computing one sequence at a time.
 
 
 def each_sequence(q, k, v, cu_q, cu_k, scale: float) -> torch.Tensor:
@@ -160,8 +160,9 @@ def test_a_backend_on_tokens_is_called_so_that_it_gives_the_formula(tiny_config,
 @pytest.mark.parametrize("layout", [pack, left_padded])
 @pytest.mark.parametrize("backend", [*DROPPING, "varlen_attn", "flash_attention_2"], indirect=True)
 @torch.no_grad()
-def test_some_tokens_get_the_numbers_they_get_among_all(tiny_config, kernels, unreadable, backend, layout, on_gpu):
-    """As the last layer asks for them; unread: as on a GPU, where their number in a sequence is not known."""
+def test_a_subset_of_queries_gets_the_outputs_among_all_queries(
+    tiny_config, kernels, unreadable, backend, layout, on_gpu
+):
     if on_gpu:
         unreadable()
     whole, module, x = layout(), attention(tiny_config, backend), tokens(tiny_config)

@@ -1,4 +1,4 @@
-"""The configuration says what is wrong, and the published sizes have the published parameter counts."""
+"""Validation of the configuration, published sizes and weight initialisation."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def test_relative_positions_of_a_bert_checkpoint_are_refused(tmp_path):
         MyBertConfig.from_pretrained(tmp_path)
 
 
-def test_weights_start_as_a_normal_cut_at_two_deviations(tiny_config):
+def test_weights_are_initialised_by_a_normal_truncated_at_two_standard_deviations(tiny_config):
     tiny_config.hidden_size = 64
     model = MyBertForPreTraining(tiny_config)
     std = tiny_config.initializer_range
@@ -64,5 +64,5 @@ def test_weights_start_as_a_normal_cut_at_two_deviations(tiny_config):
         else:
             assert 0 < parameter.abs().max() <= 2 * std, name
     words = model.bert.embeddings.word_embeddings.weight
-    # the deviation of a standard normal cut at ±2 is 0.8796
+    # the standard deviation of a standard normal truncated at ±2 is 0.8796
     assert words.std().item() == pytest.approx(0.8796 * std, rel=0.03)

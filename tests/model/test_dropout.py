@@ -1,4 +1,4 @@
-"""Our dropout beside what torch.nn.functional.dropout promises."""
+"""Dropout compared with the definition of torch.nn.functional.dropout."""
 
 import pytest
 import torch

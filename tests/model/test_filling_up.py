@@ -1,4 +1,4 @@
-"""Where products are compiled for each number of tokens, that number is rounded up, and nothing else changes."""
+"""Batches padded to a multiple of tokens for oneDNN have the same outputs and gradients."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from modeling_mybert import MyBertForPreTraining, MyBertModel, backbone_mybert, 
 
 @pytest.fixture(params=["grid", "one by one"])
 def filled_up(request, monkeypatch):
-    """Called, it makes models fill up to a multiple, also in float32, whatever the size of the batch."""
+    """Called, it makes models pad every batch to a multiple of tokens."""
     monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1 if request.param == "one by one" else 10**9)
 
     def fill(multiple: int) -> None:
@@ -18,7 +18,7 @@ def filled_up(request, monkeypatch):
     return fill
 
 
-# 29 → 29, 32, 42 and, for want of more padding in the grid, 48
+# 29 → 29, 32, 42, and 48 since the grid has no more padding
 @pytest.mark.parametrize(("multiple", "total"), [(1, 29), (16, 32), (14, 42), (1000, 48)])
 @pytest.mark.parametrize("form", ["right", "left", "packed"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -50,13 +50,13 @@ def test_outputs_and_gradients_are_those_of_the_real_tokens(tiny_config, filled_
     assert found[1]["last"].shape == found[0]["last"].shape
     real = torch.arange(12) < LENGTHS[:, None]
     real = (real.flip(1) if form == "left" else real)[:, None, :, None]
-    for side in found:  # what padding attends to is not read
+    for side in found:
         side["probabilities"] = side["probabilities"].unflatten(0, (-1, 4)) * real
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("filled_up", ["grid"], indirect=True)
-def test_embeddings_and_positions_of_ones_own_are_filled_up_too(tiny_config, filled_up):
+def test_given_embeddings_and_positions_are_padded_too(tiny_config, filled_up):
     model = MyBertModel(tiny_config).eval()
     inputs, _ = batch("packed", tiny_config.vocab_size)
     given = {
@@ -76,7 +76,7 @@ def test_embeddings_and_positions_of_ones_own_are_filled_up_too(tiny_config, fil
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, 1e30])
-def test_what_stands_at_padding_reaches_nothing(tiny_config, filled_up, poison):
+def test_values_at_padding_have_no_effect(tiny_config, filled_up, poison):
     filled_up(16)
     model = MyBertModel(tiny_config).eval()
     inputs, _ = batch("left", tiny_config.vocab_size)
@@ -92,7 +92,7 @@ def test_what_stands_at_padding_reaches_nothing(tiny_config, filled_up, poison):
 
 @pytest.mark.parametrize("how", ["autocast", "weights", "oneDNN"])
 @torch.no_grad()
-def test_products_compiled_for_each_size_are_filled_up_and_others_are_not(tiny_config, monkeypatch, how):
+def test_only_half_precision_and_onednn_batches_are_padded_to_a_multiple(tiny_config, monkeypatch, how):
     monkeypatch.setattr(cpu_mybert, "is_faster", lambda: how == "oneDNN")
     tiny_config.max_position_embeddings = 512
     model = MyBertModel(tiny_config).eval()

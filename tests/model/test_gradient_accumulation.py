@@ -1,4 +1,4 @@
-"""transformers' own Trainer: the loss and gradient of a step do not depend on how it is cut into batches."""
+"""With transformers' Trainer, loss and gradient of a step do not depend on the number of accumulated batches."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_accumulation_of_1_4_and_8_batches_gives_one_loss_and_gradient(tiny_conf
 
 
 def test_next_sentence_loss_under_trainer_is_weighted_and_never_multiplied(tiny_config, tmp_path):
-    """Trainer counts labelled tokens only: a batch's pairs weigh by its share of them, here exactly alike."""
+    """Trainer counts labelled tokens only; the pairs of a batch are weighted by its share of them."""
     tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
     weights = MyBertForPreTraining(tiny_config).state_dict()
     rows = examples(tiny_config.vocab_size, most_labels=2)

@@ -1,4 +1,4 @@
-"""Hidden states that are handed out: which ones, their gradients, and padding, beside transformers' BERT."""
+"""Returned hidden states and their gradients, compared with transformers' BERT."""
 
 import pytest
 import torch

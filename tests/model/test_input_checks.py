@@ -1,4 +1,4 @@
-"""Wrong input gets one message that names the argument and the numbers."""
+"""Messages for wrong input name the argument and the numbers."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The loss that is made piece by piece beside torch's own."""
+"""Cross-entropy in pieces compared with torch's cross-entropy."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from modeling_mybert.losses_mybert import mean_cross_entropy
 
 @pytest.fixture
 def pieces(monkeypatch):
-    """Called with a number of rows, it makes every loss that learns be made of so many at a time."""
+    """Called with a number of rows, it makes losses compute so many rows at a time."""
     return lambda rows, classes: monkeypatch.setattr(cpu_mybert, "_PIECE", rows * classes)
 
 

@@ -1,4 +1,4 @@
-"""Same weights, same numbers as transformers' BERT, on real weights: outputs, losses, gradients."""
+"""Outputs, losses and gradients equal those of transformers' BERT with real weights."""
 
 import pytest
 import torch
@@ -112,7 +112,7 @@ def test_losses_and_gradients_equal_berts(minilm_folder, pair, padding):
             assert parameter.grad is None or not parameter.grad.any(), name
             continue
         difference = (parameter.grad - expected[name].grad).norm()
-        # What is zero in exact arithmetic (gradients of the key biases) is rounding noise in both.
+        # Gradients of key biases are zero in exact arithmetic and rounding noise in both.
         assert difference < 1e-4 * expected[name].grad.norm() + 1e-6 * largest, name
 
 

@@ -1,4 +1,4 @@
-"""Task heads beside BERT's with the same weights, packed beside padded, parts of a batch beside the whole."""
+"""Task heads compared with BERT's, packed batches with padded ones, parts of a batch with the whole."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The last layer computes only the tokens that are read: the same numbers and gradients as computing all of them."""
+"""Computing only the requested tokens in the last layer gives the outputs and gradients of computing all."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def loss_and_gradients(model, **inputs) -> tuple[torch.Tensor, dict]:
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("form", ["full", "right", "left", "packed"])
 @pytest.mark.parametrize("head", [MyBertForPreTraining, MyBertForMaskedLM])
-def test_masked_tokens_learn_the_same_from_the_tokens_kept_as_from_all(tiny_config, head, form, attention):
+def test_masked_lm_gradients_of_requested_tokens_equal_those_of_all_tokens(tiny_config, head, form, attention):
     tiny_config._attn_implementation = attention
     model = head(tiny_config).eval()
     inputs, labels = batch(form, tiny_config.vocab_size)
@@ -49,7 +49,7 @@ def test_masked_tokens_learn_the_same_from_the_tokens_kept_as_from_all(tiny_conf
 @pytest.mark.parametrize(
     "head", [MyBertForSequenceClassification, MyBertForNextSentencePrediction, MyBertForMultipleChoice]
 )
-def test_pooled_heads_read_first_tokens_alone(tiny_config, head, form):
+def test_pooled_heads_compute_first_tokens_only(tiny_config, head, form):
     model = head(tiny_config).eval()
     inputs, _ = batch(form, tiny_config.vocab_size)
     if head is MyBertForMultipleChoice:
@@ -66,7 +66,7 @@ def test_pooled_heads_read_first_tokens_alone(tiny_config, head, form):
 @pytest.mark.parametrize("asked", [[], [2], [5, 3, 40, 0], [13, 11, 30]])
 @pytest.mark.parametrize("form", ["full", "right", "left"])
 @torch.no_grad()
-def test_any_places_in_any_order_and_zeros_for_padding(tiny_config, form, asked):
+def test_any_places_in_any_order_are_returned_with_zeros_at_padding(tiny_config, form, asked):
     model = MyBertModel(tiny_config).eval()
     inputs, _ = batch(form, tiny_config.vocab_size)
     expected, found = model(**inputs), model(**inputs, tokens_to_keep=asked)
@@ -77,7 +77,7 @@ def test_any_places_in_any_order_and_zeros_for_padding(tiny_config, form, asked)
 
 
 @torch.no_grad()
-def test_what_asks_for_all_tokens_gets_the_same_shape_computed_whole(tiny_config):
+def test_hidden_states_attentions_and_4d_masks_compute_all_tokens(tiny_config):
     model = MyBertModel(tiny_config).eval()
     inputs, _ = batch("right", tiny_config.vocab_size)
     expected = model(**inputs, tokens_to_keep=[0, 14]).last_hidden_state
@@ -86,7 +86,7 @@ def test_what_asks_for_all_tokens_gets_the_same_shape_computed_whole(tiny_config
     for asked in ({"output_hidden_states": True}, {"output_attentions": True}, {"attention_mask": square}):
         found = model(**{**inputs, **asked}, tokens_to_keep=[0, 14]).last_hidden_state
         if "attention_mask" in asked:
-            expected, found = expected[:1], found[:1]  # the second is padding, which a square mask does not tell
+            expected, found = expected[:1], found[:1]  # the second is padding, unknown from a 4-D mask
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert seen == [int(LENGTHS.sum())] * 2 + [48]
 
@@ -105,10 +105,10 @@ def test_labels_at_padding_count_as_they_do_among_all_tokens(tiny_config, unread
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("is_unread", [False, True])
-def test_positions_filled_up_with_zeros_are_those_without(tiny_config, unreadable, is_unread, attention):
-    """As in data of BERT's own code, where their number is fixed; the first token is not labelled."""
-    if is_unread:
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_masked_lm_positions_padded_with_zeros_have_no_effect(tiny_config, unreadable, on_gpu, attention):
+    """As in the data of BERT's own code, with a fixed number of positions."""
+    if on_gpu:
         unreadable()
     tiny_config._attn_implementation = attention
     model = MyBertForPreTraining(tiny_config).eval()
@@ -129,13 +129,13 @@ def test_positions_filled_up_with_zeros_are_those_without(tiny_config, unreadabl
         (torch.tensor([1, 29]), "masked_lm_positions holds 29, outside 0 to 28"),
     ],
 )
-def test_positions_of_another_kind_are_refused_by_their_name(tiny_config, positions, message):
+def test_wrong_masked_lm_positions_are_named(tiny_config, positions, message):
     inputs, labels = batch("packed", tiny_config.vocab_size)
     with pytest.raises(ValueError, match=message):
         MyBertForMaskedLM(tiny_config).train()(**inputs, labels=labels, masked_lm_positions=positions)
 
 
-def test_all_tokens_are_computed_where_no_fewer_are_asked_for(tiny_config):
+def test_all_tokens_are_computed_if_all_are_labelled(tiny_config):
     model = MyBertForMaskedLM(tiny_config).train()
     seen = tokens_computed(model, layer=-1)
     inputs, _ = batch("right", tiny_config.vocab_size)
@@ -165,7 +165,7 @@ def test_a_compiled_pooled_head_is_one_graph_for_packs_of_any_shape(tiny_config)
 
 
 @torch.no_grad()
-def test_a_layer_that_stands_in_the_stack_twice_computes_all_tokens_but_the_last_time(tiny_config):
+def test_a_layer_used_twice_computes_all_tokens_in_its_first_use(tiny_config):
     model = MyBertForSequenceClassification(tiny_config).eval()
     model.bert.encoder.layer[1] = model.bert.encoder.layer[0]
     inputs, _ = batch("right", tiny_config.vocab_size)
@@ -177,7 +177,7 @@ def test_a_layer_that_stands_in_the_stack_twice_computes_all_tokens_but_the_last
 
 
 @torch.no_grad()
-def test_an_attention_function_of_others_gets_as_many_queries_as_keys(tiny_config):
+def test_a_custom_attention_function_gets_as_many_queries_as_keys(tiny_config):
     shapes = []
 
     def own(module, query, key, *arguments, **more):
@@ -190,7 +190,7 @@ def test_an_attention_function_of_others_gets_as_many_queries_as_keys(tiny_confi
     assert len(shapes) == tiny_config.num_hidden_layers and all(query == key for query, key in shapes)
 
 
-def test_checkpointing_computes_the_kept_tokens_alone_too(tiny_config):
+def test_gradient_checkpointing_computes_requested_tokens_only(tiny_config):
     inputs, labels = batch("packed", tiny_config.vocab_size)
     tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
     model = MyBertForMaskedLM(tiny_config).train()

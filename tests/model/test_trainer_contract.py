@@ -1,4 +1,4 @@
-"""What transformers' Trainer reads off the signatures of our models."""
+"""The label arguments that transformers' Trainer finds in the signatures of the models."""
 
 import pytest
 from transformers.utils.generic import find_labels
@@ -19,5 +19,5 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_only_labels_count_as_labels(name):
-    """Trainer evaluates a loss only where all that it takes for labels are in the batch."""
+    """Trainer computes an evaluation loss only if all of these are in the batch."""
     assert find_labels(getattr(modeling_mybert, name)) == EXPECTED[name]

@@ -1,4 +1,4 @@
-"""In fill-mask use `[MASK]` is the control token; in text that somebody wrote it is text."""
+"""A literal `[MASK]` is the special token by default, and ordinary text with the plain-text backend."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every way in gives the same tokenizer; what cannot be right is refused with file and line."""
+"""Vocabularies load from every source; invalid ones are refused with file and line."""
 
 import json
 import re

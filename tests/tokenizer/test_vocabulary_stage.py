@@ -1,4 +1,4 @@
-"""`mybert tokenizer`: files in, a complete folder and a report out."""
+"""`mybert tokenizer` writes a complete folder and a report."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Counts are those of normalising and splitting each whole text by the library."""
+"""Word counts equal those of the library on whole texts."""
 
 import multiprocessing
 import os
@@ -54,7 +54,7 @@ def test_an_error_while_reading_comes_through_the_processes():
 
 
 def test_a_killed_process_ends_the_count_and_leaves_no_other_behind():
-    """Out of memory, the system kills one; a pool that does not notice waits for its result for ever."""
+    """As the system does when memory runs out."""
 
     def texts():
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The vocabulary: exact size, complete, the same on every run, and what plain merging by counting anew gives."""
+"""The trained vocabulary: exact size, complete, deterministic, equal to a brute-force implementation."""
 
 import random
 import string
@@ -18,7 +18,7 @@ WORDS = Counter({"low": 5, "lower": 2, "newest": 6, "widest": 3, "low-": 1, "ét
 
 
 def brute_force(word_counts, vocab_size, min_frequency):
-    """Merged pieces by counting every pair of every word anew at each step."""
+    """Merged pieces, recounting every pair of every word at each step."""
     words = {tuple([w[0]] + [f"##{c}" for c in w[1:]]): n for w, n in word_counts.items()}
     made = []
     while len(made) < vocab_size:
