@@ -1,4 +1,4 @@
-"""Training the rows that occur is training the whole table."""
+"""Training the rows that occur gives the weights of training the whole embedding."""
 
 import copy
 
@@ -21,7 +21,7 @@ def tables() -> tuple[nn.Embedding, SubsetEmbedding]:
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_adamw_makes_the_same_table(weight_decay):
+def test_adamw_trains_the_same_embedding(weight_decay):
     whole, part = tables()
     before, everything = whole.weight.detach().clone(), torch.arange(50)
     optimizers = [torch.optim.AdamW(table.parameters(), lr=0.1, weight_decay=weight_decay) for table in (whole, part)]
@@ -34,20 +34,20 @@ def test_adamw_makes_the_same_table(weight_decay):
             optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
             optimizer.step()
             optimizer.zero_grad()
-        if step == 2:  # as at the end of an epoch
+        if step == 2:  # evaluation at the end of an epoch
             assert torch.allclose(part.eval()(everything), whole(everything), rtol=1e-6, atol=0)
             part.train()
     expected, found = whole.state_dict(), part.state_dict()
     assert found.keys() == expected.keys() == {"weight"}
     torch.testing.assert_close(found["weight"], expected["weight"], rtol=1e-6 if weight_decay else 0, atol=0)
-    trained = [7, 8, 20, 49]  # padding has no gradient
+    trained = [7, 8, 20, 49]  # the padding row has no gradient
     assert torch.equal(found["weight"][trained], expected["weight"][trained])
     if not weight_decay:
         assert (found["weight"] != before).any(1).nonzero().squeeze(1).tolist() == trained
     assert sum(p.numel() for p in part.parameters()) == 5 * 4
 
 
-def test_a_loaded_or_converted_table_is_still_the_one_that_is_trained():
+def test_loading_and_converting_keep_weight_and_table_in_the_same_memory():
     _, part = tables()
     other = nn.Embedding(50, 4)
     assert not part.load_state_dict(other.state_dict()).missing_keys
@@ -59,7 +59,7 @@ def test_a_loaded_or_converted_table_is_still_the_one_that_is_trained():
     assert part.load_state_dict({}, strict=False).missing_keys == ["weight"]
 
 
-def test_an_optimizer_that_mixes_rows_trains_the_whole_table(tiny_checkpoint, tmp_path):
+def test_an_optimizer_that_mixes_rows_trains_the_whole_embedding(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     table = model.base_model.embeddings.word_embeddings
     arguments = FinetuningArguments(output_dir=str(tmp_path), use_cpu=True, optim="adafactor")
@@ -67,7 +67,7 @@ def test_an_optimizer_that_mixes_rows_trains_the_whole_table(tiny_checkpoint, tm
     assert model.base_model.embeddings.word_embeddings is table
 
 
-def test_an_optimizer_that_is_given_keeps_the_table_that_it_holds(tiny_checkpoint, tmp_path):
+def test_a_given_optimizer_keeps_its_embedding(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     table = model.base_model.embeddings.word_embeddings
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
@@ -82,8 +82,8 @@ def test_an_optimizer_that_is_given_keeps_the_table_that_it_holds(tiny_checkpoin
     assert model.base_model.embeddings.word_embeddings is table
 
 
-def test_states_of_the_optimizer_are_those_of_the_whole_tables():
-    """So that a run may go on in another number of processes, which trains the table in the other way."""
+def test_optimizer_states_are_those_of_the_whole_embedding():
+    """So that a run can be resumed with several processes, which train the whole embedding."""
 
     def step(table, optimizer):
         table(torch.tensor([7, 3, 49, 7])).sin().sum().backward()
@@ -112,7 +112,7 @@ def test_states_of_the_optimizer_are_those_of_the_whole_tables():
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_trainer_of_a_model_of_ones_own_leaves_its_table_as_it_is(tiny_checkpoint, tmp_path, frozen):
+def test_a_trainer_leaves_the_embedding_unchanged_by_default(tiny_checkpoint, tmp_path, frozen):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     table = model.base_model.embeddings.word_embeddings.requires_grad_(not frozen)
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True, "max_steps": 1}
@@ -122,11 +122,11 @@ def test_a_trainer_of_a_model_of_ones_own_leaves_its_table_as_it_is(tiny_checkpo
             model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices), train_dataset=rows, **more
         )
         made.train()
-        made.train()  # twice is no mistake
+        made.train()  # twice is allowed
         assert model.base_model.embeddings.word_embeddings is table
 
 
-def test_nested_choices_are_looked_through(tiny_checkpoint, tmp_path):
+def test_nested_choices_are_read(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     features = Dataset.from_dict({"input_ids": [[[9, 5], [6]], [[5], [30, 31]]]})
     train_occurring_rows(model, features, FinetuningArguments(output_dir=str(tmp_path), use_cpu=True))
@@ -134,7 +134,7 @@ def test_nested_choices_are_looked_through(tiny_checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("decay", [0, 0.5])
-def test_a_run_ends_with_the_weights_of_one_that_trains_all_rows(
+def test_a_run_has_the_weights_of_one_that_trains_all_rows(
     finetune, write_rows, opinions, tiny_checkpoint, tmp_path, monkeypatch, decay
 ):
     train, validation = write_rows("train.jsonl", opinions[:30]), write_rows("dev.jsonl", opinions[30:])

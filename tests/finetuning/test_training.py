@@ -1,7 +1,8 @@
-"""One run and what is said before it: labels that do not occur; and going on wherever it was killed."""
+"""Resuming a fine-tuning after it was killed or stopped at any point."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,14 +25,14 @@ def results(folder) -> dict:
 
 @pytest.fixture
 def words(write_rows, opinions) -> tuple:
-    """Five steps an epoch, none of which makes the scores better than the first."""
+    """Five steps per epoch; no later evaluation is better than the first."""
     train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
     return ("text-classification", "--train", train, "--validation", validation, "--learning-rate", "1e-7")
 
 
 @pytest.fixture
 def no_more_steps(monkeypatch):
-    """A function after which training is an error."""
+    """A function that makes every later training step an error."""
 
     def forbid():
         def step(*_, **__):
@@ -61,10 +62,10 @@ def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
         ("--num-train-epochs", 9, "--patience", 1),
     ],
 )
-def test_a_run_killed_after_its_last_step_ends_like_any_other_even_if_moved(
+def test_a_run_killed_after_its_last_step_is_finished_by_resume_even_if_moved(
     finetune, words, tmp_path, monkeypatch, no_more_steps, more
 ):
-    more = (*more, "--save-total-limit", 2)  # else the last checkpoint is gone when training ends, and is made again
+    more = (*more, "--save-total-limit", 2)  # with 1, Trainer deletes the last checkpoint at the end
     assert finetune(*words, *more, output="whole") == 0
     with monkeypatch.context() as patch:
         patch.setattr(training, "_results", killed)
@@ -82,7 +83,7 @@ def test_a_run_killed_after_its_last_step_ends_like_any_other_even_if_moved(
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_run_killed_while_it_tidies_up_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
+def test_a_run_killed_while_it_removes_checkpoints_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
     remove = shutil.rmtree
 
     def kill_at_the_last(path, *args, **kwargs):
@@ -119,7 +120,7 @@ SIGNALS = {
 
 
 @pytest.mark.parametrize(("where", "step", "saved", "more"), SIGNALS.values(), ids=SIGNALS)
-def test_sigterm_saves_and_the_resumed_run_ends_with_the_weights_of_one_left_alone(
+def test_sigterm_saves_and_the_resumed_run_has_the_weights_of_an_uninterrupted_one(
     finetune, words, tmp_path, monkeypatch, where, step, saved, more
 ):
     more = ("--num-train-epochs", 2, "--seeds", 2, "--learning-rate", "5e-3", "--dropout", 0.1, *more)
@@ -183,7 +184,7 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
     assert results(tmp_path / "out")["validation"]["metrics"] == scores
 
 
-def test_the_best_step_is_kept_where_fewer_are_saved_than_evaluated(finetune, words, tmp_path):
+def test_the_best_step_is_kept_if_fewer_are_saved_than_evaluated(finetune, words, tmp_path):
     steps = ("--eval-strategy", "steps", "--eval-steps", 1, "--save-strategy", "steps", "--num-train-epochs", 2)
     for every in (1, 5):
         assert finetune(*words, *steps, "--save-steps", every, output=f"every-{every}") == 0
@@ -194,7 +195,7 @@ def test_the_best_step_is_kept_where_fewer_are_saved_than_evaluated(finetune, wo
 
 @pytest.fixture
 def killed_at_7(finetune, monkeypatch):
-    """A function that runs the command as far as step 7."""
+    """A function that runs the command and kills it at step 7."""
     train = FinetuningTrainer.training_step
 
     def step(self, *args):
@@ -208,7 +209,7 @@ def killed_at_7(finetune, monkeypatch):
     return run
 
 
-def test_a_moved_run_that_saves_no_more_keeps_its_best_model(finetune, words, killed_at_7, tmp_path):
+def test_a_moved_run_keeps_its_best_model(finetune, words, killed_at_7, tmp_path):
     words = (*words, "--num-train-epochs", 9, *STEPS[:6], "--save-steps", 100, "--patience", 4)
     assert finetune(*words, output="whole") == 0
     killed_at_7(*words)
@@ -219,12 +220,17 @@ def test_a_moved_run_that_saves_no_more_keeps_its_best_model(finetune, words, ki
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, words, killed_at_7, tmp_path):
+@pytest.mark.parametrize("name", ["trainer_state.json", "model.safetensors"])
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(finetune, words, killed_at_7, tmp_path, capsys, name):
     words = (*words, "--num-train-epochs", 2, *STEPS, "--save-total-limit", 9)
     assert finetune(*words, output="whole") == 0
     killed_at_7(*words)
-    next(tmp_path.glob("out/runs/*/checkpoint-6/trainer_state.json")).write_text('{"epoch": ')
+    file = next(tmp_path.glob(f"out/runs/*/checkpoint-6/{name}"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
     assert finetune(*words, "--resume") == 0
+    assert re.search(f"checkpoint-6 is damaged: {name} .*resuming from checkpoint-4", capsys.readouterr().out)
     expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -233,14 +239,14 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_left_out(finetune, word
     ("metric", "value", "constant", "said"),
     [("accuracy", 0.5, 0.5, True), ("accuracy", 0.6, 0.5, False), ("mse", 0.3, 0.3, True), ("mse", 0.2, 0.3, False)],
 )
-def test_a_model_that_is_no_better_than_one_answer_is_told_so(capsys, metric, value, constant, said):
+def test_a_model_no_better_than_a_constant_answer_is_reported(capsys, metric, value, constant, said):
     found = SimpleNamespace(metrics={metric: value}, baselines={metric: constant})
     print_if_nothing_learned(metric, found)
     expected = f"nothing learned: a constant prediction has {metric} {constant}, the model {value}."
     assert capsys.readouterr().out.startswith(expected) == said
 
 
-def test_checkpoints_of_the_best_alone_are_refused(finetune, words, capsys):
+def test_save_strategy_best_is_refused(finetune, words, capsys):
     assert finetune(*words, "--save-strategy", "best") == 2
     assert "save_strategy best is not supported" in capsys.readouterr().err
 
@@ -275,7 +281,7 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(wor
         return subprocess.run([*map(str, argv), "--use-cpu", "true"], env=environment, capture_output=True, text=True)
 
     assert start("whole").returncode == 0
-    stopped = start("out", STOP="8")  # five an epoch
+    stopped = start("out", STOP="8")  # five per epoch
     assert stopped.returncode != 0 and stopped.stdout.count("stopped and saved after step 8 of 15") == 1, (
         stopped.stderr
     )

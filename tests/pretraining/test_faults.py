@@ -1,4 +1,4 @@
-"""Faults in real processes; `pytest tests/pretraining/test_faults.py -s` prints the table of what they cost."""
+"""Faults injected into real processes; `pytest tests/pretraining/test_faults.py -s` prints their cost as a table."""
 
 import json
 import multiprocessing
@@ -29,7 +29,7 @@ def die(*args, **kwargs):
 
 
 def at_step(step, act):
-    """`act` before the optimizer makes the given step."""
+    """Calls `act` before the optimizer applies the given step."""
     from mybert.training.nonfinite import NonFiniteSteps
 
     check = NonFiniteSteps.check_gradient
@@ -89,14 +89,14 @@ def terminate():
 
 
 def terminate_the_group():
-    """From outside, as schedulers do: torch's loaders take a signal of their own parent for a wish to end well."""
+    """From outside, as schedulers do: torch's loader workers treat a signal of their parent differently."""
     os.setpgrp()
     words = ["kill", "-TERM", "--", f"-{os.getpgrp()}"]
     at_step(7, lambda: subprocess.run(words, check=True, start_new_session=True))
 
 
 def interrupt_the_group():
-    """As a terminal does at Ctrl-C, which processes that a shell started in its background ignore."""
+    """As a terminal does at Ctrl-C; processes in the background of a shell ignore it."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     at_step(7, lambda: os.killpg(0, signal.SIGINT))
@@ -111,7 +111,7 @@ def fill_the_disk():
 
 
 def work(log, fault, argv, ranks):
-    """What a child process does: the command, with a fault waiting in it."""
+    """The child process: the command with an injected fault."""
     from mybert import cli
     from mybert.pretraining import report
 
@@ -128,7 +128,7 @@ def work(log, fault, argv, ranks):
 
 @pytest.fixture(scope="module")
 def processes():
-    """Children of a process that has imported everything once."""
+    """Starts child processes of a process that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mybert.pretraining.run"])
     return context
@@ -136,7 +136,7 @@ def processes():
 
 @pytest.fixture(scope="module")
 def start(processes, corpus_folder, tmp_path_factory):
-    """A function that runs the command in as many processes and gives exit statuses, seconds, and what they wrote."""
+    """A function that runs the command in `count` processes and returns exit statuses, seconds and output."""
     logs = tmp_path_factory.mktemp("logs")
 
     def call(output, *extra, fault=None, count=1, batch=16):
@@ -167,7 +167,7 @@ def start(processes, corpus_folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(start, tmp_path_factory):
-    """A run that nothing happened to."""
+    """An uninterrupted run."""
     output = tmp_path_factory.mktemp("whole") / "run"
     statuses, _, text = start(output)
     assert statuses == [0], text
@@ -191,7 +191,7 @@ def results(folder):
 
 
 def finish(start, whole, output, reached, table, name, status, *extra, **how):
-    """Resumes, compares with the run that nothing happened to, and notes what was lost."""
+    """Resumes, compares with the uninterrupted run, and adds a row to the table."""
     checkpoint, _ = last_undamaged(output)
     statuses, seconds, text = start(output, "--resume", *extra, **how)
     assert set(statuses) == {0}, text
@@ -215,7 +215,7 @@ def finish(start, whole, output, reached, table, name, status, *extra, **how):
         (kill_while_the_model_is_finished, 18, 0, 0),
     ],
 )
-def test_a_killed_process_costs_the_steps_since_its_last_checkpoint_and_nothing_else(
+def test_a_killed_process_costs_only_the_steps_since_its_last_checkpoint(
     start, whole, table, tmp_path, fault, reached, lost_steps, workers
 ):
     output = tmp_path / "run"
@@ -246,7 +246,7 @@ def flip_a_bit(file):
         (flip_a_bit, "model.safetensors", "SHA-256 differs"),
     ],
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(
     start, whole, table, tmp_path, damage, name, message
 ):
     output = tmp_path / "run"
@@ -259,7 +259,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert (output / "damaged-checkpoint-18").is_dir()
 
 
-def test_what_is_missing_is_damage_and_what_is_whole_is_not(whole, tmp_path):
+def test_missing_files_are_damage(whole, tmp_path):
     shutil.copytree(whole / "checkpoint-18", tmp_path / "checkpoint-18")
     assert find_damage(tmp_path / "checkpoint-18") is None
     (tmp_path / "checkpoint-18" / "rng_state.pth").unlink()
@@ -289,12 +289,12 @@ def test_when_every_checkpoint_is_damaged_a_run_is_not_resumed(start, whole, tmp
     ("fault", "words"),
     [
         (terminate, ()),
-        (terminate, ("--save-only-model", True)),  # this one time with the optimizer, or nothing could be resumed
+        (terminate, ("--save-only-model", True)),  # this checkpoint has the optimizer, as resuming needs it
         (terminate_the_group, ("--dataloader-num-workers", 2)),
         (interrupt_the_group, ("--dataloader-num-workers", 2)),
     ],
 )
-def test_sigterm_and_ctrl_c_save_and_leave_with_a_status_of_their_own(start, whole, table, tmp_path, fault, words):
+def test_sigterm_and_ctrl_c_save_and_exit_with_143(start, whole, table, tmp_path, fault, words):
     output = tmp_path / "run"
     statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
@@ -304,7 +304,7 @@ def test_sigterm_and_ctrl_c_save_and_leave_with_a_status_of_their_own(start, who
     assert (equal, lost, steps) == (True, 0, 0)
 
 
-def test_on_a_full_disk_the_last_checkpoint_stays_and_the_message_says_what_is_needed(start, whole, table, tmp_path):
+def test_on_a_full_disk_the_last_checkpoint_stays_and_the_message_has_the_size_needed(start, whole, table, tmp_path):
     output = tmp_path / "run"
     statuses, _, text = start(output, fault=fill_the_disk)
     assert statuses == [2]
@@ -323,7 +323,7 @@ def losses(output):
 
 @pytest.fixture(scope="module")
 def alone(start, tmp_path_factory):
-    """One process, no dropout: what several processes are compared with."""
+    """One process without dropout, for comparison with several processes."""
     output = tmp_path_factory.mktemp("alone") / "run"
     statuses, _, text = start(output, "--dropout", 0)
     assert statuses == [0], text
@@ -337,7 +337,7 @@ def follows(output, alone):
         torch.testing.assert_close(value, expected[name], atol=1e-3, rtol=0)
 
 
-def test_two_processes_follow_the_losses_of_one_also_where_an_epoch_ends_raggedly(start, alone, tmp_path):
+def test_two_processes_have_the_losses_of_one_also_at_the_last_batch_of_an_epoch(start, alone, tmp_path):
     smaller = ("--gradient-accumulation-steps", 2, "--per-device-train-batch-size", 4, "--gradient-checkpointing")
     statuses, _, text = start(tmp_path / "run", "--dropout", 0, *smaller, count=2)
     assert statuses == [0, 0], text
@@ -345,7 +345,7 @@ def test_two_processes_follow_the_losses_of_one_also_where_an_epoch_ends_raggedl
     assert results(tmp_path / "run")["training_arguments"]["gradient_accumulation_steps"] == 2
 
 
-def test_processes_drop_out_different_places(start, tmp_path):
+def test_dropout_differs_between_processes(start, tmp_path):
     statuses, _, text = start(tmp_path / "run", "--max-steps", 1, "--seed", 7, fault=tell_the_seed, count=2)
     assert statuses == [0, 0], text
     assert sorted(re.findall(r"drawn from (\d+)", text)) == ["7", "8"]
@@ -372,7 +372,7 @@ def test_a_resumed_run_logs_the_losses_of_an_uninterrupted_one(start, tmp_path):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_run_goes_on_with_another_number_of_processes(start, alone, table, tmp_path, before, after):
+def test_a_run_is_resumed_with_another_number_of_processes(start, alone, table, tmp_path, before, after):
     output = tmp_path / "run"
     statuses, _, text = start(output, "--dropout", 0, fault=terminate, count=before)
     assert statuses == [PREEMPTED] * before, text

@@ -1,4 +1,4 @@
-"""The arithmetic of costs against real models, operations counted by torch, the allocator and files on the disk."""
+"""Computed costs against models, operations counted by torch, the allocator, and files on disk."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ LENGTHS, LABELLED = [64, 17, 40, 7], 21
 
 
 def make_batch(lengths, labelled, vocabulary):
-    """Packed, random, with so many labels, evenly spread."""
+    """A random packed batch with evenly spread labels."""
     total = sum(lengths)
     ids = torch.randint(5, vocabulary, (1, total))
     positions = (torch.arange(labelled) + 0.5).mul(total / labelled).long()
@@ -51,7 +51,7 @@ def test_parameters_of_each_part_are_those_of_the_model(size):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_counted_operations_are_those_that_a_ragged_step_executes(checkpointing, monkeypatch):
+def test_the_counted_operations_are_those_of_a_ragged_step(checkpointing, monkeypatch):
     monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1)  # sequences are attended to one by one, without padding
     config = MyBertConfig.from_size("tiny", vocab_size=300)
     lengths = [256, 160]
@@ -65,7 +65,7 @@ def test_counted_operations_are_those_that_a_ragged_step_executes(checkpointing,
 
 
 def peak_bytes(model, batch, half):
-    """The most that a step has allocated at once, on top of the weights, from torch's own record of its allocator."""
+    """Peak allocation of a step without the weights, from the profiler's record of the allocator."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
     def step():
@@ -74,7 +74,7 @@ def peak_bytes(model, batch, half):
         loss.backward()
         optimizer.step()
 
-    step()  # the moments are there from now on, and so are the gradients
+    step()  # allocates moments and gradients
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         step()
     now = most = 0
@@ -108,7 +108,7 @@ def test_memory_is_near_what_a_step_allocates(length, how):
     assert found == pytest.approx(expected["copies"] + expected["activations"] + expected["logits"], rel=0.15)
 
 
-def test_shards_add_up_to_a_whole_copy_and_gathered_layers_cost_less_than_it():
+def test_shards_add_up_to_a_whole_copy_and_gathered_layers_take_less():
     costs = costs_of(MyBertConfig.from_size("large"), [128], 19)
     alone, ddp, fsdp = (
         costs.memory(4096, devices=devices, sharded=sharded)
@@ -119,7 +119,7 @@ def test_shards_add_up_to_a_whole_copy_and_gathered_layers_cost_less_than_it():
     assert alone["copies"] == 0 < fsdp["copies"] < ddp["copies"] == 4 * costs.parameters
 
 
-def test_a_checkpoint_takes_what_was_said(make_trainer, tokenizer, tmp_path):
+def test_a_checkpoint_has_the_computed_size(make_trainer, tokenizer, tmp_path):
     config = MyBertConfig.from_size("tiny", vocab_size=len(tokenizer))
     trainer = make_trainer(model=MyBertForPreTraining(config), max_steps=1, save_strategy="steps", save_steps=1)
     trainer.train()
@@ -128,7 +128,7 @@ def test_a_checkpoint_takes_what_was_said(make_trainer, tokenizer, tmp_path):
     assert costs_of(config, [128], 19).checkpoint_bytes == pytest.approx(found, rel=0.01)
 
 
-def test_examples_take_what_was_said(pairs, tmp_path):
+def test_examples_have_the_computed_size(pairs, tmp_path):
     corpus = pairs(2000, longest=60)
     corpus.save_to_disk(tmp_path)
     found = sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))

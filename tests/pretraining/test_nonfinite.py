@@ -11,7 +11,7 @@ from mybert.training.sampler_epoch import innermost_sampler
 
 
 def poison(trainer, steps):
-    """Gives the gradients of some steps (from 1) a NaN, and returns the examples of each batch read."""
+    """Sets a NaN in the gradients of some steps (from 1), and returns the examples of each batch."""
     collate, backward = trainer.data_collator, trainer.accelerator.backward
     asked = []
 
@@ -59,7 +59,7 @@ def test_an_example_is_named_by_its_corpus_and_number_there_and_fillers_are_not(
     assert second.endswith("in pass 1 over the phase2_corpus") and "over the corpus" not in second
     numbers = {int(number) for number in re.search(r"examples ([\d, ]+) in", second)[1].split(", ")}
     assert numbers == set(second_order[:8].tolist())
-    innermost_sampler(trainer.callback_handler.train_dataloader).fillers = 8  # as in several processes
+    innermost_sampler(trainer.callback_handler.train_dataloader).fillers = 8  # as with several processes
     assert trainer.name_examples(1) == f"examples {', '.join(map(str, sorted(order[16:])))} in pass 1 over the corpus"
 
 
@@ -95,14 +95,14 @@ def test_a_skipped_step_changes_nothing_and_the_run_goes_on(make_trainer, caplog
     assert caplog.text.count("skipped: the gradient norm is nan, computed from examples") == 2
 
 
-def test_a_run_of_nothing_but_broken_steps_ends(make_trainer):
+def test_a_run_ends_after_20_skipped_steps_in_a_row(make_trainer):
     trainer = make_trainer(trainer={"skip_nonfinite": True}, max_steps=60)
     poison(trainer, range(2, 61))
     with pytest.raises(Diverged, match="step 21: no gradient was finite in the last 20 steps"):
         trainer.train()
 
 
-def test_a_spike_stands_out_and_noise_and_learning_do_not():
+def test_a_loss_spike_is_found_and_noise_and_learning_are_not():
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(3000, generator=generator).mul(0.3)
     learning = (4 + 6 * torch.exp(-torch.arange(3000) / 400) + noise).tolist()

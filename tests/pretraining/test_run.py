@@ -71,7 +71,7 @@ def test_a_checkpoint_is_continued_with_words_in_place_of_unused_tokens(run, tok
         run(corpus, tmp_path / "other", init_from=str(tmp_path / "bert"), max_steps=1)
 
 
-def test_a_run_learns_and_leaves_a_complete_model_with_its_results(run, tokenizer):
+def test_a_run_learns_and_writes_a_complete_model_with_its_results(run, tokenizer):
     output = run(num_train_epochs=10, learning_rate=2e-3, warmup_steps=0.1, save_strategy="no")
     results = json.loads((output / "results.json").read_text())
     assert results["metrics"]["mlm_accuracy"] > 1.3 * results["constant_baselines"]["mlm_accuracy"]
@@ -110,7 +110,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
     assert metrics[0] == metrics[1]
 
 
-def test_a_run_may_be_resumed_from_the_start_and_after_a_kill_before_its_first_checkpoint(run, tmp_path, capsys):
+def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_checkpoint(run, tmp_path, capsys):
     expected = tensors(run(output=tmp_path / "whole", max_steps=2))
     output = run(max_steps=2, resume=True)  # where nothing is
     for path in [*output.glob("checkpoint-*"), output / "model.safetensors"]:
@@ -143,7 +143,7 @@ def test_resuming_with_another_number_of_steps_prints_the_new_plan(run, capsys):
 
 
 @pytest.mark.parametrize(("accuracy", "said"), [(0.04, True), (0.05, False)])
-def test_a_model_that_knows_the_commonest_token_alone_is_said_to(capsys, accuracy, said):
+def test_a_model_that_predicts_only_the_most_frequent_token_is_reported(capsys, accuracy, said):
     amounts = dict.fromkeys(("seed", "steps", "tokens_seen", "training_seconds", "tokens_per_second"), 1)
     scores = {"metrics": {"mlm_accuracy": accuracy}, "constant_baselines": {"mlm_accuracy": 0.04}}
     print_report({**amounts, **scores, "idle_share": None})
@@ -163,7 +163,7 @@ def test_a_finished_run_keeps_as_many_checkpoints_as_asked(run, capsys, keep, le
     assert (output / "model.safetensors").is_file()
 
 
-def test_a_dry_run_prints_the_plan_and_the_time_and_leaves_nothing(corpus_folder, tmp_path, capsys):
+def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder, tmp_path, capsys):
     settings = PretrainSettings(corpus=str(corpus_folder), output=str(tmp_path / "out"), size="tiny", dry_run=True)
     arguments = PretrainingArguments(output_dir=settings.output, max_steps=1000, **QUICK)
     before = arguments.to_dict()
@@ -190,7 +190,7 @@ def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(ru
 
 @pytest.mark.parametrize(("share", "first"), [(0.5, 32), (0.25, 48)])
 def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path, share, first):
-    """64 examples in four steps; which ones is known, and what they hold."""
+    """64 known examples in four steps."""
     examples = pairs(40, seed=8, longest=60)
     examples.save_to_disk(tmp_path / "long")
     tokenizer.save_pretrained(tmp_path / "long" / "tokenizer")
@@ -203,7 +203,7 @@ def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path, 
 
 
 @pytest.mark.parametrize("family", ["bert", "mybert"])
-def test_training_goes_on_from_a_checkpoint_of_the_same_vocabulary(run, tokenizer, tmp_path, family):
+def test_training_continues_from_a_checkpoint_with_the_same_vocabulary(run, tokenizer, tmp_path, family):
     start = tmp_path / "start"
     if family == "mybert":
         run(output=start, max_steps=1)
@@ -227,7 +227,7 @@ def test_a_checkpoint_without_weights_of_the_encoder_is_refused(run, tokenizer, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_head_that_the_checkpoint_lacks_starts_new_and_is_named(run, tokenizer, tmp_path, capsys):
+def test_a_missing_head_is_initialised_and_named(run, tokenizer, tmp_path, capsys):
     start = tmp_path / "start"
     BertForMaskedLM.from_pretrained(bert_folder(tokenizer, tmp_path / "both")).save_pretrained(start)
     tokenizer.save_pretrained(start)
@@ -247,7 +247,7 @@ def test_an_attention_backend_is_chosen_by_name(run, tmp_path, monkeypatch):
         run(max_steps=1, output=tmp_path / "other", attn_implementation="flash_attention_7")
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_folder, tokenizer, pairs, tmp_path):
+def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folder, tokenizer, pairs, tmp_path):
     other = BertTokenizer(
         vocab={piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"])}
     )
@@ -284,7 +284,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(run, corpus_fol
     assert (tmp_path / "filled" / "mine.txt").read_text() == "keep me"
 
 
-def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_path):
+def test_a_run_is_resumed_only_with_its_own_settings(run, corpus_folder, tmp_path):
     run(max_steps=1)
     for message, values in [
         ("--mlm-probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
@@ -304,7 +304,7 @@ def test_a_run_is_resumed_only_as_what_it_was_started(run, corpus_folder, tmp_pa
         run(max_steps=2, resume=True)
 
 
-def test_a_run_is_not_resumed_beside_itself(run, tmp_path):
+def test_two_processes_do_not_resume_one_run_at_the_same_time(run, tmp_path):
     run(max_steps=1)
     with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is writing to"):
         run(max_steps=2, resume=True)
@@ -312,7 +312,7 @@ def test_a_run_is_not_resumed_beside_itself(run, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_last_step_that_is_neither_logged_nor_saved_is_judged_too(run, tmp_path, monkeypatch):
+def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_path, monkeypatch):
     """On a GPU a step is checked when the next one is queued; here each of them waits, and the last is broken."""
 
     def check_later(self, step, norm, device):
@@ -338,7 +338,7 @@ def test_overwriting_replaces_the_whole_run(run, tmp_path):
     assert not list(output.glob("checkpoint-*"))
 
 
-def test_arguments_that_transformers_cannot_use_leave_the_run_that_was_there(run):
+def test_arguments_that_transformers_cannot_use_keep_the_existing_run(run):
     output = run(max_steps=1)
     before = sorted(output.rglob("*"))
     for message, values in [
@@ -418,7 +418,7 @@ def test_the_command_on_two_processes_gives_the_model_of_one(run, corpus_folder,
     assert [result["idle_share"] for result in results] == [None, pytest.approx(waited, abs=2e-4)]
 
 
-def test_the_log_says_how_fast_and_how_long(run, tmp_path):
+def test_the_log_has_speed_and_remaining_time(run, tmp_path):
     run(max_steps=4, logging_steps=1, save_strategy="steps", save_steps=4, peak_flops=1e9)
     state = json.loads((tmp_path / "out" / "checkpoint-4" / "trainer_state.json").read_text())
     logs = [entry for entry in state["log_history"] if "loss" in entry]

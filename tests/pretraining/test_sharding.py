@@ -1,4 +1,4 @@
-"""FSDP (version 2), as --fsdp shards, over two gloo processes on the CPU, against one process that has everything."""
+"""FSDP (version 2) over two gloo processes on the CPU against one process."""
 
 import contextlib
 import multiprocessing
@@ -27,7 +27,7 @@ LAYERS = 3
 
 
 def train(corpus, tokenizer, rank=0, processes=1):
-    """A few steps on this process' part of each batch: the losses of the whole batch, all weights, collectives."""
+    """Trains a few steps; returns the losses of whole batches, all weights, and the number of collectives."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = MyBertConfig(
@@ -71,12 +71,12 @@ def work(rank, processes, port, corpus, tokenizer, result):
     if rank == 0:
         torch.save(found, result)
     dist.destroy_process_group()
-    os._exit(0)  # torch's threads, if one still runs, abort a process that ends in the usual way
+    os._exit(0)  # running threads of torch would abort the normal exit
 
 
 @pytest.fixture(scope="module")
 def sharded(pairs, tokenizer, tmp_path_factory):
-    """What two processes that share the weights among them find."""
+    """The results of two processes with sharded weights."""
     result = tmp_path_factory.mktemp("sharded") / "found.pt"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -92,7 +92,7 @@ def sharded(pairs, tokenizer, tmp_path_factory):
     return torch.load(result)
 
 
-def test_two_processes_that_share_the_weights_train_as_one_that_has_them_all(sharded, pairs, tokenizer):
+def test_two_processes_with_sharded_weights_train_like_one(sharded, pairs, tokenizer):
     losses, weights, _ = train(pairs(STEPS * SEQUENCES), tokenizer)
     assert losses[-1] < losses[0]
     assert sharded[0] == pytest.approx(losses, rel=1e-5)
@@ -101,7 +101,7 @@ def test_two_processes_that_share_the_weights_train_as_one_that_has_them_all(sha
         torch.testing.assert_close(sharded[1][name], weight, atol=2e-5, rtol=0)
 
 
-def test_weights_travel_twice_and_gradients_once_in_a_step_as_the_cost_model_says(sharded):
+def test_weights_are_gathered_twice_and_gradients_reduced_once_per_step(sharded):
     units = LAYERS + 1
     found = sharded[2]
     assert sum(count for name, count in found.items() if "gather" in name) == 2 * units
@@ -110,7 +110,7 @@ def test_weights_travel_twice_and_gradients_once_in_a_step_as_the_cost_model_say
 
 @contextlib.contextmanager
 def processes(backend, store, rank, count):
-    """This process as number `rank` of `count`; those of the backend "fake" hear nothing of each other."""
+    """This process as number `rank` of `count`; the backend "fake" does not communicate."""
     dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     try:
         yield init_device_mesh("cpu", (count,))
@@ -118,8 +118,8 @@ def processes(backend, store, rank, count):
         dist.destroy_process_group()
 
 
-def test_of_four_devices_each_has_a_share_that_accelerate_can_tell_apart(tiny_config):
-    """It finds an optimizer's parameters by the addresses of their shares, which the empty ones have in common."""
+def test_the_shares_of_four_devices_have_different_addresses(tiny_config):
+    """accelerate finds the parameters of an optimizer by the addresses of their shares; empty ones have the same."""
     with processes("fake", FakeStore(), rank=3, count=4) as mesh:
         model = MyBertForPreTraining(tiny_config)
         shard(model, FullyShardedDataParallelPlugin(fsdp_version=2), mesh)
@@ -127,7 +127,7 @@ def test_of_four_devices_each_has_a_share_that_accelerate_can_tell_apart(tiny_co
         assert len(set(addresses)) == len(addresses)
 
 
-def test_more_devices_than_can_share_are_refused_with_what_would_do(tiny_config):
+def test_too_many_devices_are_refused_with_a_remedy(tiny_config):
     with (
         processes("fake", FakeStore(), rank=0, count=3) as mesh,
         pytest.raises(UserError, match="divide the hidden size"),
@@ -135,7 +135,7 @@ def test_more_devices_than_can_share_are_refused_with_what_would_do(tiny_config)
         shard(MyBertForPreTraining(tiny_config), FullyShardedDataParallelPlugin(fsdp_version=2), mesh)
 
 
-def test_in_half_precision_counts_and_losses_stay_whole(tiny_config):
+def test_counts_and_losses_stay_float32_in_half_precision(tiny_config):
     """4,915 would be 4,912 in bfloat16, and a loss of 2.35 one of 2.34."""
     half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.bfloat16)
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy=half)

@@ -1,4 +1,4 @@
-"""Batches by tokens: the budget is kept, nothing is read twice or left out, and every process gets as much."""
+"""Batches by tokens: within the budget, every example once, equal numbers for all processes."""
 
 import shutil
 
@@ -22,7 +22,7 @@ from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
     processes=st.integers(1, 5),
     by_length=st.booleans(),
 )
-def test_an_epoch_is_cut_into_full_batches_of_which_each_process_gets_as_many(
+def test_an_epoch_is_cut_into_full_batches_in_equal_numbers_for_all_processes(
     lengths, max_tokens, processes, by_length
 ):
     lengths = np.array(lengths)
@@ -42,7 +42,7 @@ def test_batches_are_hardly_more_than_needed():
     assert cuts.batches <= 1.04 * lengths.sum() / 4096
 
 
-def test_by_length_batches_hold_like_lengths_in_no_order_of_length():
+def test_by_length_batches_have_similar_lengths_and_a_random_order():
     lengths = np.random.default_rng(0).integers(16, 513, 20_000)
     plain, bucketed = (TokenBudget(lengths, 8192, seed=0, by_length=choice).epoch(0) for choice in (False, True))
     spread = [np.mean([lengths[batch].std() for batch in batches]) for batches in (plain, bucketed)]
@@ -73,7 +73,7 @@ def test_processes_hardly_wait_for_each_other(processes):
     assert idle[0] < 0.02 < idle[1]
 
 
-def test_the_second_corpus_takes_over_at_its_batch_and_goes_on_over_epochs():
+def test_the_second_corpus_starts_at_its_batch_and_continues_over_epochs():
     rng = np.random.default_rng(0)
     first = TokenBudget(rng.integers(5, 33, 300), 256, seed=3)
     second = TokenBudget(rng.integers(5, 65, 40), 256, seed=3)
@@ -99,7 +99,7 @@ def test_a_budget_that_cannot_be_kept_is_refused(max_tokens, message):
         TokenBudget(np.array([32, 3, 3, 3, 3, 3]), max_tokens, seed=0)
 
 
-def test_a_run_by_tokens_resumes_as_if_never_interrupted(corpus_folder, tmp_path):
+def test_a_run_by_tokens_resumes_exactly(corpus_folder, tmp_path):
     def run(**choices):
         settings = PretrainSettings(
             corpus=str(corpus_folder), output=str(tmp_path / "run"), size="tiny", max_tokens_per_batch=300, **choices

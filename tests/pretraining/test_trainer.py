@@ -73,7 +73,7 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
     whole = make_trainer(output="whole", save_strategy="steps", save_steps=at, save_total_limit=None, **arguments)
     whole.train()
     resumed = make_trainer(output="resumed", **arguments)
-    torch.manual_seed(12345)  # nothing may depend on where the generators happen to stand
+    torch.manual_seed(12345)  # the result must not depend on the state of the generators
     resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{at}")
     expected = weights(whole)
     for name, value in weights(resumed).items():
@@ -89,7 +89,7 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
 def test_evaluation_agrees_with_full_logits_of_transformers_bert(
     make_trainer, tokenizer, monkeypatch, arguments, more_places
 ):
-    if more_places:  # also where there are few
+    if more_places:  # also with few labels
         monkeypatch.setattr(batching, "_WORTH_MORE_PLACES", 0)
     trainer = make_trainer(per_device_eval_batch_size=8, **arguments)
     metrics = trainer.evaluate()
@@ -124,7 +124,7 @@ def test_evaluation_agrees_with_full_logits_of_transformers_bert(
     assert baselines == pytest.approx({"mlm_accuracy": most, "nsp_accuracy": max(share, 1 - share)})
 
 
-def test_a_perplexity_beyond_all_numbers_is_infinite_without_a_warning():
+def test_a_perplexity_that_overflows_is_infinite_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert metrics_from_sums(EvalPrediction(np.array([[1.0, 1e3, 0, 0, 0, 0]]), None))["perplexity"] == math.inf
@@ -141,7 +141,7 @@ def test_evaluation_masks_never_change(make_trainer):
     assert {log["eval_mlm_tokens"] for log in logged} == {before}
 
 
-def test_a_corpus_without_pairs_trains_and_evaluates_on_tokens_alone(make_trainer, pairs):
+def test_a_corpus_without_pairs_trains_and_evaluates_on_tokens_only(make_trainer, pairs):
     trainer = make_trainer(train=pairs(64).remove_columns("next_sentence_label"), max_steps=2, logging_steps=1)
     trainer.eval_dataset.has_pairs = False
     trainer.eval_dataset.corpus = trainer.eval_dataset.corpus.remove_columns("next_sentence_label")
@@ -182,7 +182,7 @@ def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(m
             assert torch.equal(value, weights(whole)[name]), name
 
 
-def test_the_second_phase_comes_in_its_place_when_memory_wants_smaller_batches(make_trainer, pairs):
+def test_the_second_phase_starts_on_time_when_the_batch_size_is_reduced(make_trainer, pairs):
     phase2 = {"phase2_dataset": pairs(30, seed=4, longest=60), "phase2_share": 0.3}
     trainer = make_trainer(trainer=phase2, per_device_train_batch_size=16, max_steps=10, auto_find_batch_size=True)
     longest = []
@@ -200,7 +200,7 @@ def test_the_second_phase_comes_in_its_place_when_memory_wants_smaller_batches(m
     assert max(longest[:7]) <= 24 < min(longest[7:])
 
 
-def test_a_wilson_interval_covers_its_share_as_often_as_promised():
+def test_a_95_percent_wilson_interval_covers_95_percent():
     torch.manual_seed(0)
     draws = torch.binomial(torch.full((4000,), 60.0), torch.tensor(0.9)).tolist()
     covered = [low <= 0.9 <= high for low, high in (wilson_interval(d / 60, 60) for d in draws)]
