@@ -91,7 +91,9 @@ class _Pairs:
                 self.places.pop(changed, None)
         return [changed for changed, change in changes.items() if change > 0]
 
-    def _join_in_word(self, index: int, pair: tuple[int, int], joined: int, changes: dict) -> None:
+    def _join_in_word(
+        self, index: int, pair: tuple[int, int], joined: int, changes: dict[tuple[int, int], int]
+    ) -> None:
         left, right = pair
         word, frequency = self._words[index], self._frequencies[index]
         at = 0

@@ -13,7 +13,7 @@ from typing import Any
 _AHEAD = 2  # jobs submitted per process: the running one and the next
 
 
-def map_unordered(function: Callable[[Any], Any], jobs: Iterable, processes: int) -> Iterator[tuple[int, Any]]:
+def map_unordered(function: Callable[[Any], Any], jobs: Iterable[Any], processes: int) -> Iterator[tuple[int, Any]]:
     """Yield (index, `function(job)`) in the order of completion.
 
     Args:
@@ -29,7 +29,7 @@ def map_unordered(function: Callable[[Any], Any], jobs: Iterable, processes: int
         return
     listen, stop = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(processes, initializer=_serve, initargs=(listen,))
-    numbers: dict[Future, int] = {}
+    numbers: dict[Future[Any], int] = {}
     try:
         for number, job in enumerate(jobs):
             numbers[pool.submit(function, job)] = number
@@ -44,7 +44,7 @@ def map_unordered(function: Callable[[Any], Any], jobs: Iterable, processes: int
         pool.shutdown(cancel_futures=True)
 
 
-def _take_done(numbers: dict[Future, int]) -> Iterator[tuple[int, Any]]:
+def _take_done(numbers: dict[Future[Any], int]) -> Iterator[tuple[int, Any]]:
     for future in wait_for_futures(numbers, return_when=FIRST_COMPLETED).done:
         yield numbers.pop(future), future.result()
 
@@ -54,7 +54,8 @@ def _serve(listen: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def end() -> None:
-        wait([multiprocessing.parent_process().sentinel, listen])
+        parent = multiprocessing.parent_process()
+        wait([parent.sentinel, listen] if parent else [listen])
         os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()

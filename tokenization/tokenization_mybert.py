@@ -12,7 +12,7 @@ from transformers import BertTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-Vocabulary = str | PathLike | Mapping[str, int] | Iterable[str]
+Vocabulary = str | PathLike[str] | Mapping[str, int] | Iterable[str]
 
 
 class MyBertTokenizer(BertTokenizer):
@@ -55,9 +55,9 @@ class MyBertTokenizer(BertTokenizer):
         mask_token: str = "[MASK]",
         tokenize_chinese_chars: bool = True,
         strip_accents: bool | None = None,
-        vocab_file: str | PathLike | None = None,
-        **kwargs,
-    ):
+        vocab_file: str | PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         source = vocab_file if vocab is None else vocab
         if source is None and "tokenizer_object" in kwargs:  # from train_new_from_iterator
             source = kwargs["tokenizer_object"].get_vocab(with_added_tokens=False)
@@ -81,7 +81,7 @@ class MyBertTokenizer(BertTokenizer):
         )
 
     @classmethod
-    def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
+    def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs: Any) -> dict[str, Any]:
         """The arguments of `__init__`, read from the files of a folder.
 
         Options missing in `tokenizer_config.json` are read from the normaliser in `tokenizer.json`; transformers'
@@ -119,9 +119,9 @@ class MyBertTokenizer(BertTokenizer):
         vocab = {piece: i for piece, i in self.get_vocab().items() if piece not in special}
         backend = Tokenizer(WordPiece(vocab, unk_token=self.unk_token))
         backend.add_tokens([token for token in self.added_tokens_decoder.values() if not token.special])
-        backend.normalizer = self._tokenizer.normalizer
-        backend.pre_tokenizer = self._tokenizer.pre_tokenizer
-        backend.decoder = self._tokenizer.decoder
+        backend.normalizer = self.backend_tokenizer.normalizer
+        backend.pre_tokenizer = self.backend_tokenizer.pre_tokenizer
+        backend.decoder = self.backend_tokenizer.decoder
         return backend
 
     def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:
@@ -129,14 +129,16 @@ class MyBertTokenizer(BertTokenizer):
             new_tokens = [AddedToken(x, single_word=True) if isinstance(x, str) else x for x in new_tokens]
         return super()._add_tokens(new_tokens, special_tokens=special_tokens)
 
-    def save_vocabulary(self, save_directory: str | PathLike, filename_prefix: str | None = None) -> tuple[str, ...]:
+    def save_vocabulary(
+        self, save_directory: str | PathLike[str], filename_prefix: str | None = None
+    ) -> tuple[str, ...]:
         """Write `vocab.txt`, one piece a line in the order of the ids, and return its path in a tuple.
 
         With words from `add_tokens` the file would be inexact: they match whole words only, pieces of a `vocab.txt`
         match inside words too. None is then written, one of an earlier save is removed, and the tuple is empty.
         """
         path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
-        vocab = self._tokenizer.get_vocab(with_added_tokens=False)
+        vocab = self.backend_tokenizer.get_vocab(with_added_tokens=False)
         if len(vocab) != len(self):
             path.unlink(missing_ok=True)
             return ()
@@ -146,14 +148,14 @@ class MyBertTokenizer(BertTokenizer):
 
     def _save_pretrained(
         self,
-        save_directory: str | PathLike,
+        save_directory: str | PathLike[str],
         file_names: tuple[str, ...],
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
         # tokenizer.json would otherwise record the truncation and padding of the last call.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self.backend_tokenizer.no_truncation()
+        self.backend_tokenizer.no_padding()
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         # A process without this class reads the folder as a BertTokenizer.
         config_file = Path(next(name for name in file_names if name.endswith("tokenizer_config.json")))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tokenizers import Tokenizer
 from tqdm import tqdm
@@ -73,7 +74,9 @@ def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
     return sum(map(len, texts)), dict(chunks)
 
 
-def _split_all(chunks: Counter[str], pipelines: list[tuple], totals: list[Counter[str]], num_proc: int) -> None:
+def _split_all(
+    chunks: Counter[str], pipelines: list[tuple[Any, Any]], totals: list[Counter[str]], num_proc: int
+) -> None:
     """Split all `chunks` into words and add them to `totals`, one per pipeline."""
     items = list(chunks.items())
     chunks.clear()
@@ -83,7 +86,7 @@ def _split_all(chunks: Counter[str], pipelines: list[tuple], totals: list[Counte
             _add(total, words)
 
 
-def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple]]) -> list[dict[str, int]]:
+def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple[Any, Any]]]) -> list[dict[str, int]]:
     chunks, pipelines = job
     counts = []
     for normalizer, pre_tokenizer in pipelines:
