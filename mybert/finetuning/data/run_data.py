@@ -66,7 +66,7 @@ def load_data(
         splits, line = _hold_out(settings, train, task, seed)
         lines.append(line)
     splits |= {
-        name: usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
+        name: usable_rows(split, task, tokenizer, training=False, errors=settings.errors, report=lines.append)
         for name, split in given.items()
     }
     if settings.class_weights and task.classes is None:
