@@ -17,7 +17,7 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}".rstrip(": ")
 
 
-def short(value: Any, longest: int = 80) -> str:
+def short(value: Any, longest: int = 200) -> str:
     """`repr(value)`, truncated to `longest` characters."""
     shown = repr(value)
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
