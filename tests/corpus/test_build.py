@@ -128,6 +128,7 @@ def test_words_added_to_a_tokenizer_have_the_same_ids_in_the_corpus(
     for kind in (MyBertTokenizer, AutoTokenizer):
         copy = kind.from_pretrained(folder / "tokenizer")
         assert copy(documents[0])["input_ids"] == tokenizer(documents[0])["input_ids"]
+    assert not (folder / "tokenizer" / "vocab.txt").exists()  # it cannot hold added words
 
 
 def test_held_out_documents_share_no_text_with_training(build, write_jsonl):

@@ -1,4 +1,4 @@
-"""Segment pairs beside an independent, token-by-token telling of the published algorithm."""
+"""Segment pairs compared with an independent, token-by-token implementation of the published algorithm."""
 
 import random
 from itertools import chain
@@ -46,7 +46,7 @@ def published_pairs(documents, rng, max_tokens, short_seq_prob):
 
 
 def make_documents(count, seed):
-    """Documents of sentences of tokens; every token is a different number, so that its place can be told."""
+    """Documents of sentences of tokens; every token is a different number, so that it identifies its position."""
     rng = random.Random(seed)
     numbers = iter(range(10**9))
     shapes = [[rng.randint(1, 40) for _ in range(rng.choice([1, 2, 5, 20, 60]))] for _ in range(count)]

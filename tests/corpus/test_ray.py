@@ -1,4 +1,4 @@
-"""The Ray engine on a cluster of two nodes of this machine, one of which is killed at work."""
+"""The Ray engine on a cluster of two nodes on this machine, one of which is killed while it works."""
 
 import functools
 import threading

@@ -1,4 +1,4 @@
-"""Builds that were killed or interrupted, and go on."""
+"""Builds that continue after they were killed or interrupted."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_finished_shards_are_not_made_again_unless_damaged(build, inputs, tmp_pa
     assert len(made) == blocks - 5 + 1
 
 
-def test_only_a_build_of_the_same_job_is_gone_on_with(build, inputs, tmp_path, interrupt_after, caplog):
+def test_only_a_build_of_the_same_job_is_continued(build, inputs, tmp_path, interrupt_after, caplog):
     interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):
         build(inputs, **SETTINGS)
@@ -105,7 +105,7 @@ def test_only_a_build_of_the_same_job_is_gone_on_with(build, inputs, tmp_path, i
     assert made[0] == "validation-0"
 
 
-def test_a_build_that_is_still_at_work_is_left_alone(build, inputs, tmp_path, interrupt_after, monkeypatch):
+def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after, monkeypatch):
     interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):
         build(inputs, **SETTINGS)
@@ -115,8 +115,8 @@ def test_a_build_that_is_still_at_work_is_left_alone(build, inputs, tmp_path, in
         build(inputs, **SETTINGS)
 
 
-def test_a_build_interrupted_at_its_very_end_goes_on(build, inputs, tmp_path, interrupt_after, monkeypatch, content):
-    """While its inputs are read once more, for their fingerprints; by then the disk may have room for no other."""
+def test_a_build_interrupted_at_its_end_is_continued(build, inputs, tmp_path, interrupt_after, monkeypatch, content):
+    """The interruption comes while the inputs are read again for their fingerprints."""
 
     def interrupt(*_):
         raise KeyboardInterrupt

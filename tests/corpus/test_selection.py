@@ -1,4 +1,4 @@
-"""Filters, copies and near copies."""
+"""Filters, deduplication and near-deduplication."""
 
 import random
 import sys
@@ -46,7 +46,7 @@ def write_filter(tmp_path, monkeypatch):
 
 
 def jaccard(one, other):
-    """By windows over a list, not by the product's own sequences."""
+    """Jaccard similarity by windows over a list of words."""
 
     def windows(text):
         words = text.lower().replace(".", "").split()

@@ -1,4 +1,4 @@
-"""Inputs of every kind, good and bad."""
+"""Reading documents: every format, valid and invalid."""
 
 import gzip
 import io
@@ -65,7 +65,7 @@ def test_quotes_are_read_as_pandas_writes_them(tmp_path, kind, delimiter):
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_a_quote_in_csv_that_is_not_closed_swallows_no_rows_in_silence(tmp_path, end):
+def test_an_unclosed_quote_in_csv_is_an_error(tmp_path, end):
     path = tmp_path / "a.csv"
     path.write_text(f'id,text\n1,"two\nlines"\n2,"it ends here{end}', newline="")
     with pytest.raises(UserError, match=r"a\.csv.* row that begins in line 4: .* quote is not closed"):
@@ -79,7 +79,7 @@ def test_a_quote_in_csv_that_is_not_closed_swallows_no_rows_in_silence(tmp_path,
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
-def test_the_last_suffix_says_the_format_in_capitals_or_not(tmp_path, kind, pack):
+def test_the_last_suffix_selects_the_format_in_either_case(tmp_path, kind, pack):
     text = 'a, b "c"'
     content = {"csv": 'text,id\n"a, b ""c""",1\n', "tsv": f"text\tid\n{text}\t1\n", "jsonl": jsonl([{"text": text}])}
     packed = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[pack]
@@ -98,14 +98,14 @@ def test_a_folder_and_a_pattern_are_read_in_sorted_order_and_a_file_named_twice_
     assert texts(tmp_path / "b.txt", tmp_path) == ["b.txt", "a.txt", "sub/c.txt"]
 
 
-def test_files_of_other_kinds_in_a_folder_are_named(tmp_path, caplog):
+def test_files_of_other_formats_in_a_folder_are_named(tmp_path, caplog):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "b.docx").write_text("text")
     find_sources([str(tmp_path)])
     assert "skipped 1 files of other formats (.docx)" in caplog.text
 
 
-def test_what_stages_made_is_no_text_of_a_folder_or_pattern(tmp_path, caplog):
+def test_output_folders_of_mybert_in_a_folder_or_pattern_are_skipped(tmp_path, caplog):
     """`mybert corpus . --tokenizer tokenizer` must not read tokenizer/vocab.txt as a document."""
     made = tmp_path / "tokenizer"
     (made / "deeper").mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_codes_of_languages_are_known(code):
 
 
 @pytest.mark.parametrize("code", ["", "jp", "xx", "EN", "English", "en_US", "en-", "zz-hant"])
-def test_what_is_no_code_of_a_language_is_not(code):
+def test_other_words_are_no_codes_of_languages(code):
     assert not is_language(code)
 
 
@@ -178,7 +178,7 @@ def test_a_saved_data_set_and_a_saved_dictionary_of_splits(tmp_path):
         texts(tmp_path / "one", text_column="body")
 
 
-def test_a_name_that_is_no_path_is_a_data_set_of_the_hub(monkeypatch):
+def test_a_name_that_is_not_a_path_is_a_data_set_of_the_hub(monkeypatch):
     asked = []
 
     def load_dataset(*arguments, **options):
@@ -190,7 +190,7 @@ def test_a_name_that_is_no_path_is_a_data_set_of_the_hub(monkeypatch):
     assert asked == [(("owner/name", "config"), {"split": "validation", "streaming": True})]
 
 
-def test_the_embedded_corpus_is_a_corpus_like_any_other():
+def test_the_documentation_inside_python_is_a_corpus():
     found = list(read_documents(["python-docs"]))
     assert len(found) > 1500
     assert 1_000_000 < sum(len(document.text) for document in found) < 4_000_000
@@ -307,7 +307,7 @@ def test_files_without_documents_are_counted(tmp_path):
     assert skipped == {"empty files": 6}
 
 
-def test_what_is_not_there_or_of_an_unknown_kind_is_refused(tmp_path):
+def test_missing_inputs_and_unknown_formats_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.pdf").touch()
     for name, message in {

@@ -1,4 +1,4 @@
-"""Vectors against sentence-transformers, and against transformers' BERT one text at a time."""
+"""Vectors compared with sentence-transformers, and with transformers' BERT one text at a time."""
 
 import json
 from pathlib import Path
