@@ -18,6 +18,24 @@ settings.register_profile("suite", derandomize=True, deadline=None)  # the same 
 settings.load_profile("suite")
 torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
 
+_SLOW_MODULES = {
+    "corpus": "build ray resume",
+    "embedding": "run search",
+    "finetuning": "label_formats predict_and_evaluate run subset_embedding text_classification token_classification "
+    "training",
+    "hub": "bundle card faults publish round_trip verify",
+    "neighbours": "peft pipelines question_answering sentence_transformers",
+    "pretraining": "faults run sharding trainer",
+    "release": "export_bert export_onnx",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of slow modules, which `make test-fast` leaves out."""
+    for item in items:
+        if item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split():
+            item.add_marker("slow")
+
 
 @pytest.fixture(scope="session")
 def minilm_folder() -> Path:
