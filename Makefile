@@ -15,7 +15,7 @@ test: .venv/installed ## install the dependencies and run the whole test suite
 	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile
 
 test-fast: .venv/installed ## run the quick tests only
-	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(FAST_TESTS)
+	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 coverage: .venv/installed ## run the test suite and report line coverage in build/coverage
 	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term --cov-report=html

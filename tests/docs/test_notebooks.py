@@ -14,7 +14,6 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_notebook_runs(name, workspace, tmp_path):
     notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)

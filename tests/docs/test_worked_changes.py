@@ -39,7 +39,6 @@ def test_a_change_touches_at_most_three_files_and_applies(diff, tree):
     git_apply(diff, tree, "--check")
 
 
-@pytest.mark.slow
 def test_the_tests_of_all_changes_pass(tree):
     for diff in DIFFS:
         git_apply(diff, tree)
