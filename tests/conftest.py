@@ -16,36 +16,20 @@ from modeling_mybert import MyBertConfig
 
 settings.register_profile("suite", derandomize=True, deadline=None)  # the same inputs in every run
 settings.load_profile("suite")
-_SLOW = (  # files and folders that take more than about ten seconds of a core; `make test-fast` leaves them out
-    *(
-        "common/test_api",
-        "conformance",
-        "corpus/test_build",
-        "corpus/test_resume",
-        "docs",
-        "embedding",
-        "fuzz",
-        "hub",
-        "neighbours",
-    ),
-    *("finetuning/test_label_formats", "finetuning/test_multiple_choice", "finetuning/test_predict_and_evaluate"),
-    *("finetuning/test_question_answering", "finetuning/test_run", "finetuning/test_subset_embedding"),
-    *("finetuning/test_text_classification", "finetuning/test_token_classification", "finetuning/test_training"),
-    *("model/test_backends", "model/test_checkpoint", "model/test_decoder", "model/test_filling_up"),
-    *("model/test_gradient_accumulation", "model/test_parity_with_bert", "model/test_tokens_to_keep"),
-    *("pretraining/test_faults", "pretraining/test_nonfinite", "pretraining/test_run", "pretraining/test_sharding"),
-    *("pretraining/test_trainer", "release/test_export"),
-)
 torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
 
-_SLOW_MODULES = {
+_SLOW_MODULES = {  # more than about ten seconds of a core
+    "common": "api",
     "corpus": "build ray resume",
-    "embedding": "run search",
-    "finetuning": "label_formats predict_and_evaluate run subset_embedding text_classification token_classification "
-    "training",
+    "docs": "examples notebooks pages worked_changes",
+    "embedding": "embedder run search training_example",
+    "finetuning": "label_formats multiple_choice predict_and_evaluate question_answering run "
+    "subset_embedding text_classification token_classification training",
     "hub": "bundle card faults publish round_trip verify",
+    "fuzz": "fuzz",
+    "model": "backends checkpoint decoder filling_up gradient_accumulation parity_with_bert tokens_to_keep",
     "neighbours": "peft pipelines question_answering sentence_transformers",
-    "pretraining": "faults run sharding trainer",
+    "pretraining": "faults nonfinite run sharding trainer",
     "release": "export_bert export_onnx",
 }
 
@@ -94,9 +78,3 @@ def run_foreign(tmp_path):
         return done.stdout.splitlines()
 
     return run
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(_SLOW):
-            item.add_marker(pytest.mark.slow)
