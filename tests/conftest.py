@@ -35,9 +35,12 @@ _SLOW_MODULES = {  # more than about ten seconds of a core
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of slow modules, which `make test-fast` leaves out."""
+    """Marks the tests of slow modules and of torch.compile, which `make test-fast` leaves out."""
     for item in items:
-        if item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split():
+        if (
+            "compile" in item.name
+            or item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split()
+        ):
             item.add_marker("slow")
 
 

@@ -13,6 +13,7 @@ import pytest
 from mybert import cli
 from mybert.commands import COMMANDS
 from mybert.common.command_line import parse_settings
+from mybert.common.help_text import group_of
 from mybert.common.options import options_of
 
 
@@ -71,6 +72,13 @@ def test_every_example_of_the_help_is_a_valid_command_line(name, monkeypatch):
         words = shlex.split(example.rpartition("| ")[2])
         assert words[:2] == ["mybert", name]
         parse_settings(COMMANDS[name].settings_types(), words[2:], f"mybert {name}")
+
+
+def test_every_option_belongs_to_a_named_group_of_the_help():
+    for name, command in COMMANDS.items():
+        for option in options_of(command.settings_types()).values():
+            group = group_of(option.field.name, option.required, option.inherited)
+            assert group != "other options", f"{name}: add {option.field.name} to a group in help_text.py"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
