@@ -33,7 +33,7 @@ from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.stream_input import read_lines
 from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
-from mybert.finetuning.evaluation.evaluate import Evaluation
+from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import batches
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictSettings

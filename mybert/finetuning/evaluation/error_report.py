@@ -3,7 +3,6 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,10 +14,8 @@ from rich.table import Table
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
+from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix
-
-if TYPE_CHECKING:
-    from mybert.finetuning.evaluation.evaluate import Evaluation
 
 _LISTED = 100  # confusions and labels
 _CELL = 200  # characters of a value
@@ -28,7 +25,7 @@ _NAMES_AT_SIDES = 100  # labels up to which axes show names
 _BARS = 40  # labels with bars
 
 
-def write_errors(path: Path, split: Split, found: "Evaluation") -> None:
+def write_errors(path: Path, split: Split, found: Evaluation) -> None:
     """Writes the confusion matrix or the scores of each label, then the worst rows, the worst first.
 
     Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
@@ -85,7 +82,7 @@ def _label_table(labels: dict[str, LabelScores]) -> Table:
     return table
 
 
-def draw_errors(path: Path, found: "Evaluation") -> None:
+def draw_errors(path: Path, found: Evaluation) -> None:
     """Draws two pictures side by side.
 
     Left: the confusion matrix, coloured by the share of each true label; for several labels a row, precision and
@@ -145,7 +142,7 @@ def _draw_numbers(axis: Axes, predicted: Sequence[float], true: Sequence[float])
     axis.legend()
 
 
-def _draw_scores(axis: Axes, found: "Evaluation") -> None:
+def _draw_scores(axis: Axes, found: Evaluation) -> None:
     """Scores with a common scale: those that are better the higher they are."""
     names = [name for name in found.metrics if name not in LOWER_IS_BETTER]
     for place, name in enumerate(names):

@@ -3,7 +3,6 @@
 import itertools
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from datasets import Dataset
@@ -18,56 +17,15 @@ from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
+from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.settings import EvaluateSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
-from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix, Task, rows_cut
+from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task, rows_cut
 
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
 _INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
-
-
-class Evaluation(NamedTuple):
-    """Predictions for labelled rows and their scores.
-
-    Attributes:
-        metrics: scores on all rows.
-        intervals: metric → bounds of its 95 % bootstrap interval; empty without bootstrap samples.
-        baselines: metric → score of the best constant prediction.
-        predictions, references, errors: one for each row; see `Task`.
-        worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.
-        labels: the scores of each label; empty for targets without labels.
-        matrix: the confusion matrix; None for tasks without labels.
-        cut: number of rows truncated to `max_length`.
-        seconds: wall time of tokenization and inference.
-    """
-
-    metrics: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    baselines: dict[str, float]
-    predictions: list[dict]
-    references: list
-    errors: list[float]
-    worst: dict[int, list[str]]
-    labels: dict[str, LabelScores]
-    matrix: Matrix | None
-    cut: int
-    seconds: float
-
-    def results(self) -> dict:
-        """Numbers for results.json."""
-        rate = round(len(self.predictions) / max(self.seconds, 1e-6), 1)
-        return {
-            "metrics": self.metrics,
-            "intervals_95": self.intervals,
-            "constant_baselines": self.baselines,
-            "labels": {name: scores._asdict() for name, scores in self.labels.items()},
-            "rows": len(self.predictions),
-            "rows_cut": self.cut,
-            "seconds": round(self.seconds, 3),
-            "rows_per_second": rate,
-        }
 
 
 def evaluate(settings: EvaluateSettings) -> Path:
