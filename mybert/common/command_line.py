@@ -75,12 +75,19 @@ def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords:
         values[current] = value
     if missing := [name for name, option in options.items() if option.required and name not in values]:
         raise UserError(f"missing arguments: {', '.join(missing)}")
-    return _instances(settings, {name: _without_paths(value) for name, value in values.items()})
+    return _instances(settings, {name: _as_setting(name, value) for name, value in values.items()})
 
 
-def _without_paths(value: Any) -> Any:
+def _as_setting(name: str, value: Any) -> Any:
+    """Paths as texts, and dictionaries as on the command line: `{"text": "body"}` is `text=body`."""
     if isinstance(value, list | tuple):
-        return [_without_paths(item) for item in value]
+        return [_as_setting(name, item) for item in value]
+    if name in ("columns", "label_names") and isinstance(value, Mapping):
+        return [f"{key}={item}" for key, item in value.items()]
+    if hasattr(value, "column_names") or hasattr(value, "to_parquet"):
+        raise UserError(
+            f"{name}: expected the name of a file, found a {type(value).__name__}; write it to a file first"
+        )
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 

@@ -1,5 +1,6 @@
 """Open files by name: format, compression, bytes and text."""
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -19,6 +20,7 @@ COMPRESSIONS = (".gz", ".zst")
 STDIN = "-"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CHUNK = 1 << 20
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class FileFormat(NamedTuple):
@@ -114,6 +116,8 @@ def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
         UserError: see `open_file`.
     """
     with open_file(name) as file:
+        if hasattr(file, "peek") and file.peek(2)[:2] in _UTF16:
+            raise UserError(f"{name} is UTF-16, not UTF-8; save it as UTF-8")
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
         try:
             yield text

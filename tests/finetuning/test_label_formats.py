@@ -168,9 +168,11 @@ def test_classes_get_the_names_that_are_given(finetune, write_rows, opinions, tm
     assert "--label-names 2=other" in capsys.readouterr().err
 
 
-def test_joined_labels_are_warned_about(finetune, write_rows, capsys):
-    labels = ["grain;wheat", "wheat", "corn;grain", "corn", "wheat;corn"] * 2
-    rows = [{"text": f"word {i}", "label": label} for i, label in enumerate(labels)]
+@pytest.mark.parametrize(
+    "labels", [["grain;wheat", "wheat", "corn;grain", "corn"], ["grain;wheat", "grain", "corn", "corn"]]
+)
+def test_joined_labels_are_warned_about(finetune, write_rows, capsys, labels):
+    rows = [{"text": f"word {i}", "label": label} for i, label in enumerate(labels * 3)]
     assert finetune("text-classification", "--train", write_rows("train.jsonl", rows), "--max-steps", 1) == 0
     assert "--label-separator ';'" in capsys.readouterr().out
 

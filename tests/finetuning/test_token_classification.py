@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 import seqeval.metrics
 from datasets import Dataset
@@ -410,3 +411,28 @@ def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, t
     text = (tmp_path / "out/validation/errors.txt").read_text()
     assert "line 1, error" in text and "tokens:" not in text
     assert any("[" in line and "ART" in line and "the the" in line for line in text.splitlines())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix):
+    task, path = TokenClassification(TokenClassification.Options.of({}), MyBertConfig()), tmp_path / f"rows.{suffix}"
+    separator = {"csv": ",", "tsv": "\t"}[suffix]
+    words = pd.DataFrame({"tokens": [["Ann", "sings"], ["Bo"]], "tags": [["B-PER", "O"], ["B-PER"]]})
+    spans = pd.DataFrame(
+        {"text": ["Ann sings", "Bo"], "spans": [[[0, 3, "PER"]], [{"start": 0, "end": 2, "label": "PER"}]]}
+    )
+    for frame in (words, spans):
+        frame.to_csv(path, sep=separator, index=False)
+        rows = read_split(str(path), task).rows
+        assert list(rows["tokens"]) == [["Ann", "sings"], ["Bo"]] and list(rows["tags"]) == [["B-PER", "O"], ["B-PER"]]
+    spans[["text"]].to_csv(path, sep=separator, index=False)
+    assert list(read_split(str(path), task, labelled=False).rows["text"]) == ["Ann sings", "Bo"]
+    path.write_text("Ann\tB-PER\nsings\tO\n")
+    assert list(read_split(str(path), task).rows["tokens"]) == [["Ann", "sings"]]
+
+
+def test_a_comma_separated_file_without_a_known_header_is_refused(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,word,tag\n1,Ann,B-PER\n")
+    with pytest.raises(UserError, match="--columns"):
+        read_split(str(path), TokenClassification(TokenClassification.Options.of({}), MyBertConfig()))

@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -143,8 +144,14 @@ def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
     for separator in ";|,":
         parts = {name: [part.strip() for part in name.split(separator)] for name in counts}
         joined = [name for name, several in parts.items() if len(several) > 1]
-        others = [part for several in parts.values() for part in several]
-        again = [name for name in joined if all(part and others.count(part) > 1 for part in parts[name])]
+        others = Counter(part for several in parts.values() for part in several)
+        again = [
+            name
+            for name in joined
+            if all(parts[name])
+            and any(others[part] > 1 for part in parts[name])
+            and not all(map(str.isdigit, parts[name]))
+        ]
         if again and len(counts) <= _MOST_COMPARED:
             return [f"the label {again[0]!r} looks like several labels; --label-separator '{separator}' splits them"]
     return []

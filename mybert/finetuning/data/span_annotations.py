@@ -3,6 +3,8 @@
 Reads the annotations that spaCy, doccano, Prodigy and Label Studio export as JSON.
 """
 
+import ast
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,6 +115,9 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
     Raises:
         ValueError: the annotation has none of the known forms, or a span lies outside the text.
     """
+    if isinstance(annotation, str):  # a cell of a table
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            annotation = ast.literal_eval(annotation)  # JSON and what pandas writes
     if not isinstance(annotation, list):
         raise ValueError(f"expected a list of spans, found {short(annotation)}; write [] for a text without entities")
     for item in _label_studio_results(annotation):

@@ -21,16 +21,18 @@ from mybert.common.errors import UserError
 from mybert.common.settings import setting
 from mybert.common.text_windows import cut_windows
 from mybert.finetuning.data.conll import read_columns
+from mybert.finetuning.data.label_columns import expand_label, with_column
 from mybert.finetuning.data.labels import check_label, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
 from mybert.finetuning.tasks.options import WindowOptions
-from mybert.io.files import file_format
+from mybert.io.files import file_format, open_text
 
 logger = logging.getLogger(__name__)
 
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
 _BASELINES = 20  # constant predictions
 _IGNORED = -100  # a label that transformers' losses leave out
@@ -70,8 +72,31 @@ class TokenClassification(Task):
     # Rows
 
     def read(self, path: Path) -> Dataset | None:
-        """A CoNLL file; JSON and Parquet are left to `datasets`."""
-        return None if file_format(path).kind in _NOT_COLUMNS else read_columns(path)
+        """A CoNLL file. JSON, Parquet and tables with a header row are left to the common readers."""
+        kind = file_format(path).kind
+        is_table = kind in _NOT_COLUMNS or (kind in _DELIMITERS and self._has_header(path, _DELIMITERS[kind]))
+        return None if is_table else read_columns(path)
+
+    def _has_header(self, path: Path, delimiter: str) -> bool:
+        """Whether the first line of a table names a column of texts or words, alone or beside another known column.
+
+        Raises:
+            UserError: the file has commas as a table and no such header.
+        """
+        with open_text(str(path)) as file:
+            first, second = (line.rstrip("\n") for line in (next(file, ""), next(file, "")))
+        names = [name.strip(' "') for name in first.split(delimiter)]
+        given = self.options.given_columns().values()
+        content = {*COLUMNS["text"], *self.inputs["tokens"], *given}
+        known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
+        if not content.isdisjoint(names) and (len(names) == 1 or delimiter == "," or len(known & set(names)) > 1):
+            return True
+        if delimiter == "," and "," in first and "," in second and " " not in first and "\t" not in first:
+            raise UserError(
+                f"{path}: no column of texts or words in {short(first)}; name it by --columns text=COLUMN, or write "
+                "CoNLL columns with tabs"
+            )
+        return False
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
         """Texts with spans if the rows have such columns, else words with tags."""
@@ -91,6 +116,10 @@ class TokenClassification(Task):
 
     def prepare(self, rows: Dataset) -> Dataset:
         """Splits texts into words, and aligns their spans with the words."""
+        for name in ("tokens", "tags"):  # a table has lists as texts
+            if name in rows.column_names and any(isinstance(value, str) for value in rows[name]):
+                values = [expand_label(value, None) for value in rows[name]]
+                rows = with_column(rows.remove_columns(name), name, values)
         is_text = "text" in rows.column_names and "tokens" not in rows.column_names
         return words_and_tags(rows) if is_text else rows
 
