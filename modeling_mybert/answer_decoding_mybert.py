@@ -3,6 +3,7 @@
 Training, evaluation, prediction and the pipeline share these functions.
 """
 
+import unicodedata
 from typing import Any, NamedTuple
 
 import torch
@@ -124,6 +125,8 @@ def decode_answers(windows: list[WindowLogits], context: str, max_answer_length:
         start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
         if (start, end) not in seen:  # one character may be several tokens
             seen.add((start, end))
+            while end < len(context) and unicodedata.category(context[end]) == "Mn":
+                end += 1  # tokens without accents end before a combining mark
             answer = {"answer": context[start:end], "start": start, "end": end}
             spans.append({**answer, "score": float(scores[first, more])})
     no_answer = float(torch.stack([window.no_answer for window in windows]).min())

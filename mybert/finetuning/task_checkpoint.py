@@ -48,6 +48,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     """
     config, tokenizer = _load(settings.model)
     config.problem_type = None
+    vars(config).pop("label_threshold", None)  # tuned for the labels of an earlier fine-tuning
     if settings.attn_implementation is not None:
         config._attn_implementation = settings.attn_implementation
     if settings.dropout is not None:

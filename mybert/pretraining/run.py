@@ -212,9 +212,10 @@ def _drop_checkpoints(output: Path, keep: int | None) -> None:
     """Removes all but the newest `keep` checkpoints, and prints the size of those that stay."""
     checkpoints = sorted(output.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     if keep is not None:
-        for path in checkpoints[: len(checkpoints) - keep]:
+        dropped = max(len(checkpoints) - keep, 0)
+        for path in (*checkpoints[:dropped], *output.glob("damaged-checkpoint-*")):
             shutil.rmtree(path)
-        checkpoints = checkpoints[max(len(checkpoints) - keep, 0) :]
+        checkpoints = checkpoints[dropped:]
     if checkpoints:
         size = sum(file.stat().st_size for path in checkpoints for file in path.rglob("*") if file.is_file())
         print(

@@ -22,6 +22,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.training.checkpoint_trainer import CheckpointTrainer
+from mybert.training.epoch_end import SaveAfterEvaluation
 from mybert.training.history import History
 from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
@@ -77,7 +78,7 @@ class RunTrainer(CheckpointTrainer):
         log_in_lines(self)
         timer = StepTimer(self.report_speed, stop=dry_run)
         start = _StartOfTraining(self.metrics, self.history)
-        for callback in (SetSamplerEpoch(), start, timer, *([stop] if stop else [])):
+        for callback in (SetSamplerEpoch(), start, timer, *([stop] if stop else []), SaveAfterEvaluation()):
             self.add_callback(callback)
 
     def describe_step(self, step: int) -> str:

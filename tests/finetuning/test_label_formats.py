@@ -150,7 +150,7 @@ def test_a_value_of_a_one_hot_column_is_named(finetune, tmp_path, capsys):
 
 def test_vectors_of_0_and_1_are_no_labels():
     rows = Dataset.from_dict({"text": TEXTS, "label": [[0, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]]})
-    with pytest.raises(UserError, match=r"vectors of 0 and 1.*--columns label=a,b,c"):
+    with pytest.raises(UserError, match=r"vectors of .*--columns label=a,b,c"):
         task_of().fitted(rows)
 
 
@@ -231,3 +231,30 @@ def test_a_tuned_threshold_is_kept_with_the_model(finetune, write_rows, tmp_path
     for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines():
         prediction = json.loads(line)
         assert prediction["labels"] == [name for name, score in prediction["scores"].items() if score > threshold]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[True, False, True], [False, True, False]],
+        [[1, 0], [0, 1], [1, 0]],
+        [[0.9, 0.1], [0.2, 0.8]],
+        ["[ True False]", "[False  True]"],
+        ["[1, 0]", "[0, 1]"],
+    ],
+)
+def test_vectors_of_numbers_and_truth_values_are_refused(finetune, write_rows, capsys, labels):
+    rows = [{"text": f"word {i}", "label": label} for i, label in enumerate(labels * 3)]
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", rows), "--max-steps", 1) == 2
+    assert "--columns label=a,b,c" in capsys.readouterr().err
+
+
+def test_a_new_name_that_another_label_has_is_refused(write_rows):
+    rows = [{"text": label, "label": label} for label in ("good", "bad", "ok")]
+    with pytest.raises(UserError, match="'good'"):
+        read_split(str(write_rows("train.jsonl", rows)), task_of(label_names=["ok=good"]))
+
+
+def test_numbers_of_any_size_stand_beside_fractions(write_rows):
+    rows = [{"text": "word", "label": label} for label in (1152921504606846977, 0.5, 1.5)]
+    assert len(read_split(str(write_rows("train.jsonl", rows)), task_of()).rows) == 3

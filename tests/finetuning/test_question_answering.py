@@ -233,3 +233,19 @@ def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(
         other = travelling(question=row["question"], context=row["context"])
         assert (one["answer"], one["start"], one["end"]) == (other["answer"], other["start"], other["end"])
         assert one["no_answer_score"] == pytest.approx(other["no_answer_score"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "context, answer",
+    [
+        ("the answer is foo ", "foo "),
+        (" foo is it", " foo"),
+        ("it is foo\u200b", "foo\u200b"),
+        ("naive\u0301", "naive\u0301"),
+    ],
+)
+def test_an_answer_at_the_edge_of_its_context_is_trained_as_an_answer(tiny_checkpoint, context, answer):
+    row = {"question": "what?", "context": context}
+    rows = Dataset.from_list([{**row, "answers": {"text": [answer], "answer_start": [context.index(answer)]}}])
+    features = task().features(rows, MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True)
+    assert features["start_positions"][0] > 0

@@ -18,6 +18,7 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.data.span_annotations import words_and_tags
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
@@ -436,3 +437,11 @@ def test_a_comma_separated_file_without_a_known_header_is_refused(tmp_path):
     path.write_text("id,word,tag\n1,Ann,B-PER\n")
     with pytest.raises(UserError, match="--columns"):
         read_split(str(path), TokenClassification(TokenClassification.Options.of({}), MyBertConfig()))
+
+
+def test_an_annotation_whose_own_text_differs_is_a_problem():
+    rows = {"text": ["😀😀😀😀 Bob met Ann"], "spans": [[{"start": 9, "end": 12, "text": "Bob", "label": "PER"}]]}
+    (problem,) = words_and_tags(Dataset.from_dict(rows))["problem"]
+    assert "'met'" in problem and "'Bob'" in problem
+    rows["spans"][0][0] |= {"start": 5, "end": 8}
+    assert words_and_tags(Dataset.from_dict(rows))["problem"][0] is None

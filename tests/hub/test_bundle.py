@@ -139,6 +139,7 @@ def test_training_state_other_runs_and_rows_of_the_data_are_left_out(bundle, che
     names = [
         *("test/predictions.jsonl", "test/errors.txt", "runs/1/results.json", ".git/config", "__pycache__/a.pyc"),
         *("checkpoint-500/optimizer.pt", "checkpoint-500/model.safetensors", "old/checkpoint-7/optimizer.pt"),
+        *("damaged-checkpoint-4/model.safetensors", "predictions.jsonl", "errors.txt"),
         *("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"),
     ]
     for name in (*names, "test/results.json"):

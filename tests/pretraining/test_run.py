@@ -150,8 +150,23 @@ def test_a_model_that_predicts_only_the_most_frequent_token_is_reported(capsys, 
     assert ("nothing learned yet" in capsys.readouterr().out) == said
 
 
+def test_a_checkpoint_at_the_end_of_an_epoch_contains_its_evaluation(run):
+    output = run(max_steps=-1, num_train_epochs=2, save_steps=1, save_total_limit=None, eval_strategy="epoch")
+    states = [json.loads(path.read_text()) for path in output.glob("checkpoint-*/trainer_state.json")]
+    ends = [state for state in states if float(state["epoch"]).is_integer()]
+    assert len(ends) == 2 < len(states)
+    for state in ends:
+        assert any("eval_loss" in log and log["step"] == state["global_step"] for log in state["log_history"])
+
+
 @pytest.mark.parametrize(
-    ("keep", "left"), [(None, {"checkpoint-2", "checkpoint-4"}), (1, {"checkpoint-4"}), (0, set())]
+    ("keep", "left"),
+    [
+        (None, {"checkpoint-2", "checkpoint-4"}),
+        (1, {"checkpoint-4"}),
+        (3, {"checkpoint-2", "checkpoint-4"}),
+        (0, set()),
+    ],
 )
 def test_a_finished_run_keeps_as_many_checkpoints_as_asked(run, capsys, keep, left):
     output = run(max_steps=4, save_steps=2, keep_checkpoints=keep)

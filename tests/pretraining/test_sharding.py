@@ -130,7 +130,7 @@ def test_the_shares_of_four_devices_have_different_addresses(tiny_config):
 def test_too_many_devices_are_refused_with_a_remedy(tiny_config):
     with (
         processes("fake", FakeStore(), rank=0, count=3) as mesh,
-        pytest.raises(UserError, match="divide the hidden size"),
+        pytest.raises(UserError, match="divides the hidden size, 32"),
     ):
         shard(MyBertForPreTraining(tiny_config), FullyShardedDataParallelPlugin(fsdp_version=2), mesh)
 

@@ -22,7 +22,7 @@ def send(number: signal.Signals) -> None:
 
 @pytest.mark.usefixtures("interrupts")
 def test_sigterm_and_the_first_ctrl_c_ask_and_a_second_interrupts(capfd):
-    asked = []
+    asked, sigterm_before = [], signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), on_signals(lambda: asked.append(len(asked))):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             send(number)
@@ -30,7 +30,7 @@ def test_sigterm_and_the_first_ctrl_c_ask_and_a_second_interrupts(capfd):
         send(signal.SIGINT)
     assert capfd.readouterr().err.count("saving after this step") == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == sigterm_before
 
 
 @pytest.mark.usefixtures("interrupts")

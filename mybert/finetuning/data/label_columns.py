@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow
 from datasets import Dataset, concatenate_datasets
 
 from mybert.common.error_messages import short, short_list
@@ -84,7 +85,10 @@ def join_one_hot(dataset: Dataset, given: str, source: str) -> Dataset:
 
 def with_column(rows: Dataset, name: str, values: list) -> Dataset:
     """The rows with another column, whose values may have several types."""
-    column = Dataset.from_dict({name: values}, on_mixed_types="use_json")
+    try:
+        column = Dataset.from_dict({name: values}, on_mixed_types="use_json")
+    except pyarrow.ArrowInvalid:  # whole numbers too large for a column with fractions
+        column = Dataset.from_dict({name: [None if value is None else str(value) for value in values]})
     return concatenate_datasets([rows, column], axis=1) if rows.column_names else column
 
 
@@ -96,11 +100,14 @@ def _flag(value: Any) -> bool | None:
 
 
 def is_one_hot(labels: Sequence[list]) -> bool:
-    """Whether lists of labels are vectors of 0 and 1, which name no label."""
-    lengths = {len(row) for row in labels}
-    if len(lengths) != 1 or not all({*map(number, row)} <= {0, 1} for row in labels):
+    """Whether lists of labels are vectors of truth values, of 0 and 1, or of shares; they name no label."""
+    values = [float(value) if isinstance(value, bool) else number(value) for row in labels for value in row]
+    if not values or None in values:
         return False
-    return any(len(set(row)) < len(row) for row in labels)
+    if set(values) <= {0, 1}:
+        lengths, truths = {len(row) for row in labels}, any(isinstance(value, bool) for row in labels for value in row)
+        return lengths != {1} and (len(lengths) == 1 or truths)
+    return not all(map(float.is_integer, values))
 
 
 def rename_label(label: Any, names: Mapping[str, str]) -> Any:

@@ -131,6 +131,12 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
             raise ValueError(f"expected spans of start, end and one label, found {short(item)}")
         if not 0 <= start < end <= len(text):
             raise ValueError(f"the span {start} to {end} ({label}) lies outside the text of {len(text)} characters")
+        shown = item.get("text") if isinstance(item, Mapping) else None
+        if isinstance(shown, str) and shown.split() != text[start:end].split():
+            raise ValueError(
+                f"the span {start} to {end} is {short(text[start:end])}, its annotation says {short(shown)}; offsets "
+                "count characters (code points)"
+            )
         yield Span(start, end, label)
 
 

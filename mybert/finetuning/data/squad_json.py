@@ -56,6 +56,8 @@ def _row(item: Any, context: str, place: str) -> dict:
         given = _field(item, "answers", list, place)
         kinds = {"text": str, "answer_start": int}
         answers = {name: [_field(one, name, kind, place) for one in given] for name, kind in kinds.items()}
+    if item.get("is_impossible") is True and answers and answers["text"]:
+        raise UserError(f"{place}: is_impossible is true, but there are answers; remove one of them")
     name = item.get("id")
     return {"id": name if name is None else str(name), "question": question, "context": context, "answers": answers}
 

@@ -1,5 +1,6 @@
 """question-answering: the span of a context that answers a question, or no answer."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -232,8 +233,11 @@ def _span(answers: dict, offsets: list[list[int]]) -> tuple[int, int] | None:
     """First and last token of the first answer; None if there is none, or not all of it is in the window."""
     if not answers["text"] or not offsets:
         return None
-    start = answers["answer_start"][0]
-    end = start + len(answers["text"][0])
+    text, start = answers["text"][0], answers["answer_start"][0]
+    covered = [place for place, character in enumerate(text) if unicodedata.category(character)[0] not in "CMZ"]
+    if not covered:
+        return None
+    start, end = start + covered[0], start + covered[-1] + 1  # no token covers spaces and marks at the edges
     if start < offsets[0][0] or end > offsets[-1][1]:
         return None
     touched = [place for place, (left, right) in enumerate(offsets) if left < end and right > start]

@@ -34,6 +34,7 @@ from mybert.finetuning.data.labels import (
     SINGLE,
     find_problem,
     known_name,
+    label_name,
     sort_labels,
 )
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
@@ -128,6 +129,11 @@ class TextClassification(Task):
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
         names = self.options.given_names()
+        present = {label_name(one) for label in labels for one in (label if isinstance(label, list) else [label])}
+        if merged := [name for label, name in names.items() if name in present - names.keys() and label in present]:
+            raise UserError(
+                f"--label-names: {source} has the label {merged[0]!r} already; give each class its own name"
+            )
         return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
@@ -212,8 +218,8 @@ class TextClassification(Task):
         if problem == MULTI:
             if is_one_hot(labels):
                 raise UserError(
-                    f"the labels are vectors of 0 and 1, such as {labels[0]}, which have no names: write lists of "
-                    "names, or one column for each label and --columns label=a,b,c"
+                    f"the labels are vectors of numbers or truth values, such as {labels[0]}, which have no names: "
+                    "write lists of names, or one column for each label and --columns label=a,b,c"
                 )
             labels = [label for several in labels for label in several]
         names, given = sort_labels(labels), self.options.given_names()

@@ -32,7 +32,8 @@ CARD = "README.md"
 # Left out by default: hidden files, checkpoints and state of the training run, and rows of the user's data.
 _LEFT_OUT = (
     *(".*", "*/.*", "__pycache__", "*/__pycache__", CARD),
-    *("runs", "checkpoint-[0-9]*", "*/checkpoint-[0-9]*", "*/predictions.*", "*/errors.*"),
+    *("runs", "checkpoint-[0-9]*", "*/checkpoint-[0-9]*", "damaged-checkpoint-*", "*/damaged-checkpoint-*"),
+    *("predictions.*", "*/predictions.*", "errors.*", "*/errors.*"),
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin"),
     *("pytorch_model_fsdp*", "global_step*", "events.out.tfevents*"),
 )
