@@ -1,5 +1,6 @@
 """Data of a fine-tuning run: load, validate, split, describe, and encode as features."""
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -102,6 +103,8 @@ def draw_rows(rows: int, count: int, seed: int) -> list[int]:
 def stratified_rows(keys: Sequence[Hashable], share: float, seed: int) -> list[int]:
     """A share of the rows, drawn at random in proportion to how often each key occurs, ascending.
 
+    The only row of a label is never drawn: it would be missing from training.
+
     Args:
         keys: label of each row, or another value that can be sorted.
         share: between 0 and 1.
@@ -109,7 +112,9 @@ def stratified_rows(keys: Sequence[Hashable], share: float, seed: int) -> list[i
     shuffled = np.random.default_rng(seed).permutation(len(keys)).tolist()
     by_key = sorted(shuffled, key=lambda row: keys[row])  # a stable sort: shuffled within each key
     count = round(share * len(keys))
-    return sorted(by_key[min(int((number + 0.5) / share), len(keys) - 1)] for number in range(count))
+    chosen = {by_key[min(int((number + 0.5) / share), len(keys) - 1)] for number in range(count)}
+    times = Counter(keys)
+    return sorted(row for row in chosen if times[keys[row]] > 1 or not isinstance(keys[row], str))
 
 
 def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, Split], str]:
