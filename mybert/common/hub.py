@@ -26,8 +26,6 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
         UserError: no such repository, or the Hub cannot be reached.
     """
     if constants.is_offline_mode():
-        if _is_cached(name, kind, cache) is False:
-            raise UserError(f"{name}: no such folder and no cached copy; HF_HUB_OFFLINE is set{did_you_mean(name)}")
         return
     error = _ask(name, kind)
     if isinstance(error, HFValidationError):
@@ -38,19 +36,12 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
     if error is None or isinstance(error, GatedRepoError):
         return
     reason = f"HTTP {error.response.status_code}" if isinstance(error, HfHubHTTPError) else cause(error)
-    if not _is_cached(name, kind, cache):
+    cache = cache or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)
+    if not cache.is_dir():
         unreachable = f"{name}: no such folder, and the Hub cannot be reached ({reason})"
         raise UserError(f"{unreachable}{did_you_mean(name)}") from error
     print(f"note: the Hub cannot be reached ({reason}); using the cached copy of {name}", file=sys.stderr)
     constants.HF_HUB_OFFLINE = True  # what HF_HUB_OFFLINE=1 sets
-
-
-def _is_cached(name: str, kind: str, cache: Path | None) -> bool | None:
-    """Whether there is a cached copy; None if `name` cannot be the name of a repository."""
-    try:
-        return (cache or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir()
-    except HFValidationError:
-        return None
 
 
 def check_reachable(repo_id: str) -> None:
