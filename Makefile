@@ -1,12 +1,23 @@
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast coverage lint types docs dist conformance fuzz format clean
+.PHONY: help quickstart test test-fast test-oldest test-newest test-compatibility coverage lint types pyright docs dist
+.PHONY: conformance clients fuzz format clean
 
 PYTHON ?= python3
 BIN := .venv/bin
-OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 PYTHONWARNDEFAULTENCODING=1
+VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+SUITE = $(OFFLINE) $(ENVIRONMENT)/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+
+# Wheels only: the oldest version that has one for this Python. UV_TORCH_BACKEND=cpu takes torch without CUDA.
+define install
+$(PYTHON) -m venv build/uv && build/uv/bin/python -m pip install --quiet uv
+build/uv/bin/uv venv --quiet --clear --python $$($(PYTHON) -c 'import sys; print(sys.executable)') $(ENVIRONMENT)
+build/uv/bin/uv pip install --quiet --python $(ENVIRONMENT)/bin/python --resolution $(1) \
+	--only-binary :all: --no-binary seqeval --editable '.[dev]'
+endef
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 quickstart: .venv/installed ## train, evaluate and load a small BERT in a few minutes on two CPU cores
 	$(BIN)/mybert quickstart --output quickstart --overwrite
@@ -20,12 +31,35 @@ test-fast: .venv/installed ## run the quick tests only
 coverage: .venv/installed ## run the test suite and report line coverage in build/coverage
 	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term --cov-report=html
 
+test-oldest: ENVIRONMENT = build/environments/oldest-$(VERSION)
+test-oldest: ## the test suite with the lowest versions that pyproject.toml allows (PYTHON=python3.12 chooses another)
+	$(call install,lowest-direct)
+	$(SUITE)
+
+test-newest: ENVIRONMENT = build/environments/newest-$(VERSION)
+test-newest: ## the test suite with the newest version of every package
+	$(call install,highest)
+	$(SUITE)
+
+test-compatibility: ## checkpoints of each environment of test-oldest and test-newest, loaded in all of them
+	rm -rf build/checkpoints
+	for one in build/environments/*; do \
+		$(OFFLINE) $$one/bin/python tests/compatibility/checkpoints.py save build/checkpoints/$${one##*/} || exit 1; done
+	status=0; for one in build/environments/*; do \
+		$(OFFLINE) $$one/bin/python tests/compatibility/checkpoints.py compare build/checkpoints/* || status=1; \
+	done; exit $$status
+
 lint: .venv/installed ## check style and common mistakes with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: .venv/installed ## check type annotations with mypy
 	$(BIN)/mypy
+	$(BIN)/mypy tests/types/user_script.py
+
+pyright: .venv/installed ## check a user's script with pyright, from an environment of its own
+	$(PYTHON) -m venv build/pyright && build/pyright/bin/python -m pip install --quiet basedpyright
+	build/pyright/bin/basedpyright --pythonpath $(BIN)/python --project tests/types
 
 docs: .venv/installed ## build the documentation into build/docs; warnings are errors
 	$(OFFLINE) $(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going -q docs build/docs
@@ -39,6 +73,10 @@ dist: .venv/installed ## build wheel and sdist into dist/, install the wheel in 
 conformance: .venv/installed ## transformers' own model tests, for BERT and MyBERT side by side (downloads its sources)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[conformance]'
 	$(BIN)/python tests/conformance/run.py build/conformance
+
+clients: .venv/installed ## other libraries on a checkpoint; rewrites their table in docs (an hour); CLIENTS="flair setfit" for some
+	$(BIN)/python -m pip install --quiet uv
+	OMP_NUM_THREADS=1 $(BIN)/python tests/clients/run.py $(CLIENTS)
 
 fuzz: .venv/installed ## malformed inputs for every reader; INPUTS=1000000 takes half an hour
 	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto

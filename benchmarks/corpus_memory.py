@@ -85,7 +85,7 @@ def _measure(text: Path, output: Path, arguments) -> dict:
 
 def _children(pid: int) -> list[int]:
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
     except OSError:
         return []
 
@@ -94,7 +94,7 @@ def _held(pid: int) -> dict[str, float]:
     """Resident MB of a process: anonymous memory (RssAnon) and mapped files (RssFile); zeros after it has ended."""
     held = {"RssAnon": 0.0, "RssFile": 0.0}
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return held
     fields = (line.split() for line in lines)

@@ -26,10 +26,11 @@ from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
+from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.flops_and_memory import ModelCosts
 from mybert.pretraining.run import pretrain
-from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.settings import PretrainSettings
 
 WAYS = {"": {}, ", checkpointing": {"checkpointing": True}, ", bfloat16": {"half": True}}
 

@@ -5,7 +5,7 @@
 MODEL is any BERT checkpoint: a folder or Hub name, with or without pretraining heads. DATA contains a folder for each
 data set, with train.jsonl and dev.jsonl, and `corpus/wikitext_valid.jsonl`, the held-out text.
 
-- **Masked words.** 15 % of the words of the held-out text are masked with all their tokens; a hash of document and
+- **Masked words.** 15% of the words of the held-out text are masked with all their tokens; a hash of document and
   position chooses them, so that every vocabulary is asked for the same words. Reported: the share of words predicted
   completely, and bits per character, the log-probability of the masked tokens divided by the words' characters. Models
   without a masked-LM head are not scored.
@@ -173,7 +173,7 @@ def windows_of(document: int, text: str, tokenizer: MyBertTokenizer) -> Iterator
 
 
 def is_masked(document: int, word: int) -> bool:
-    """15 % of the words, chosen by a hash of document and position."""
+    """15% of the words, chosen by a hash of document and position."""
     digest = hashlib.sha256(f"{document} {word}".encode()).digest()
     return int.from_bytes(digest[:4], "big") < 0.15 * 2**32
 

@@ -33,9 +33,10 @@ from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, 
 
 from mybert.common.devices import quiet_loading
 from mybert.common.memory_allocator import keep_freed_memory
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.trainer import FinetuningTrainer

@@ -181,7 +181,7 @@ class Step:
 
 
 def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
-    """The same sequences padded for transformers and packed for MyBERT, 15 % of their tokens labelled."""
+    """The same sequences padded for transformers and packed for MyBERT, 15% of their tokens labelled."""
     number = np.arange(len(lengths))
     ordinary = np.arange(vocabulary) >= 5
     masker = Masker(ordinary, np.zeros(vocabulary, dtype=bool), np.flatnonzero(ordinary), mask_token_id=4)

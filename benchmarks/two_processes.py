@@ -39,9 +39,9 @@ def main() -> None:
     curves, rows = {}, []
     for name, (processes, accumulated) in RUNS.items():
         with tempfile.TemporaryDirectory() as folder:
-            sent = int(_LOOPBACK.read_text())
+            sent = int(_LOOPBACK.read_text(encoding="utf-8"))
             train(arguments, processes, accumulated, Path(folder) / "run")
-            sent = int(_LOOPBACK.read_text()) - sent
+            sent = int(_LOOPBACK.read_text(encoding="utf-8")) - sent
             logs, results, costs = read(Path(folder) / "run", arguments.steps)
         curves[name] = [log["loss"] for log in logs]
         alone = curves["one process"]

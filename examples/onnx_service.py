@@ -21,7 +21,7 @@ class Classifier:
 
     def __init__(self, folder: Path):
         self.session = onnxruntime.InferenceSession(folder / "model.onnx")
-        self.names = json.loads((folder / "config.json").read_text())["id2label"]
+        self.names = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(128)
         self.tokenizer.enable_padding()

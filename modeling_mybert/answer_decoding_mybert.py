@@ -117,7 +117,8 @@ def decode_answers(windows: list[WindowLogits], context: str, max_answer_length:
         count: maximum number of answers.
     """
     scores, offsets = _score_spans(windows, max_answer_length)
-    spans, seen = [], set()
+    spans: list[dict[str, Any]] = []
+    seen = set()
     for index in scores.flatten().sort(descending=True, stable=True).indices.tolist():
         first, more = divmod(index, scores.shape[1])
         if len(spans) == count or scores[first, more] == -torch.inf:

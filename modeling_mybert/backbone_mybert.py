@@ -5,6 +5,7 @@ BERT, so that checkpoints interchange both ways.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}  # noqa: RUF012
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         """Normal weights truncated at two standard deviations, zero biases (google-research/bert)."""
         super()._init_weights(module)  # norms and biases
         std = self.config.initializer_range
@@ -98,8 +99,8 @@ class MyBertModel(MyBertPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | int | list[int] | None = None,
         tokens_to_keep: Tensor | Sequence[int] | None = None,
-        **kwargs,
-    ) -> BaseModelOutputWithPooling | tuple:
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling | tuple[Any, ...]:
         """
         Args:
             input_ids: (B, S) padded on either side, or (1, T) packed.
@@ -166,23 +167,38 @@ class MyBertModel(MyBertPreTrainedModel):
 
     def _saves_queries(self, layout: RaggedLayout, tokens: Tensor) -> bool:
         """Whether the last layer can compute fewer tokens, and there are any to leave out."""
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined]
             return False
         if not (len(self.encoder.layer) and takes_fewer_queries(self.config._attn_implementation)):
             return False
         return torch.compiler.is_compiling() or tokens.numel() + layout.grid[0] < layout.total
 
-    def _layout(self, inputs, attention_mask, cu_seq_lens, max_length, position_ids) -> Layout:
+    def _layout(
+        self,
+        inputs: Tensor,
+        attention_mask: Tensor | None,
+        cu_seq_lens: Tensor | None,
+        max_length: int | None,
+        position_ids: Tensor | None,
+    ) -> Layout:
         layout: Layout
         if cu_seq_lens is None:
-            one_row = position_ids is not None and attention_mask is None and inputs.shape[0] == 1
-            if one_row and can_read_without_sync(position_ids, self.training) and (position_ids[:, 1:] == 0).any():
+            one_row = attention_mask is None and inputs.shape[0] == 1
+            if (
+                one_row
+                and position_ids is not None
+                and can_read_without_sync(position_ids, self.training)
+                and (position_ids[:, 1:] == 0).any()
+            ):
                 logger.warning_once(
                     "position_ids restart within a row, but all tokens of a row attend to each other; for a packed "
                     "batch pass cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
                 )
             layout = padded_layout(
-                tuple(inputs.shape[:2]), attention_mask, inputs.device, dense=_has_hooks(self.embeddings, self.encoder)
+                (inputs.shape[0], inputs.shape[1]),
+                attention_mask,
+                inputs.device,
+                dense=_has_hooks(self.embeddings, self.encoder),
             )
         elif attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")

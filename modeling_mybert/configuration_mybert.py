@@ -1,6 +1,7 @@
 """Configuration of MyBERT: typed and validated settings, BERT's published sizes, and the classes in a checkpoint."""
 
 import shutil
+from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -118,7 +119,7 @@ class MyBertConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     @classmethod
-    def from_size(cls, size: str, **settings) -> "MyBertConfig":
+    def from_size(cls, size: str, **settings: Any) -> "MyBertConfig":
         """The configuration of a published size (`tiny`, `mini`, `small`, `medium`, `base`, `large`).
 
         Raises:
@@ -128,7 +129,7 @@ class MyBertConfig(PreTrainedConfig):
             raise ValueError(f"size {size!r} is not one of {', '.join(NAMED_SIZES)}")
         return cls(**{**NAMED_SIZES[size], **settings})
 
-    def validate_ranges(self):
+    def validate_ranges(self) -> None:
         """Check ranges; `@strict` calls this at construction and before saving."""
         at_least_one = (
             "vocab_size",
@@ -155,7 +156,7 @@ class MyBertConfig(PreTrainedConfig):
             raise ValueError(f"pad_token_id must lie in [0, {self.vocab_size}), got {self.pad_token_id}")
 
     @classmethod
-    def get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
+    def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """As in transformers; BERT's configuration is read as a MyBERT one, since all its fields are the same.
 
         Raises:
@@ -173,7 +174,7 @@ class MyBertConfig(PreTrainedConfig):
         return values, kwargs
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs):
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "MyBertConfig":
         """As in transformers; the installed package leaves out pipelines that it has registered itself."""
         if cls.pipelines_are_registered and "custom_pipelines" in config_dict:
             others = _without_ours(config_dict["custom_pipelines"])
@@ -181,10 +182,10 @@ class MyBertConfig(PreTrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     @classmethod
-    def register_for_auto_class(cls, auto_class="AutoConfig"):
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
         """No operation: `save_pretrained` writes the whole `auto_map` itself."""
 
-    def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
+    def save_pretrained(self, save_directory: str | PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
         """As in transformers, with the whole `auto_map` and the code that it names beside the configuration.
 
         transformers alone would list the saved class only, and every other Auto class would fail on the folder.
@@ -201,7 +202,7 @@ class MyBertConfig(PreTrainedConfig):
         if push_to_hub:  # here, since transformers would push before the code is there
             self.push_to_hub(**{"repo_id": folder.name, **kwargs})
 
-    def _set_custom_pipelines(self):
+    def _set_custom_pipelines(self) -> None:
         """Name the pipeline of this architecture, which `pipeline` then finds in the folder."""
         pipelines = _without_ours(getattr(self, "custom_pipelines", None) or {})
         for architecture in (self.architectures or ())[:1]:
@@ -220,7 +221,7 @@ class MyBertConfig(PreTrainedConfig):
         return values
 
 
-def _without_ours(pipelines: dict[str, dict]) -> dict[str, dict]:
+def _without_ours(pipelines: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     ours = {implementation for _, implementation, _ in PIPELINES.values()}
     return {task: entry for task, entry in pipelines.items() if entry.get("impl", "").split("--")[-1] not in ours}
 

@@ -5,6 +5,7 @@ thresholds are measured (benchmarks/RESULTS.md). Other devices and compiled grap
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,8 @@ _HALF = (torch.bfloat16, torch.float16)
 
 
 def _is_plain_cpu(device: torch.device) -> bool:
-    return device.type == "cpu" and not torch.jit.is_tracing() and not torch.compiler.is_compiling()
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return device.type == "cpu" and not tracing and not torch.compiler.is_compiling()
 
 
 # Linear layers
@@ -30,7 +32,7 @@ def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether `linear` leaves MKL for oneDNN; never inside `torch.backends.mkldnn.flags(enabled=False)`."""
     if not _is_plain_cpu(device) or dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
-    return torch.backends.mkldnn.enabled and is_faster()
+    return bool(torch.backends.mkldnn.enabled) and is_faster()
 
 
 def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
@@ -182,7 +184,9 @@ class _InPieces(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(logits: Tensor, labels: Tensor, count: Tensor | int, plain: Callable) -> tuple[Tensor, Tensor]:
+    def forward(
+        logits: Tensor, labels: Tensor, count: Tensor | int, plain: Callable[..., Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """The loss, and its gradient (R, C)."""
         dtype = torch.promote_types(logits.dtype, torch.float32)
         total, gradient = logits.new_zeros((), dtype=dtype), torch.empty_like(logits)
@@ -200,14 +204,14 @@ class _InPieces(torch.autograd.Function):
         return total / count, gradient
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         logits, labels, ctx.count, ctx.plain = inputs
         ctx.save_for_backward(logits, labels, output[1])
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)  # no zeros for the gradient of the gradient
 
     @staticmethod
-    def backward(ctx, slope: Tensor, _: None) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, slope: Tensor, _: None) -> tuple[Tensor, None, None, None]:
         logits, labels, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives: the gradient above has no graph
             (gradient,) = torch.autograd.grad(ctx.plain(logits, labels, ctx.count), logits, create_graph=True)

@@ -100,7 +100,7 @@ class MyBertDecoderLayer(GradientCheckpointingLayer):
         encoder_states: Tensor | None,
         encoder_mask: Tensor | None,
         backend: str,
-        past_key_values: Cache | None = None,  # gradient checkpointing removes the argument of this name
+        past_key_values: Cache | None = None,
     ) -> Tensor:
         """(B, S, H), and optionally the encoder's (B, K, H) → (B, S, H)."""
         hidden_states = self.attention(hidden_states, mask, past_key_values, backend)

@@ -5,20 +5,21 @@ both ways. For the letters of shapes see `decoder_layers_mybert`.
 """
 
 from copy import copy
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin
 from transformers.cache_utils import Cache
+from transformers.integrations.executorch import register_dynamic_cache_export_support
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     CausalLMOutputWithCrossAttentions,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils import TransformersKwargs, logging
-from transformers.utils.generic import can_return_tuple
+from transformers.utils import logging
+from transformers.utils.generic import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_mybert import works_on_tokens
@@ -36,6 +37,9 @@ from .losses_mybert import mean_cross_entropy
 from .pretraining_heads_mybert import MyBertPreTrainingHeads, VocabularyHeadMixin
 
 logger = logging.get_logger(__name__)
+
+CACHE = "cache" if "cache" in CausalLMOutputWithCrossAttentions.__dataclass_fields__ else "past_key_values"
+"""The name of the cache in transformers' arguments and outputs: `cache` since 5.24, where both names are accepted."""
 
 
 class MyBertDecoder(MyBertPreTrainedModel):
@@ -68,8 +72,8 @@ class MyBertDecoder(MyBertPreTrainedModel):
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
-        **kwargs,
-    ) -> BaseModelOutputWithPastAndCrossAttentions | tuple:
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions | tuple[Any, ...]:
         """Arguments as in `MyBertLMHeadModel.forward`; returns `last_hidden_state` (B, S, H) and more.
 
         Raises:
@@ -78,10 +82,13 @@ class MyBertDecoder(MyBertPreTrainedModel):
         """
         if kwargs.get("cu_seq_lens_q") is not None:
             raise ValueError("the decoder does not support packed batches (cu_seq_lens_q): pad them")
+        past_key_values = kwargs.pop("cache", past_key_values)
         inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.training and self.gradient_checkpointing:
-            use_cache = False  # recomputed layers would fill it twice
+            use_cache, past_key_values = False, None  # recomputed layers would fill it twice
+        if use_cache and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
+            register_dynamic_cache_export_support()  # torch.export knows only registered types of outputs
         if use_cache and past_key_values is None:
             past_key_values = self._new_cache(encoder_hidden_states is not None)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -107,15 +114,16 @@ class MyBertDecoder(MyBertPreTrainedModel):
             config._attn_implementation,
             past_key_values=past_key_values,
         )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
-        )
+        cache: dict[str, Any] = {CACHE: past_key_values if use_cache else None}
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, **cache)
 
     def _new_cache(self, cross_attention: bool) -> Cache:
         cache = DynamicCache(config=self.config)
         return EncoderDecoderCache(cache, DynamicCache(config=self.config)) if cross_attention else cache
 
-    def _check_against_past(self, inputs, attention_mask, position_ids, past):
+    def _check_against_past(
+        self, inputs: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, past: int | Tensor
+    ) -> None:
         if isinstance(past, Tensor):
             return  # a static cache; reading its length waits for the device
         batch, columns = inputs.shape[0], past + inputs.shape[1]
@@ -130,7 +138,9 @@ class MyBertDecoder(MyBertPreTrainedModel):
                 f"{self.config.max_position_embeddings}; generate fewer tokens or train with more positions"
             )
 
-    def _check_encoder(self, inputs, encoder_hidden_states, encoder_attention_mask):
+    def _check_encoder(
+        self, inputs: Tensor, encoder_hidden_states: Tensor | None, encoder_attention_mask: Tensor | None
+    ) -> None:
         if encoder_hidden_states is None:
             return
         if not self.config.add_cross_attention:
@@ -192,7 +202,7 @@ class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMi
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> CausalLMOutputWithCrossAttentions | tuple:
+    ) -> CausalLMOutputWithCrossAttentions | tuple[Any, ...]:
         """
         Args:
             input_ids: (B, S), padded on either side; with a cache, the new columns only.
@@ -203,7 +213,7 @@ class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMi
             encoder_hidden_states: (B, K, H); None: no cross-attention.
             encoder_attention_mask: (B, K), nonzero for real tokens of the encoder.
             labels: (B, S), ids of `input_ids` or -100; the logits of a column predict the label of the next.
-            past_key_values: `DynamicCache`, or `EncoderDecoderCache` to cache cross-attention too.
+            past_key_values: `DynamicCache`, or `EncoderDecoderCache` to cache cross-attention too; also named `cache`.
             use_cache: return a cache (default: `config.use_cache`); off with labels and while training with gradient
                 checkpointing.
             logits_to_keep: number of last columns that get logits (0: all), or the columns themselves.
@@ -241,7 +251,7 @@ class MyBertLMHeadModel(VocabularyHeadMixin, MyBertPreTrainedModel, GenerationMi
         return CausalLMOutputWithCrossAttentions(
             loss=loss,
             logits=logits,
-            past_key_values=outputs.past_key_values,
+            **{CACHE: outputs.get(CACHE)},
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,

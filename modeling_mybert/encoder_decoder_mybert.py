@@ -4,6 +4,8 @@ Folders of the stock class and of this one are interchangeable. This one adds th
 reads the folder anywhere, and a loss that honours `num_items_in_batch`.
 """
 
+from typing import Any, cast
+
 from torch import Tensor
 from transformers import (
     CONFIG_MAPPING,
@@ -19,7 +21,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel
 from .configuration_mybert import MyBertConfig
-from .decoder_mybert import MyBertLMHeadModel
+from .decoder_mybert import CACHE, MyBertLMHeadModel
 from .input_checks_mybert import check_labels
 from .losses_mybert import mean_cross_entropy
 
@@ -51,7 +53,8 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
             encoder, decoder: None: created from `config`.
         """
         if config is None and encoder is not None and decoder is not None:
-            config = MyBertEncoderDecoderConfig.from_encoder_decoder_configs(encoder.config, decoder.config)
+            made = MyBertEncoderDecoderConfig.from_encoder_decoder_configs(encoder.config, decoder.config)
+            config = cast(MyBertEncoderDecoderConfig, made)
         elif type(config) is EncoderDecoderConfig:
             config = MyBertEncoderDecoderConfig.from_dict(config.to_dict())
         super().__init__(config, encoder, decoder)
@@ -70,8 +73,8 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
-    ) -> Seq2SeqLMOutput | tuple:
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Arguments and outputs as in `EncoderDecoderModel.forward`; no cache is returned with labels.
 
         Args:
@@ -82,14 +85,14 @@ class MyBertEncoderDecoderModel(EncoderDecoderModel):
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_attention_mask is None:
-                decoder_attention_mask = (decoder_input_ids != self.config.pad_token_id).long()
+                decoder_attention_mask = decoder_input_ids.ne(cast(int, self.config.pad_token_id)).long()
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            **{CACHE: kwargs.pop("cache", past_key_values)},
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache if labels is None else False,

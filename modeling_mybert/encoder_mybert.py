@@ -174,7 +174,7 @@ class MyBertEncoder(nn.Module):
             hidden_states = record(index, output)
         return BaseModelOutput(
             last_hidden_state=hidden_states,
-            hidden_states=None if output_hidden_states is False else tuple(all_hidden_states),
+            hidden_states=None if output_hidden_states is False else tuple(all_hidden_states),  # type: ignore[arg-type]
             attentions=tuple(all_attentions) if output_attentions else None,
         )
 

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 def can_read_without_sync(tensor: Tensor, training: bool) -> bool:
     """Whether the values of `tensor` can be read without slowing training down."""
-    if torch.jit.is_tracing() or torch.compiler.is_compiling() or tensor.is_meta:
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if tracing or torch.compiler.is_compiling() or tensor.is_meta:
         return False
     return tensor.device.type == "cpu" or not training
 

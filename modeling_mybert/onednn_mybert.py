@@ -42,7 +42,7 @@ def is_faster() -> bool:
 
 
 class _LinearByOneDnn(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.linear and not kwargs:
             return _multiply(*args)
         return func(*args, **(kwargs or {}))
@@ -84,14 +84,14 @@ class _Product(torch.autograd.Function):
     """(…, I), (O, I), (O,) → (…, O)."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         for_x, for_weight, _ = ctx.needs_input_grad
         ctx.set_materialize_grads(False)  # inputs that no gradient reaches get None, not zeros
         ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
         return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
 
     @staticmethod
-    def backward(ctx, gradient: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         if gradient is None:
             return None, None, None
         x, weight = ctx.saved_tensors

@@ -101,7 +101,7 @@ class RaggedLayout(TokenRows):
         if self._block_mask is None:
             sequence = _sequence_of_each_token(self.cu_seq_lens, self.total)
 
-            def same_sequence(batch, head, query, key):
+            def same_sequence(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
                 return sequence[query] == sequence[key]
 
             size = (self.total, self.total)
@@ -174,7 +174,7 @@ def padded_layout(
     Raises:
         ValueError: the mask has another shape, or one of its rows has no real token (not checked in compiled graphs).
     """
-    dense = dense or torch.jit.is_tracing() or torch.compiler.is_exporting()
+    dense = dense or torch.jit.is_tracing() or torch.compiler.is_exporting()  # type: ignore[attr-defined]
     if attention_mask is not None and attention_mask.dim() == 4:
         # as in two dimensions, an integer says whether a token is seen; it is no score to add
         mask = attention_mask if attention_mask.is_floating_point() else attention_mask.bool()

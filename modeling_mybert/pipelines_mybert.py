@@ -5,10 +5,12 @@ trained on. Pass `truncation=False` to get that. A checkpoint names these classe
 `pipeline(task, model=folder, trust_remote_code=True)` reads; importing `modeling_mybert` registers them.
 """
 
+from typing import Any
+
 from transformers import FeatureExtractionPipeline, FillMaskPipeline, TextClassificationPipeline
 
 
-def _is_mybert(kwargs: dict) -> bool:
+def _is_mybert(kwargs: dict[str, Any]) -> bool:
     config = getattr(kwargs.get("model"), "config", None)
     return getattr(config, "model_type", None) == "mybert"
 
@@ -16,7 +18,7 @@ def _is_mybert(kwargs: dict) -> bool:
 class MyBertTextClassificationPipeline(TextClassificationPipeline):
     """`TextClassificationPipeline` with `truncation=True` by default."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         if _is_mybert(kwargs):
             kwargs.setdefault("truncation", True)
         super().__init__(*args, **kwargs)
@@ -25,7 +27,7 @@ class MyBertTextClassificationPipeline(TextClassificationPipeline):
 class MyBertFeatureExtractionPipeline(FeatureExtractionPipeline):
     """`FeatureExtractionPipeline` with `truncation=True` by default."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         if _is_mybert(kwargs) and "truncation" not in kwargs.get("tokenize_kwargs", {}):
             kwargs.setdefault("truncation", True)
         super().__init__(*args, **kwargs)
@@ -34,7 +36,7 @@ class MyBertFeatureExtractionPipeline(FeatureExtractionPipeline):
 class MyBertFillMaskPipeline(FillMaskPipeline):
     """`FillMaskPipeline` with `tokenizer_kwargs={"truncation": True}` by default."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         if _is_mybert(kwargs):
             kwargs["tokenizer_kwargs"] = {"truncation": True, **kwargs.get("tokenizer_kwargs", {})}
         super().__init__(*args, **kwargs)

@@ -11,42 +11,62 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mybert.api import (
         Result,
+        adapt,
         build_corpus,
+        distill,
+        doctor,
         embed,
         evaluate,
+        explain,
         export,
         finetune,
         import_bert,
+        merge,
         predict,
         pretrain,
         push,
+        score,
         search,
         train_tokenizer,
+        trim,
     )
     from mybert.common.errors import UserError
     from mybert.embedding.embedder import Embedder
+    from mybert.explanation.explainer import Explainer
     from mybert.finetuning.evaluation.predictor import Predictor
+    from mybert.scoring.scorer import Scorer
 
 __all__ = [
     "Embedder",
+    "Explainer",
     "Predictor",
     "Result",
+    "Scorer",
     "UserError",
+    "adapt",
     "build_corpus",
+    "distill",
+    "doctor",
     "embed",
     "evaluate",
+    "explain",
     "export",
     "finetune",
     "import_bert",
+    "merge",
     "predict",
     "pretrain",
     "push",
+    "score",
     "search",
     "train_tokenizer",
+    "trim",
 ]
 _MODULES = {
     "Embedder": "mybert.embedding.embedder",
+    "Explainer": "mybert.explanation.explainer",
     "Predictor": "mybert.finetuning.evaluation.predictor",
+    "Scorer": "mybert.scoring.scorer",
     "UserError": "mybert.common.errors",
 }
 

@@ -2,26 +2,49 @@
 
 Keyword arguments are the flags of a command, with underscores: its own settings and, for training, every field of
 transformers.TrainingArguments. `mybert COMMAND --help` describes them. Unknown names raise a `UserError` that suggests
-the nearest one.
+the nearest one; type checkers and editors know them. `config` names a YAML or JSON file of settings. In place of a
+file of rows (`train`, `validation`, `test`, `data`), a list of dictionaries, a `datasets.Dataset` or a pandas
+DataFrame may be given.
 """
 
 import pkgutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mybert.commands import COMMANDS
 from mybert.common.command_line import make_settings
 from mybert.common.json_io import parse_json
+from mybert.common.keywords import (
+    AdaptKeywords,
+    BuildCorpusKeywords,
+    DistillKeywords,
+    DoctorKeywords,
+    EmbedKeywords,
+    EvaluateKeywords,
+    ExplainKeywords,
+    ExportKeywords,
+    FinetuneKeywords,
+    ImportBertKeywords,
+    MergeKeywords,
+    Name,
+    PredictKeywords,
+    PretrainKeywords,
+    PushKeywords,
+    ScoreKeywords,
+    SearchKeywords,
+    TrainTokenizerKeywords,
+    TrimKeywords,
+)
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import manifest_beside
 
 if TYPE_CHECKING:
     from mybert.finetuning.evaluation.predict import Counts
     from mybert.release.hub.publish import Published
-
-Name = str | PathLike[str]
+    from mybert.reports.finding import Finding
 
 
 @dataclass(frozen=True)
@@ -30,8 +53,8 @@ class Result:
 
     Attributes:
         path: the folder or file.
-        metrics: the scores that the command computed: of `evaluate` and `pretrain` by metric, of `finetune` by split
-            and metric; empty for other commands.
+        metrics: the scores that the command computed: of `evaluate`, `pretrain`, `distill` and `score` by metric, of
+            `finetune` by split and metric; empty for other commands.
         manifest: the contents of the manifest: settings, inputs, counts, versions.
     """
 
@@ -43,7 +66,7 @@ class Result:
         return str(self.path)
 
 
-def train_tokenizer(**settings: Any) -> Result:
+def train_tokenizer(**settings: Unpack[TrainTokenizerKeywords]) -> Result:
     """Trains a WordPiece vocabulary on documents, as `mybert tokenizer` does.
 
     Example:
@@ -52,7 +75,7 @@ def train_tokenizer(**settings: Any) -> Result:
     return _result("tokenizer", "mybert.corpus.train_tokenizer:build_tokenizer", settings)
 
 
-def build_corpus(**settings: Any) -> Result:
+def build_corpus(**settings: Unpack[BuildCorpusKeywords]) -> Result:
     """Builds pretraining examples from documents, as `mybert corpus` does.
 
     Example:
@@ -61,17 +84,59 @@ def build_corpus(**settings: Any) -> Result:
     return _result("corpus", "mybert.corpus.build:build_corpus", settings)
 
 
-def pretrain(**settings: Any) -> Result:
-    """Pretrains a model on the examples of `build_corpus`, as `mybert pretrain` does.
+def pretrain(**settings: Unpack[PretrainKeywords]) -> Result:
+    """Pretrains a model on text or on the examples of `build_corpus`, as `mybert pretrain` does.
 
     Example:
+        >>> pretrain(text=["books.txt"], time_budget="1h", output="model").metrics
+        {'mlm_loss': 3.4, 'mlm_accuracy': 0.41, …}
         >>> pretrain(corpus="corpus", size="mini", max_steps=10_000, learning_rate=1e-3, output="model").metrics
         {'mlm_loss': 2.9, 'mlm_accuracy': 0.45, …}
     """
-    return _result("pretrain", "mybert.pretraining.run:pretrain", settings)
+    return _result("pretrain", "mybert.pretrain_from_text:pretrain", settings)
 
 
-def finetune(**settings: Any) -> Result:
+def adapt(**settings: Unpack[AdaptKeywords]) -> Result:
+    """Adapts a BERT to a domain with its words and its text, as `mybert adapt` does.
+
+    Example:
+        >>> found = adapt(model="model", inputs=["books.txt"], new_words=300, max_steps=2000, output="adapted")
+        >>> found.manifest["adaptation"]["domain"]["after"]
+        {'tokens_per_word': 1.08, 'bits_per_character': 1.21, …}
+    """
+    return _result("adapt", "mybert.domain_adaptation:adapt", settings)
+
+
+def trim(**settings: Unpack[TrimKeywords]) -> Result:
+    """Removes the tokens that a text never needs from a model, as `mybert trim` does.
+
+    Example:
+        >>> trim(model="classifier", inputs=["train.jsonl"], output="small").manifest["trimmed"]["after"]["tokens"]
+        14565
+    """
+    return _result("trim", "mybert.vocabulary_trimming:trim", settings)
+
+
+def merge(**settings: Unpack[MergeKeywords]) -> Result:
+    """Averages the weights of models that were trained from the same checkpoint, as `mybert merge` does.
+
+    Example:
+        >>> merge(models=["model", "adapted"], weights=[0.25, 0.75], output="merged")
+    """
+    return _result("merge", "mybert.release.convert.merge:merge", settings)
+
+
+def distill(**settings: Unpack[DistillKeywords]) -> Result:
+    """Trains a smaller encoder to give the outputs of a teacher, as `mybert distill` does.
+
+    Example:
+        >>> distill(teacher="model", layers=3, corpus="corpus", max_steps=10_000, output="student").metrics
+        {'mlm_loss': 2.9, 'mlm_accuracy': 0.45, …, 'soft_loss': 0.8, 'cosine_loss': 0.05}
+    """
+    return _result("distill", "mybert.distillation.run:distill", settings)
+
+
+def finetune(**settings: Unpack[FinetuneKeywords]) -> Result:
     """Fine-tunes a checkpoint on labelled rows, as `mybert finetune` does.
 
     Example:
@@ -82,7 +147,7 @@ def finetune(**settings: Any) -> Result:
     return _result("finetune", "mybert.finetuning.run:finetune", settings)
 
 
-def evaluate(**settings: Any) -> Result:
+def evaluate(**settings: Unpack[EvaluateKeywords]) -> Result:
     """Scores a fine-tuned model on labelled rows, as `mybert evaluate` does.
 
     Example:
@@ -92,7 +157,7 @@ def evaluate(**settings: Any) -> Result:
     return _result("evaluate", "mybert.finetuning.evaluation.evaluate:evaluate", settings)
 
 
-def predict(model: Name, inputs: Name | list[Name], **settings: Any) -> "Counts":
+def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[PredictKeywords]) -> "Counts":
     """Writes predictions for files of rows, as `mybert predict` does; see `Predictor` for rows in memory.
 
     Returns:
@@ -105,7 +170,20 @@ def predict(model: Name, inputs: Name | list[Name], **settings: Any) -> "Counts"
     return _run("predict", "mybert.finetuning.evaluation.predict:predict", settings, model, inputs)
 
 
-def embed(model: Name, inputs: Name | list[Name], **settings: Any) -> Result:
+def explain(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[ExplainKeywords]) -> dict[str, Any]:
+    """Writes the words that predictions depend on, as `mybert explain` does; see `Explainer` for rows in memory.
+
+    Returns:
+        The numbers of rows, errors and explained scores; the completeness errors of integrated gradients.
+
+    Example:
+        >>> explain("classifier", "new.csv", output="why.html")
+        {'rows': 120, 'explained scores': 120, 'completeness error, mean': 0.009, …}
+    """
+    return _run("explain", "mybert.explanation.run:explain", settings, model, inputs)
+
+
+def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[EmbedKeywords]) -> Result:
     """Writes vectors of texts or words to a file, as `mybert embed` does; see `Embedder` for texts in memory.
 
     Example:
@@ -114,7 +192,7 @@ def embed(model: Name, inputs: Name | list[Name], **settings: Any) -> Result:
     return _result("embed", "mybert.embedding.run:embed", settings, model, inputs)
 
 
-def search(vectors: Name, queries: str | list[str], **settings: Any) -> list[dict[str, Any]]:
+def search(vectors: Name, queries: str | Sequence[str], **settings: Unpack[SearchKeywords]) -> list[dict[str, Any]]:
     """Finds the texts nearest to queries in the vectors of `embed`, as `mybert search` does.
 
     Example:
@@ -123,7 +201,17 @@ def search(vectors: Name, queries: str | list[str], **settings: Any) -> list[dic
     return _run("search", "mybert.embedding.search:search", settings, vectors, queries)
 
 
-def export(model: Name, **settings: Any) -> Result:
+def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[ScoreKeywords]) -> Result:
+    """Scores texts by pseudo-log-likelihood, as `mybert score` does; see `Scorer` for texts in memory.
+
+    Example:
+        >>> score("model", "texts.txt", output="scores.jsonl").metrics
+        {'perplexity': 6.2, 'bits_per_character': 0.58}
+    """
+    return _result("score", "mybert.scoring.run:score", settings, model, inputs)
+
+
+def export(model: Name, **settings: Unpack[ExportKeywords]) -> Result:
     """Converts a checkpoint to transformers' BERT or to ONNX, as `mybert export` does.
 
     Example:
@@ -132,7 +220,7 @@ def export(model: Name, **settings: Any) -> Result:
     return _result("export", "mybert.release.convert.export:export", settings, model)
 
 
-def import_bert(model: Name, **settings: Any) -> Result:
+def import_bert(model: Name, **settings: Unpack[ImportBertKeywords]) -> Result:
     """Converts a BERT checkpoint of transformers or Google to MyBERT, as `mybert import` does.
 
     Example:
@@ -141,7 +229,7 @@ def import_bert(model: Name, **settings: Any) -> Result:
     return _result("import", "mybert.release.convert.import_bert:import_bert", settings, model)
 
 
-def push(model: Name, **settings: Any) -> "Published | None":
+def push(model: Name, **settings: Unpack[PushKeywords]) -> "Published | None":
     """Verifies a checkpoint and publishes it on the Hugging Face Hub, as `mybert push` does.
 
     Returns:
@@ -153,11 +241,42 @@ def push(model: Name, **settings: Any) -> "Published | None":
     return _run("push", "mybert.release.hub.push:push", settings, model)
 
 
-def _run(command: str, function: str, settings: dict[str, Any], *positional: Any) -> Any:
-    return pkgutil.resolve_name(function)(*make_settings(COMMANDS[command].settings_types(), positional, settings))
+def doctor(folder: Name, **settings: Unpack[DoctorKeywords]) -> "list[Finding]":
+    """Finds problems in the output folder of a stage, as `mybert doctor` does.
+
+    Returns:
+        Findings with `level` (red, amber or green), `title`, `evidence` and `remedy`, the gravest first.
+
+    Example:
+        >>> [finding.title for finding in doctor("model") if finding.level == "red"]
+        ['The loss is still on its first plateau']
+    """
+    return _run("doctor", "mybert.reports.doctor:diagnose", settings, folder)
 
 
-def _result(command: str, function: str, settings: dict[str, Any], *positional: Any) -> Result:
+def _run(command: str, function: str, settings: Mapping[str, object], *positional: Any) -> Any:
+    with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
+        saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
+        return pkgutil.resolve_name(function)(*make_settings(COMMANDS[command].settings_types(), positional, saved))
+
+
+def _saved(value: Any, path: Path) -> Any:
+    """The folder of rows in memory, saved to `path`; other values unchanged."""
+    if hasattr(value, "to_parquet") or (isinstance(value, list) and value and isinstance(value[0], dict)):
+        from datasets import Dataset
+
+        if isinstance(value, list):
+            value = Dataset.from_list(value, on_mixed_types="use_json")
+        elif not isinstance(value, Dataset):
+            value = Dataset.from_pandas(value, preserve_index=False)
+        value.save_to_disk(path)
+        return path
+    return value
+
+
+def _result(command: str, function: str, settings: Mapping[str, object], *positional: Any) -> Result:
     path = Path(_run(command, function, settings, *positional))
+    if settings.get("dry_run"):  # nothing was written
+        return Result(path)
     manifest = read_manifest(path) if path.is_dir() else parse_json(manifest_beside(path).read_bytes())
     return Result(path, manifest.get("metrics") or {}, manifest)

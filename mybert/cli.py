@@ -1,9 +1,9 @@
 """The `mybert` command."""
 
 import argparse
-import difflib
 import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -16,7 +16,7 @@ from mybert.common.command_line import build_parser, parse_settings
 from mybert.common.disk_space import FULL_DISK
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.options import options_of
+from mybert.common.options import options_without_import, unknown_name
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
 _VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base")
@@ -40,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
         The exit status: 0 for success, 2 for a user's mistake, 130 after Ctrl-C, 141 if the reader of the output has
         closed it, 143 if SIGTERM or Ctrl-C ended a training whose checkpoint is saved.
     """
+    for stream in (sys.stdout, sys.stderr):  # None after `>&-`
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":  # pipes on Windows
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     try:
         try:
             return _run(sys.argv[1:] if argv is None else argv)
@@ -71,9 +74,7 @@ def _run(argv: list[str]) -> int:
         elif name in COMMANDS:
             _run_command(name, rest)
         else:
-            nearest = difflib.get_close_matches(name, COMMANDS, n=1)
-            meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise UserError(f"unknown command {name!r}{meant} (see `mybert --help`)")
+            raise UserError(f"{unknown_name('command', name, COMMANDS)} (see `mybert --help`)")
     except UserError as error:
         if os.environ.get("MYBERT_TRACEBACK"):
             raise
@@ -104,17 +105,13 @@ def _run_command(name: str, argv: list[str]) -> None:
 
 
 def completion(shell: str) -> str:
-    """A script for `shell` that completes commands, options and file names.
-
-    Raises:
-        UserError: the shell is not supported.
-    """
+    """A script for `shell` that completes commands, options and file names."""
     if shell not in shtab.SUPPORTED_SHELLS:
         raise UserError(f"--completion: expected {' or '.join(shtab.SUPPORTED_SHELLS)}, found {shell!r}")
     root = argparse.ArgumentParser("mybert")
     commands = root.add_subparsers()
     for name, command in COMMANDS.items():
-        parser = build_parser(options_of(command.settings_types()), f"mybert {name}")
+        parser = build_parser(options_without_import(command.settings_types()), f"mybert {name}")
         for action in parser._actions:
             if action.type is str and not action.choices:
                 action.complete = shtab.FILE

@@ -48,27 +48,57 @@ COMMANDS = {
     ),
     "plan": Command(
         "mybert.pretraining.planning.plan_command",
-        ("mybert.pretraining.planning.plan_command:PlanSettings",),
+        ("mybert.pretraining.planning.settings:PlanSettings",),
         "Estimate memory, time and price of a pretraining run.",
         (
             "mybert plan --tokens 3.3B --peak-flops 400T",
-            "mybert plan --tokens 3.3B --peak-flops 400T --size small base large --devices 1 8",
+            "mybert plan --tokens 12M --time-budget 1h --size tiny mini small",
             "mybert plan --tokens 10B --peak-flops 990T --num-train-epochs 3 --memory 80G --price 2.5",
         ),
     ),
     "pretrain": Command(
-        "mybert.pretraining.run",
-        ("mybert.pretraining.settings:PretrainSettings", "mybert.pretraining.settings:PretrainingArguments"),
-        "Pretrain a model on the examples of `mybert corpus`.",
+        "mybert.pretrain_from_text",
+        ("mybert.pretraining.settings:PretrainSettings", "mybert.pretraining.settings:PretrainingOptions"),
+        "Pretrain a model on text, or on the examples of `mybert corpus`.",
         (
+            "mybert pretrain --text books/*.txt --time-budget 1h --output model",
             "mybert pretrain --corpus corpus --output model --size small --max-steps 100000",
             "mybert pretrain --corpus corpus --output model --init-from google-bert/bert-base-uncased --bf16",
-            "mybert pretrain --corpus corpus --output model --dry-run",
+        ),
+    ),
+    "adapt": Command(
+        "mybert.domain_adaptation",
+        ("mybert.adaptation.settings:AdaptSettings", "mybert.pretraining.settings:PretrainingOptions"),
+        "Adapt a BERT to a domain: add its words and continue pretraining on its text.",
+        (
+            "mybert adapt --model google-bert/bert-base-uncased papers.jsonl --max-steps 5000 --output adapted",
+            "mybert adapt --model model books/*.txt --new-words auto --replay general.txt --output adapted",
+            "mybert adapt --model model --task-data train.jsonl --new-words 300 --output adapted",
+        ),
+    ),
+    "trim": Command(
+        "mybert.vocabulary_trimming",
+        ("mybert.adaptation.settings:TrimSettings",),
+        "Remove the tokens that a text never needs from a model.",
+        (
+            "mybert trim --model model books/*.txt --output small",
+            "mybert trim --model classifier train.jsonl dev.jsonl --output small",
+            "mybert trim --model google-bert/bert-base-multilingual-cased german.txt --output german",
+        ),
+    ),
+    "distill": Command(
+        "mybert.distillation.run",
+        ("mybert.distillation.settings:DistillSettings", "mybert.pretraining.settings:PretrainingOptions"),
+        "Train a smaller encoder to give the outputs of a teacher.",
+        (
+            "mybert distill --teacher model --corpus corpus --output student",
+            "mybert distill --teacher google-bert/bert-base-uncased --layers 6 --corpus corpus --output student",
+            "mybert distill --teacher model --size mini --losses relations=1 hard=1 --corpus corpus --output student",
         ),
     ),
     "finetune": Command(
         "mybert.finetuning.run",
-        ("mybert.finetuning.settings:FinetuneSettings", "mybert.finetuning.settings:FinetuningArguments"),
+        ("mybert.finetuning.settings:FinetuneSettings", "mybert.finetuning.settings:FinetuningOptions"),
         "Fine-tune a checkpoint on labelled rows.",
         (
             "mybert finetune --task text-classification --model model --train train.csv --validation dev.csv "
@@ -99,6 +129,46 @@ COMMANDS = {
             "mybert predict reader questions.jsonl --n-best 5 --device cuda:0 --output answers.jsonl",
         ),
     ),
+    "doctor": Command(
+        "mybert.reports.doctor",
+        ("mybert.reports.settings:DoctorSettings",),
+        "Find problems in the output of a stage: learning rate, leaks, truncation, …",
+        (
+            "mybert doctor model",
+            "mybert doctor corpus",
+            "mybert doctor evaluation --report",
+        ),
+    ),
+    "explain": Command(
+        "mybert.explanation.run",
+        ("mybert.explanation.settings:ExplainSettings",),
+        "Show which words the predictions of a model depend on.",
+        (
+            "mybert explain classifier reviews.csv --output why.html",
+            "mybert explain tagger sentences.txt --method occlusion --output why.jsonl",
+            "mybert explain encoder pairs.csv --output why.html",
+        ),
+    ),
+    "demo": Command(
+        "mybert.demo.run",
+        ("mybert.demo.settings:DemoSettings",),
+        "Try models on a page in the browser.",
+        (
+            "mybert demo classifier",
+            "mybert demo classifier other-classifier --port 8000",
+            "mybert demo model --host 0.0.0.0",
+        ),
+    ),
+    "serve": Command(
+        "mybert.serving.run",
+        ("mybert.serving.settings:ServeSettings",),
+        "Serve a model over HTTP: predictions, or embeddings as of OpenAI and TEI.",
+        (
+            "mybert serve model",
+            "mybert serve classifier --port 8000 --max-wait 5",
+            "mybert serve model --host 0.0.0.0 --long-texts truncate",
+        ),
+    ),
     "embed": Command(
         "mybert.embedding.run",
         ("mybert.embedding.settings:EmbedSettings",),
@@ -117,6 +187,16 @@ COMMANDS = {
             'mybert search vectors.parquet "how to open a file"',
             'mybert search vectors.npy "first query" "second query" --top-k 10 --output results.jsonl',
             "cat queries.txt | mybert search vectors.jsonl - --output results.jsonl",
+        ),
+    ),
+    "score": Command(
+        "mybert.scoring.run",
+        ("mybert.scoring.settings:ScoreSettings",),
+        "Score texts by the pseudo-log-likelihood of a masked language model.",
+        (
+            "mybert score model sentences.txt --output scores.jsonl",
+            "mybert score model pairs.csv --pairs good,bad --masking within-word --output scores.jsonl",
+            "mybert score model articles.jsonl --masking whole-word --output scores.jsonl",
         ),
     ),
     "export": Command(
@@ -139,6 +219,16 @@ COMMANDS = {
             "mybert import uncased_L-12_H-768_A-12/bert_model.ckpt --output model",
         ),
     ),
+    "merge": Command(
+        "mybert.release.convert.merge",
+        ("mybert.release.settings:MergeSettings",),
+        "Average the weights of models that were trained from the same checkpoint.",
+        (
+            "mybert merge model adapted --output merged",
+            "mybert merge model adapted --weights 0.25 0.75 --output merged",
+            "mybert merge classifier-seed-0 classifier-seed-1 classifier-seed-2 --output merged",
+        ),
+    ),
     "push": Command(
         "mybert.release.hub.push",
         ("mybert.release.settings:PushSettings",),
@@ -152,7 +242,7 @@ COMMANDS = {
     "quickstart": Command(
         "mybert.quickstart",
         ("mybert.quickstart:QuickstartSettings",),
-        "Train a small BERT on the documentation of Python, from text to a checkpoint.",
+        "Train a small BERT on the documentation of Python and its packages, from text to a checkpoint.",
         (
             "mybert quickstart",
             "mybert quickstart --max-steps 500 --output demo",

@@ -1,4 +1,4 @@
-"""`mybert quickstart`: train a small BERT on the documentation of Python, from text to a checkpoint."""
+"""`mybert quickstart`: train a small BERT on the documentation of Python and its packages."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.output_folders import refuse_existing
-from mybert.common.settings import check, check_least, setting
+from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
 
 _CLEAN_PROCESS = """
@@ -37,13 +37,18 @@ for first, second in {pairs!r}:
 """
 _MASKED = [
     "If the file does not exist, an error is [MASK].",
-    "Return the number of [MASK] in the list.",
-    "This function returns a new [MASK] object.",
+    "Sort the values in ascending [MASK].",
+    "Compute the mean and the standard [MASK] of the array.",
+    "The number of rows and [MASK] of the matrix.",
+    "The default value is [MASK].",
 ]
 _PAIRS = [
     ("Open the file and return a file object.", "If the file cannot be opened, an OSError is raised."),
     ("Open the file and return a file object.", "The complex cosine is defined on the whole plane."),
+    ("Sort the list in place.", "The sort is stable: equal elements keep their order."),
+    ("Sort the list in place.", "The server sends a response to the client."),
 ]
+_PACKAGES = ("numpy", "scipy", "pandas", "sklearn")  # dependencies, so that they are installed
 
 
 @dataclass
@@ -51,12 +56,16 @@ class QuickstartSettings:
     """Settings of `quickstart`."""
 
     output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
-    max_steps: int = setting(2200, "Optimizer steps of pretraining (1 or more).", old_name="steps")
+    text: list[str] = setting(
+        default_factory=lambda: ["python-docs", *(f"python-docs:{name}" for name in _PACKAGES)],
+        help="Text, as in `mybert corpus`.",
+    )
+    max_steps: int = setting(2400, "Optimizer steps of pretraining (1 or more).", old_name="steps", least=1)
     seed: int = setting(0, "Random seed (0 or more).")
     overwrite: bool = setting(False, "Replace the output of an earlier quickstart.")
 
     def __post_init__(self):
-        check_least(self, "max_steps", 1)
+        check_choices(self)
         check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
 
 
@@ -72,9 +81,9 @@ def quickstart(settings: QuickstartSettings) -> Path:
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
-    from mybert.io.python_docs import PYTHON_DOCS
+    from mybert.pretraining.arguments import PretrainingArguments
     from mybert.pretraining.run import pretrain
-    from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+    from mybert.pretraining.settings import PretrainSettings
 
     started = time.perf_counter()
     output = Path(settings.output)
@@ -83,16 +92,16 @@ def quickstart(settings: QuickstartSettings) -> Path:
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
     print("\n1. train a WordPiece vocabulary")
-    build_tokenizer(TokenizerSettings([PYTHON_DOCS], output=tokenizer, vocab_size=4096, overwrite=settings.overwrite))
+    build_tokenizer(TokenizerSettings(settings.text, output=tokenizer, vocab_size=6144, overwrite=settings.overwrite))
     print("\n2. build MLM and NSP examples")
     build_corpus(
         CorpusSettings(
-            [PYTHON_DOCS],
+            settings.text,
             tokenizer=tokenizer,
             output=corpus,
             max_length=64,
-            dupe_factor=10,
-            validation_share=0.15,
+            dupe_factor=3,
+            validation_share=0.05,
             seed=settings.seed,
             overwrite=settings.overwrite,
         )
@@ -101,9 +110,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
     arguments = PretrainingArguments(
         output_dir=model,
         max_steps=settings.max_steps,
-        per_device_train_batch_size=32,
-        learning_rate=2.5e-3,
-        warmup_steps=0.1,
+        learning_rate=3e-3,
+        warmup_steps=0.03,
         logging_steps=100,
         eval_strategy="steps",
         eval_steps=0.2,
@@ -114,8 +122,11 @@ def quickstart(settings: QuickstartSettings) -> Path:
         corpus=corpus,
         output=model,
         size="tiny",
-        dropout=0.05,  # half of BERT's: the run is short, but repeats its text about 12 times
+        dropout=0.0,
         initializer_range=0.08,
+        initial_embeddings="cooccurrence",
+        optimizer="muon",
+        max_tokens_per_batch=2048,
         overwrite=settings.overwrite,
     )
     pretrain(choices, arguments)
@@ -129,7 +140,7 @@ def load_in_clean_process(model: Path) -> None:
     """Prints fill-mask and next-sentence predictions of the folder `model`, from a process without mybert."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "examples.py"
-        script.write_text(_CLEAN_PROCESS.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8")
+        script.write_text(_CLEAN_PROCESS.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8", newline="\n")
         subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=folder)
 
 

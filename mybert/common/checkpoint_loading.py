@@ -4,25 +4,25 @@ import contextlib
 import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.devices import quiet_loading
-from mybert.common.error_messages import cause, did_you_mean, short
+from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.hub import check_repository
-from mybert.common.json_io import parse_json
+from mybert.common.json_io import read_json_object
 from mybert.common.manifest import read_manifest
+from tokenization import MyBertTokenizer
+
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 @contextlib.contextmanager
 def explain_unreadable(name: str) -> Iterator[None]:
-    """Converts every exception of reading checkpoint `name` into a UserError; hides transformers' loading reports.
-
-    Raises:
-        UserError: the checkpoint does not exist, a file is missing or damaged, a setting is invalid, or the weights
-            contain more than tensors.
-    """
+    """Converts every exception of reading checkpoint `name` into a UserError; hides transformers' loading reports."""
     _check_name(name)
     try:
         with quiet_loading():
@@ -44,11 +44,7 @@ def explain_unreadable(name: str) -> Iterator[None]:
 
 
 def _check_name(name: str) -> None:
-    """Rejects names that transformers would look up on the Hub by mistake, and folders without a configuration.
-
-    Raises:
-        UserError: there is no such folder or repository, or it has no valid config.json.
-    """
+    """Rejects names that transformers would look up on the Hub by mistake, and folders without a configuration."""
     path = Path(name)
     if path.is_file():
         raise UserError(f"checkpoint {name} cannot be used: it is a file; name its folder")
@@ -65,12 +61,28 @@ def _check_name(name: str) -> None:
             command = f"mybert {manifest.get('stage')} … --resume"
             raise UserError(f"checkpoint {name} is not finished; continue it with `{command}`")
         raise UserError(f"checkpoint {name} cannot be used: no config.json; name a MyBERT or BERT checkpoint")
-    try:
-        found = parse_json(config.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{config} is not JSON ({cause(error)}); copy it again") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{config}: expected a JSON object, found {short(found, 40)}")
+    read_json_object(config, "copy it again")
+
+
+def load_with_tokenizer(
+    kind: type[Model], name: str, dtype: str = "float32"
+) -> tuple[Model, MyBertTokenizer, list[str]]:
+    """
+    Args:
+        kind: the model class, with the head to load.
+        name: folder or Hub name.
+
+    Returns:
+        The model in evaluation mode, on the CPU; its tokenizer; the names of weights that the checkpoint lacks.
+    """
+    with explain_unreadable(name):
+        tokenizer = MyBertTokenizer.from_pretrained(name)
+        model, report = kind.from_pretrained(
+            name, dtype=getattr(torch, dtype), output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    refuse_other_shapes(name, report["mismatched_keys"])
+    refuse_other_vocabulary(name, tokenizer, model.config)
+    return model.eval(), tokenizer, sorted(report["missing_keys"])
 
 
 def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
@@ -83,12 +95,9 @@ def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, confi
 
 
 def refuse_missing(name: str, missing: Iterable[str], new: tuple[str, ...] = (), remedy: str = "") -> None:
-    """Raises a UserError if checkpoint `name` lacks weights.
+    """Raises a UserError if weights of checkpoint `name` are missing (`missing_keys` of `from_pretrained`).
 
-    Args:
-        missing: names of the missing weights (`missing_keys` of `from_pretrained`).
-        new: prefixes of weights that may be missing, since they are initialised.
-        remedy: the end of the message.
+    Those with a prefix in `new` may be missing, since they are initialised. The message ends with `remedy`.
     """
     lacking = sorted(key for key in missing if not key.startswith(new))
     if lacking:
@@ -99,9 +108,7 @@ def refuse_missing(name: str, missing: Iterable[str], new: tuple[str, ...] = (),
 def refuse_other_shapes(name: str, mismatched: list[tuple]) -> None:
     """Raises a UserError if weights of checkpoint `name` do not fit its configuration.
 
-    Args:
-        mismatched: name, stored shape and expected shape of each such weight (`mismatched_keys` of `from_pretrained`
-            with `output_loading_info` and `ignore_mismatched_sizes`).
+    `mismatched` are the `mismatched_keys` of `from_pretrained`: name, stored shape and expected shape.
     """
     for weight, stored, expected in sorted(mismatched):
         raise UserError(

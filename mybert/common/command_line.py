@@ -9,7 +9,14 @@ from typing import Any
 
 from mybert.common.errors import UserError
 from mybert.common.help_text import GROUPS, HelpFormatter, epilog, group_of, help_of
-from mybert.common.options import Option, current_name, options_of, unknown_name
+from mybert.common.options import (
+    Option,
+    complete,
+    current_name,
+    options_of,
+    options_without_import,
+    unknown_name,
+)
 from mybert.common.settings_file import read_settings_file, write_settings_file
 
 
@@ -21,53 +28,57 @@ class _Parser(argparse.ArgumentParser):
 def parse_settings(
     settings: Sequence[type], argv: Sequence[str], prog: str, description: str = "", examples: Iterable[str] = ()
 ) -> tuple:
-    """Reads dataclasses from the command line and from the file of `--config FILE.yaml`.
+    """Reads dataclasses, one instance of each, from the command line and from the file of `--config FILE`.
 
     The command line wins over the file, the file over the defaults. Flags may be written with `_` or `-`.
-
-    Returns:
-        One instance for each of `settings`, in order.
-
-    Raises:
-        UserError: an unknown flag or key (with its nearest match), a missing or badly typed value, a file that cannot
-            be read, or that the command would remove.
     """
-    options = options_of(settings)
+    every, options = options_without_import(settings), options_of(settings)
+    names = _names_in(argv)
+    if names & ({*every, "config"} - options.keys()):
+        settings = [complete(kind) for kind in settings]
+        options = options_of(settings)
+    elif "help_all" in names:
+        options = every
     argv = _normalise(argv, options)
-    file = _value_of("--config", argv)
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    file = finder.parse_known_args(argv)[0].config
     values = read_settings_file(file, options) if file else {}
     parser = build_parser(options, prog, description, examples, argv=argv, known=values)
     namespace, rest = parser.parse_known_args(argv)
     if rest:
         word = next((word for word in rest if word.startswith("-")), rest[0])
         flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
-        raise UserError(unknown_name("argument", word, [*flags, *(option.flag for option in options.values())]))
+        names = [f"--{name.replace('_', '-')}" for name in every]
+        raise UserError(unknown_name("argument", word, [*flags, *names]))
     given = vars(namespace)
     target = given.pop("save_config", None)
     given.pop("config", None)
-    values |= {name: _unpacked(value, options[name]) for name, value in given.items()}
+    for name, value in given.items():  # one word where both a text and a list are allowed is a text
+        is_text = {str, list} <= options[name].kinds and isinstance(value, list) and len(value) == 1
+        values[name] = value[0] if is_text else value
     read = _instances(settings, values)
     for stage in read if file else ():
         if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
             raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
-    if target:
-        write_settings_file(target, values, options)
+    if target:  # with a time budget, the run chooses what is not given
+        chosen_later = any(getattr(stage, "time_budget", None) for stage in read)
+        write_settings_file(target, values, options, with_defaults=not chosen_later)
     return read
 
 
 def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple:
-    """Makes dataclasses from the arguments of a Python call.
+    """Makes dataclasses from a Python call: values of the positional options in order, others by keyword.
 
-    Args:
-        positional: values of the positional options, in order.
-        keywords: values by name; paths become texts.
-
-    Raises:
-        UserError: a name is unknown (with its nearest match) or missing, or a value is not allowed.
+    The keyword `config` names a file of settings, over which the others win.
     """
+    settings = [complete(kind) for kind in settings]
     options = options_of(settings)
     names = [name for name, option in options.items() if option.positional]
-    values = dict(zip(names, positional, strict=False))
+    keywords = dict(keywords)
+    file = keywords.pop("config", None) if "config" not in options else None
+    values = read_settings_file(os.fspath(file), options) if file is not None else {}
+    values |= zip(names, positional, strict=False)
     for name, value in keywords.items():
         current = current_name(name, options, shown=name)
         if current not in options:
@@ -82,7 +93,7 @@ def _as_setting(name: str, value: Any) -> Any:
     """Paths as texts, and dictionaries as on the command line: `{"text": "body"}` is `text=body`."""
     if isinstance(value, list | tuple):
         return [_as_setting(name, item) for item in value]
-    if name in ("columns", "label_names") and isinstance(value, Mapping):
+    if name in ("columns", "label_names", "losses") and isinstance(value, Mapping):
         return [f"{key}={item}" for key, item in value.items()]
     if hasattr(value, "column_names") or hasattr(value, "to_parquet"):
         raise UserError(
@@ -92,17 +103,20 @@ def _as_setting(name: str, value: Any) -> Any:
 
 
 def _instances(settings: Iterable[type], values: Mapping[str, Any]) -> tuple:
-    """Each dataclass with its part of the values."""
-    parts = [
-        {field.name: values[field.name] for field in dataclasses.fields(kind) if field.init and field.name in values}
-        for kind in settings
-    ]
-    try:
-        return tuple(kind(**part) for kind, part in zip(settings, parts, strict=True))
-    except UserError:
-        raise
-    except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
-        raise UserError(str(error)) from error
+    """Each dataclass with its part of the values; their names are its attribute `given`."""
+    made = []
+    for kind in settings:
+        try:
+            fields = dataclasses.fields(complete(kind))
+            part = {field.name: values[field.name] for field in fields if field.init and field.name in values}
+            instance = complete(kind)(**part)
+        except UserError:
+            raise
+        except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
+            raise UserError(str(error)) from error
+        instance.given = frozenset(part)  # what the user chose, also where it equals the default
+        made.append(instance)
+    return tuple(made)
 
 
 def build_parser(
@@ -153,13 +167,21 @@ def build_parser(
             nargs = "+" if list in option.kinds else None
             group.add_argument(option.flag, nargs=nargs, required=is_needed, **shared)
     other = groups["other options"]
-    other.add_argument("--config", metavar="FILE.yaml", help="Read settings from a file; flags win over it.")
-    other.add_argument("--save-config", metavar="FILE.yaml", help="Write the settings of this command to a file.")
+    help = "Read settings from a YAML or JSON file; flags win over it."
+    other.add_argument("--config", type=str, metavar="FILE", help=help)
+    help = "Write the settings of this command to a YAML or JSON file, for --config."
+    other.add_argument("--save-config", type=str, metavar="FILE", help=help)
     other.add_argument("-h", "--help", action="help", help="Show this help and exit.")
     has_inherited = any(option.inherited for option in options.values())
     help = "Show every field of transformers.TrainingArguments too, and exit." if has_inherited else argparse.SUPPRESS
     other.add_argument("--help-all", action="help", help=help)
     return parser
+
+
+def _names_in(argv: Sequence[str]) -> set[str]:
+    """The names of the flags among the words, without the `no-` of switches too."""
+    names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+    return names | {name.removeprefix("no_") for name in names}
 
 
 def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
@@ -183,16 +205,3 @@ def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
             rest = "" if value.lower() in ("true", "false") else equals + value
             normalised.append(f"--{'no-' if negated else ''}{option.flag[2:]}{rest}")
     return normalised + words
-
-
-def _value_of(flag: str, argv: Sequence[str]) -> str | None:
-    """The value of one flag, before the others are parsed."""
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument(flag, dest="value")
-    return finder.parse_known_args(argv)[0].value
-
-
-def _unpacked(value: Any, option: Option) -> Any:
-    """One word where both a text and a list are allowed is a text."""
-    is_text = {str, list} <= option.kinds and isinstance(value, list) and len(value) == 1
-    return value[0] if is_text else value

@@ -13,9 +13,6 @@ def choose_device(name: str) -> torch.device:
     """
     Args:
         name: a torch device such as `cuda:1`; or `auto`, the GPU if there is one.
-
-    Raises:
-        UserError: the device cannot be used.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

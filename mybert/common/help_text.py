@@ -7,21 +7,28 @@ from collections.abc import Iterable
 
 _REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transformers.TrainingArguments"
 _NAMES = {
-    "data": "columns corpus data deduplicate deduplicate_near document_per_file dupe_factor errors filter inputs "
-    "language long_texts max_length max_train_samples negatives nsp one_sentence_per_line phase2_corpus phase2_share "
-    "short_seq_prob split_documents stride test text_column tokens train validation validation_share",
-    "model": "attn_implementation casing character_coverage compare dropout freeze init_from initializer_range layers "
-    "min_frequency model normalize pad_to_multiple_of size uncased vectors vocab_size",
-    "task": "label_all_tokens label_names label_separator max_answer_length n_best problem task top_k",
-    "training": "adam_epsilon class_weights gradient_accumulation_steps learning_rate masking_seed "
-    "max_predictions_per_seq max_steps max_tokens_per_batch mlm_probability num_train_epochs on_nonfinite patience "
-    "per_device_train_batch_size seed seeds sweep warmup_steps weight_decay whole_word_masking",
-    "evaluation": "bootstrap eval_steps eval_strategy load_best_model_at_end metric per_device_eval_batch_size",
-    "hardware": "bandwidth batch_tokens bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops "
-    "price",
-    "output": "dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output overwrite "
-    "resume save_steps save_strategy save_total_limit tolerance",
-    "repository": "create_pr exclude license max_file_size public revision tag verify",
+    "data": "columns corpus data deduplicate deduplicate_near document_per_file dupe_factor errors filter general "
+    "inputs language long_texts max_length max_train_samples negatives nsp one_sentence_per_line pairs phase2_corpus "
+    "phase2_share replay replay_share short_seq_prob split_documents stride task_data test text text_column tokens "
+    "train validation validation_share",
+    "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_embeddings "
+    "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
+    "pad_to_multiple_of size uncased vectors vocab_size weights words",
+    "task": "label_all_tokens label_names label_separator labels max_answer_length method n_best problem steps task "
+    "top_k",
+    "training": "adam_epsilon class_weights gradient_accumulation_steps learning_rate length_schedule masking_seed "
+    "max_predictions_per_seq max_steps max_tokens_per_batch mlm_probability num_train_epochs on_nonfinite optimizer "
+    "patience per_device_train_batch_size row_steps seed seeds start_mlm_probability start_tokens_per_batch sweep "
+    "time_budget warmup_steps weight_decay whole_word_masking",
+    "teacher": "losses relation_heads soft_share teacher temperature unlabelled",
+    "evaluation": "bootstrap calibrate eval_characters eval_steps eval_strategy load_best_model_at_end metric "
+    "per_device_eval_batch_size slices",
+    "hardware": "bandwidth batch_tokens bf16 device devices dtype engine memory mfu num_proc padding_free "
+    "peak_flops price",
+    "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait pooling port timeout",
+    "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
+    "overwrite report report_to resume save_steps save_strategy save_total_limit tolerance",
+    "repository": "create_pr exclude license max_file_size public revision space tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}
 GROUPS = (_REQUIRED, *_NAMES, _OTHER, _INHERITED)

@@ -21,9 +21,6 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
         name: a repository, not a local path.
         kind: `model` or `dataset`.
         cache: the folder of its cached copy (default: the one in HF_HUB_CACHE).
-
-    Raises:
-        UserError: no such repository, or the Hub cannot be reached.
     """
     if constants.is_offline_mode():
         return
@@ -45,11 +42,7 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
 
 
 def check_reachable(repo_id: str) -> None:
-    """Checks that the Hub answers before a long command that uploads at its end.
-
-    Raises:
-        UserError: the Hub cannot be reached.
-    """
+    """Checks that the Hub answers before a long command that uploads at its end."""
     error = None if constants.is_offline_mode() else _ask(repo_id, "model")
     if error is not None and not isinstance(error, (HfHubHTTPError, ValueError)):  # an answer, explained later
         raise UserError(f"the Hub cannot be reached ({cause(error)}); nothing was sent") from error

@@ -1,9 +1,11 @@
 """Strict JSON parsing."""
 
 import json
+from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import short
+from mybert.common.error_messages import cause, short
+from mybert.common.errors import UserError
 
 
 def parse_json(content: str | bytes, unique: bool = False) -> Any:
@@ -35,6 +37,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{short(next(name for name in names if names.count(name) > 1))} is given twice")
+    return found
+
+
+def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file; raises a UserError that ends with `remedy` if there is none."""
+    try:
+        found = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({cause(error)}); {remedy}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged: expected a JSON object, found {short(found, 40)}; {remedy}")
     return found
 
 

@@ -11,7 +11,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 def usable_cores() -> int:
     """The number of CPU cores available to this process, which may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # noqa: TID251
 
 
 def hardware() -> str:

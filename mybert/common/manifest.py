@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import cause, short
-from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
+from mybert.common.json_io import read_json_object
 from mybert.common.machine import hardware
 
 MANIFEST = "manifest.json"
+REPORT = "report.html"
 _ASIDE = ".{}.partial"  # temporary name while a file is written
 PARTIAL = _ASIDE.format(MANIFEST)
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
@@ -54,7 +53,7 @@ def write_json(path: str | Path, value: Any) -> None:
     """Writes indented JSON atomically. NaN and infinity become null."""
     path = Path(path)
     aside = path.with_name(_ASIDE.format(path.name))
-    aside.write_text(json_line(value, indent=2), encoding="utf-8")
+    aside.write_text(json_line(value, indent=2), encoding="utf-8", newline="\n")
     aside.replace(path)
 
 
@@ -72,31 +71,20 @@ def _finite(value: Any) -> Any:
 
 
 def read_manifest(folder: str | Path) -> dict:
-    """Reads the manifest of `folder`; an empty dictionary if there is none.
-
-    Raises:
-        UserError: the file is not a JSON object.
-    """
+    """Reads the manifest of `folder`; an empty dictionary if there is none."""
     path = Path(folder) / MANIFEST
-    if not path.is_file():
-        return {}
-    try:
-        found = parse_json(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({cause(error)}); rebuild {folder}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is damaged (expected a JSON object, found {short(found)}); rebuild {folder}")
-    return found
+    return read_json_object(path, f"rebuild {folder}") if path.is_file() else {}
 
 
 def fingerprint(path: str | Path) -> str:
-    """SHA-256 of a file, or of the sorted (relative name, SHA-256) pairs of a folder's files without manifests."""
+    """SHA-256 of a file, or of the sorted (relative name, SHA-256) pairs of a folder's files without manifests and
+    reports, which can be made again."""
     path = Path(path)
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST):
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name not in (MANIFEST, REPORT)):
         digest.update(f"{file.relative_to(path).as_posix()}\0{fingerprint(file)}\n".encode())
     return digest.hexdigest()
 

@@ -10,11 +10,7 @@ from mybert.common.errors import UserError
 
 
 def onnx_outputs(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
-    """A graph as a function from inputs to outputs by name, on the CPU, with as many threads as torch has.
-
-    Raises:
-        UserError: ONNX Runtime is not installed, or cannot read the file.
-    """
+    """A graph as a function from inputs to outputs by name, on the CPU, with as many threads as torch has."""
     try:
         import onnxruntime
     except ImportError as error:

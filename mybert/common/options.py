@@ -1,14 +1,20 @@
 """Fields of settings dataclasses as options: types, choices, old names."""
 
 import argparse
+import ast
+import builtins
 import dataclasses
 import difflib
+import functools
+import importlib.util
+import pkgutil
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 _OTHER_NAMES = {  # flags of other programs
@@ -17,6 +23,10 @@ _OTHER_NAMES = {  # flags of other programs
     "--epochs": "--num-train-epochs",
     "--lr": "--learning-rate",
     "--label-pieces": "--label-all-tokens",
+}
+_NAMES = {  # in the source of TrainingArguments
+    "default_optim": "adamw_torch_fused",
+    "trainer_log_levels": dict.fromkeys(("detail", "debug", "info", "warning", "error", "critical", "passive")),
 }
 
 
@@ -55,6 +65,12 @@ class Option:
         return self.field.metadata.get("positional", False)
 
     @property
+    def default(self) -> Any:
+        """The default; MISSING if there is none."""
+        factory = self.field.default_factory
+        return self.field.default if factory is MISSING else factory()
+
+    @property
     def required(self) -> bool:
         if self.field.default_factory is not MISSING:
             return self.positional
@@ -71,6 +87,49 @@ def options_of(settings: Iterable[type]) -> dict[str, Option]:
                 inherited = "positional" not in field.metadata or field.metadata["help"] == argparse.SUPPRESS
                 options[field.name] = _option(field, hints[field.name], inherited)
     return options
+
+
+def complete(kind: type) -> type:
+    """The class that `kind.complete` names, with the fields of `kind` and those of TrainingArguments; or `kind`.
+
+    Importing TrainingArguments takes seconds. Help uses `options_without_import` instead.
+    """
+    return pkgutil.resolve_name(kind.complete) if hasattr(kind, "complete") else kind
+
+
+def options_without_import(settings: Iterable[type]) -> dict[str, Option]:
+    """The options of `complete` classes, without importing TrainingArguments."""
+    settings = list(settings)
+    own = options_of(settings)
+    if not any(hasattr(kind, "complete") for kind in settings):
+        return own
+    return own | {name: option for name, option in options_of([training_arguments()]).items() if name not in own}
+
+
+@functools.cache
+def training_arguments() -> type:
+    """A dataclass with the fields of transformers.TrainingArguments, read from its source."""
+    folder = Path(importlib.util.find_spec("transformers").origin).parent
+    files = [folder / f"{name}.py" for name in ("training_args", "trainer_utils", "debug_utils")]
+    bodies = [ast.parse(file.read_text(encoding="utf-8")).body for file in files]
+    classes = {node.name: node for body in bodies for node in body if isinstance(node, ast.ClassDef)}
+    known = vars(builtins) | vars(typing) | {"field": dataclasses.field} | _NAMES
+    known |= {name: enum for name, node in classes.items() if (enum := _enum(node)) is not None}
+    fields = []
+    for node in classes["TrainingArguments"].body:
+        if isinstance(node, ast.AnnAssign):
+            names = {part.id: Any for part in ast.walk(node) if isinstance(part, ast.Name)}
+            annotation, value = (eval(ast.unparse(part), names | known) for part in (node.annotation, node.value))
+            fields.append((node.target.id, annotation, value))
+    return dataclasses.make_dataclass("TrainingArguments", fields)
+
+
+def _enum(node: ast.ClassDef) -> type[Enum] | None:
+    """The enum of text that a class statement defines; None for other classes."""
+    if not any(isinstance(base, ast.Name) and base.id == "ExplicitEnum" for base in node.bases):
+        return None
+    values = {part.targets[0].id: ast.literal_eval(part.value) for part in node.body if isinstance(part, ast.Assign)}
+    return Enum(node.name, values)
 
 
 def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:

@@ -35,9 +35,6 @@ def staged_folder(
         overwrite, stage, inputs: see `refuse_existing`.
         left: the temporary folder of an interrupted run, to be used instead of a new one.
         keep: called with the folder on failure; returns whether to keep it.
-
-    Raises:
-        UserError: `path` must not be written (see `refuse_existing`), or the disk is full.
     """
     existing = {"overwrite": overwrite, "stage": stage, "inputs": inputs}
     refuse_existing(path, **existing)
@@ -55,7 +52,14 @@ def staged_folder(
 
 
 @contextlib.contextmanager
-def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrite: bool = True) -> Iterator[Path]:
+def staged_file(
+    path: str | Path,
+    inputs: Iterable[str | Path] = (),
+    *,
+    overwrite: bool = True,
+    left: Path | None = None,
+    keep: Callable[[Path], bool] = lambda folder: False,
+) -> Iterator[Path]:
     """Yields a temporary path that is renamed to `path` on success.
 
     The temporary file is in a new folder, which may hold other temporary files and is removed at the end. A
@@ -65,9 +69,7 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
         path: the output file.
         inputs: the inputs being read; names that are not paths are ignored.
         overwrite: whether to replace an existing file that has a manifest.
-
-    Raises:
-        UserError: `path` cannot be created, is an input or must not be replaced, or the disk is full.
+        left, keep: the temporary folder, as for `staged_folder`.
     """
     path = Path(path)
     _check_parent(path)
@@ -84,7 +86,7 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
             raise UserError(f"output {given} exists; add --overwrite to replace it or name another file")
         if path.exists() and not manifest.is_file():
             raise UserError(f"--overwrite: {given} was not made by mybert; remove it yourself or name another file")
-        folder = _temporary_folder(path)
+        folder, done = left or _temporary_folder(path), False
         try:
             with report_full_disk(path):
                 yield folder / path.name
@@ -92,19 +94,17 @@ def staged_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrit
             (folder / path.name).replace(path)
             if (folder / MANIFEST).exists():
                 (folder / MANIFEST).replace(manifest)
+            done = True
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if done or not keep(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
     """Locks `path`, which need not exist, against other runs. The lock of a killed run is released.
 
-    Args:
-        process: rank of this process; only rank 0 takes the lock.
-
-    Raises:
-        UserError: another run holds the lock.
+    Only the process of rank 0 takes the lock.
     """
     if process:
         yield
@@ -122,7 +122,8 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            Path(lock.lock_file).unlink(missing_ok=True)
+            with contextlib.suppress(PermissionError):  # on Windows, where filelock removes it
+                Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
 
 
@@ -151,10 +152,6 @@ def refuse_existing(
         overwrite: whether to replace a folder that the same stage created.
         stage: the name of the stage; None for any MyBERT stage.
         inputs: the inputs of the stage; names that are not paths are ignored.
-
-    Raises:
-        UserError: `path` cannot be created; it is a file or a non-empty folder that must not be replaced; or
-            replacing it would remove an input.
     """
     path = Path(path)
     _check_parent(path)

@@ -7,6 +7,8 @@ import re
 from mybert.common.error_messages import short
 
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_WRITTEN_TIME = re.compile("".join(rf"(?:([0-9.]+)\s*{unit}\s*)?" for unit in _SECONDS), re.IGNORECASE)
 _WRITTEN = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgbtpe]?)", re.IGNORECASE)
 
 
@@ -30,6 +32,28 @@ class Quantity(float):
             raise argparse.ArgumentTypeError(
                 f"expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found {short(text)}"
             )
+        return super().__new__(cls, value)
+
+
+class Duration(float):
+    """Seconds, written as 90s, 10m, 1h or 2h30m, or as a number of seconds.
+
+    >>> Duration("2h30m") + 0
+    9000.0
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not such a time; argparse adds the name of the flag.
+    """
+
+    def __new__(cls, text: str | float):
+        match = _WRITTEN_TIME.fullmatch(str(text).strip())
+        try:
+            parts = zip(match.groups() if match else (), _SECONDS.values(), strict=False)
+            value = sum(float(n) * unit for n, unit in parts if n) or float(text)
+        except ValueError:
+            value = 0
+        if not 1 <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"expected a time like 90s, 10m, 1h or 2h30m, found {short(text)}")
         return super().__new__(cls, value)
 
 

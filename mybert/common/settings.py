@@ -10,8 +10,20 @@ from mybert.common.errors import UserError
 ERRORS = ("strict", "skip")
 """What to do with invalid rows and documents: stop, or skip and count them."""
 
+SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+"""The keys of `modeling_mybert.NAMED_SIZES`, whose import takes seconds."""
+
 DTYPES = ("float32", "bfloat16")
 """Number formats for inference."""
+
+ENGINES = ("local", "ray")
+"""Where the parts of a command are computed."""
+
+ENGINE_HELP = (
+    "this process (local), or a Ray cluster whose nodes share the disks of model, inputs and OUTPUT (ray; address in "
+    "RAY_ADDRESS; needs mybert[ray]); the rows are the same"
+)
+RESUME_HELP = "keep finished parts after an interruption and continue from them"
 
 
 def setting(
@@ -21,6 +33,7 @@ def setting(
     default_factory: Any = dataclasses.MISSING,
     positional: bool = False,
     choices: Iterable[str] = (),
+    least: int | None = None,
     negation: str | None = None,
     old_name: str | None = None,
 ) -> Any:
@@ -31,7 +44,7 @@ def setting(
             requires the option.
         help: description with unit and range; the parser adds the default.
         positional: the option may be given without its flag: one value for a `str`, one or more for a list.
-        choices: the allowed values, shown in the help and checked by `check_choices`.
+        choices, least: the allowed values, shown in the help, and the smallest; `check_choices` checks them.
         negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
         old_name: the name before a renaming; accepted with a notice as a flag and as a key of `--config`.
     """
@@ -39,6 +52,7 @@ def setting(
         "help": help,
         "positional": positional,
         "choices": tuple(choices),
+        "least": least,
         "negation": negation,
         "old_name": old_name,
     }
@@ -52,10 +66,12 @@ def check(settings: Any, name: str, good: bool, expected: str) -> None:
 
 
 def check_choices(settings: Any) -> None:
-    """Raises a UserError if a setting is none of its `choices`."""
+    """Raises a UserError if a setting is none of its `choices`, or below its `least`."""
     for field in dataclasses.fields(settings):
         if choices := field.metadata.get("choices"):
             check_choice(settings, field.name, choices)
+        if (least := field.metadata.get("least")) is not None:
+            check_least(settings, field.name, least)
 
 
 def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""YAML files of `--config` and `--save-config`."""
+"""YAML and JSON files of `--config` and `--save-config`."""
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
@@ -11,35 +11,69 @@ import yaml
 
 from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
+from mybert.common.json_io import parse_json
 from mybert.common.options import Option, current_name, unknown_name
 
 
 def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The settings of a YAML file, by their current names."""
+    """The settings of a YAML file, or of a JSON file if its name ends with .json, by their current names.
+
+    Raises:
+        UserError: the file cannot be read, or holds an unknown name, a name twice, or a value of a wrong type. The
+            message names the line.
+    """
+    values: dict[str, Any] = {}
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        for place, key, value in _entries(path):
+            name = current_name(key.replace("-", "_"), options, shown=key)
+            if name not in options:
+                raise UserError(f"{place}: {unknown_name('setting', name, list(options))}")
+            if name in values:
+                raise UserError(f"{place}: {name} is given twice")
+            values[name] = _checked(value, options[name], place)
+    except UserError:
+        raise
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"--config {path}: {cause(error)}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"--config {path}: expected `name: value` lines, found {type(content).__name__}")
-    values = {}
-    for key, value in content.items():
-        name = current_name(str(key).replace("-", "_"), options, shown=str(key))
-        if name not in options:
-            raise UserError(f"{path}: {unknown_name('setting', name, list(options))}")
-        if value is None and not options[name].required and options[name].field.default is None:
-            continue
-        try:
-            values[name] = _converted(value, options[name])
-        except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
-            expected = {bool: "true or false", int: "a number", float: "a number"}.get(options[name].convert)
-            expected = expected or "text, in quotes if necessary"
-            raise UserError(f"{path}: {name}: expected {expected}, found {short(value)}") from error
-    return values
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _entries(path: str) -> Iterator[tuple[str, str, Any]]:
+    """Place, key and value of each entry of the mapping in a file; an empty YAML file has none."""
+    text = Path(path).read_text(encoding="utf-8")
+    if path.lower().endswith(".json"):
+        content = parse_json(text, unique=True)
+        if not isinstance(content, dict):
+            raise UserError(f"--config {path}: expected an object of names and values, found {short(content)}")
+        yield from ((path, key, value) for key, value in content.items())
+        return
+    loader = yaml.SafeLoader(text)
+    node = loader.get_single_node()
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        found = type(loader.construct_document(node)).__name__
+        raise UserError(f"--config {path}: expected `name: value` lines, found {found}")
+    for key, value in node.value if node else ():
+        place = f"{path}:{key.start_mark.line + 1}"
+        yield place, str(loader.construct_object(key, deep=True)), loader.construct_object(value, deep=True)
+
+
+def _checked(value: Any, option: Option, place: str) -> Any:
+    """The value of an option; None, which unsets it, if None is its default."""
+    if value is None and not option.required and option.field.default is None:
+        return None
+    expected = {bool: "true or false", int: "a number", float: "a number"}.get(option.convert)
+    expected = " or ".join(option.choices) or expected or "text, in quotes if necessary"
+    try:
+        converted = _converted(value, option)
+        if option.choices and not {*(converted if isinstance(converted, list) else [converted])} <= {*option.choices}:
+            raise ValueError
+    except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+        raise UserError(f"{place}: {option.field.name}: expected {expected}, found {short(value)}") from error
+    return converted
 
 
 def _converted(value: Any, option: Option) -> Any:
-    """A value of a YAML file, converted like words of the command line. Booleans, dates and lists are not text."""
+    """A value of a file, converted like words of the command line. Booleans, dates and lists are not text."""
     if type(value) in option.kinds & {bool, dict}:
         return value
     items = value if isinstance(value, list) and list in option.kinds else [value]
@@ -49,11 +83,16 @@ def _converted(value: Any, option: Option) -> Any:
     return converted if list in option.kinds else converted[0]
 
 
-def write_settings_file(path: str, values: Mapping[str, Any], options: Mapping[str, Option]) -> None:
-    """Writes given settings and our defaults as YAML."""
-    defaults = {name: option.field.default for name, option in options.items() if not option.inherited}
-    content = {name: value for name, value in {**defaults, **values}.items() if value not in (None, "", MISSING)}
+def write_settings_file(
+    path: str, values: Mapping[str, Any], options: Mapping[str, Option], with_defaults: bool
+) -> None:
+    """Writes given settings, and our defaults unless they are chosen during the run; JSON if the name ends so."""
+    content = {name: option.default for name, option in options.items() if with_defaults and not option.inherited}
+    content = {name: value for name, value in content.items() if value not in (None, "", [], MISSING)}
+    content = json.loads(json.dumps({**content, **values}))
+    is_json = path.lower().endswith(".json")
+    text = json.dumps(content, indent=2) + "\n" if is_json else yaml.safe_dump(content, sort_keys=False)
     try:
-        Path(path).write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False), encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise UserError(f"--save-config {path}: {cause(error)}") from error

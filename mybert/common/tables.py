@@ -9,10 +9,7 @@ from rich.table import Table
 def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | None = None) -> None:
     """Prints a table. Numbers are right-aligned, integers have thousands separators, floats have four digits.
 
-    Args:
-        title: printed above the table.
-        rows: each with as many cells as `columns`; (name, value) pairs if `columns` is None.
-        columns: column headers; None for a table without a header.
+    Without `columns` there is no header, and rows are (name, value) pairs.
     """
     rows = [list(row) for row in rows]
     table = Table(show_header=columns is not None)

@@ -5,12 +5,7 @@ from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """A window of consecutive tokens.
-
-    Attributes:
-        start, end: the tokens that the model reads.
-        kept_start, kept_end: the tokens whose hidden states are used from this window.
-    """
+    """A window: the model reads the tokens from `start` to `end`; those from `kept_start` to `kept_end` are used."""
 
     start: int
     end: int

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,11 +17,13 @@ from mybert.corpus.examples.shards import Shard, make_shard, plan_shards, save_s
 from mybert.corpus.examples.text_encoding import PlainTokenizer, load_wordpiece, plain_tokenizer
 from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.statistics import write_statistics
 from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
 from mybert.corpus.text.selection import select_documents
 from mybert.corpus.work_folder import describe_job, work_folder
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
+from mybert.reports.write import add_report
 
 _MAX_UNKNOWN = 0.5
 
@@ -36,8 +37,9 @@ def build_corpus(settings: CorpusSettings) -> Path:
 
     Returns:
         The folder: a `datasets` data set of the training examples, `validation/` with the examples of held-out
-        documents (if any), `tokenizer/` and `manifest.json`. The same settings and inputs give the same bytes (times
-        in the manifest apart) for any number of processes, either engine, and after any number of interruptions.
+        documents (if any), `tokenizer/`, `manifest.json`, `results.json` and `report.html`. The same settings and
+        inputs give the same bytes (times in the manifest and the report apart) for any number of processes, either
+        engine, and after any number of interruptions.
 
     Raises:
         UserError: the output exists, an input, its text or the tokenizer cannot be used, or the disk is too small.
@@ -59,7 +61,12 @@ def build_corpus(settings: CorpusSettings) -> Path:
                 f"these {len(chosen.documents)} documents give no example: they hold no tokens or, with --negatives "
                 "same-document, no second sentence"
             )
-        _save(shards, parts, folder, scratch, _key(settings, stored, folder / "tokenizer"))
+        # everything that determines the examples
+        key = json.dumps([settings.decisive(), stored.sha256, fingerprint(folder / "tokenizer")], sort_keys=True)
+        for part, records in parts.items():
+            if any(record["counts"]["examples"] for record in records):
+                paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
+                save_shards(paths, folder if part == "training" else folder / part, f"{key} {part}")
         held = sum(shard.documents for shard in shards if shard.part == "validation")
         facts = summarize(parts, stored.counts | chosen.counts | {"documents_held_out": held}, stored.skipped)
         write_manifest(
@@ -75,7 +82,8 @@ def build_corpus(settings: CorpusSettings) -> Path:
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
-        shutil.rmtree(scratch)  # last: --resume needs it
+        write_statistics(folder, stored.folder, chosen.documents, parts, settings)
+        add_report(folder)
     print_report(facts, settings.validation_share)
     return Path(settings.output)
 
@@ -97,10 +105,8 @@ def _plan(
 ) -> list[Shard]:
     """Plans the shards and writes the documents of each part, in order, beside the stored documents.
 
-    Args:
-        chosen: indices of the stored documents that are used.
-        folder: of the tokenizer.
-        is_new: whether no shard of an earlier run can exist.
+    `chosen` are the indices of the documents that are used, `folder` holds the tokenizer. No shard of an earlier run
+    exists if `is_new`.
     """
     identities = stored.identities[chosen]
     validation, training = held_out(identities, settings)
@@ -125,19 +131,8 @@ def _make_shards(shards: list[Shard], scratch: Path, tokenizer: Path, settings: 
     return parts
 
 
-def _save(shards: list[Shard], parts: dict, folder: Path, scratch: Path, key: str) -> None:
-    """Writes the data set of each part that has examples."""
-    for part, records in parts.items():
-        if any(record["counts"]["examples"] for record in records):
-            paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
-            save_shards(paths, folder if part == "training" else folder / part, f"{key} {part}")
-
-
 def _check_fit(folder: Path, documents: np.ndarray, tokenizer: PlainTokenizer, name: str) -> None:
-    """
-    Raises:
-        UserError: most tokens of the first documents are [UNK].
-    """
+    """Raises if most tokens of the first documents are [UNK]."""
     sample = [text[:SAMPLE_CHARACTERS] for text in read_stored(folder, documents[:SAMPLE_DOCUMENTS])]
     found = [encoding.ids for encoding in tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)]
     total = sum(map(len, found))
@@ -147,8 +142,3 @@ def _check_fit(folder: Path, documents: np.ndarray, tokenizer: PlainTokenizer, n
             f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are [UNK]; train "
             "one on them by `mybert tokenizer`"
         )
-
-
-def _key(settings: CorpusSettings, stored: StoredDocuments, tokenizer: Path) -> str:
-    """Everything that determines the examples."""
-    return json.dumps([settings.decisive(), stored.sha256, fingerprint(tokenizer)], sort_keys=True)

@@ -22,15 +22,9 @@ _PAIRS_FACTOR = 1.5  # a random segment B uses text a second time
 def require_room(
     stored: StoredDocuments, documents: np.ndarray, tokenizer: PlainTokenizer, settings: CorpusSettings
 ) -> None:
-    """Prints an estimate of the disk space that the examples need.
+    """Prints an estimate of the disk space that the examples of `documents` need; raises if the disk has less.
 
     While building, the examples exist twice: as shards and as the data set.
-
-    Args:
-        documents: indices of the stored documents that are used.
-
-    Raises:
-        UserError: the disk has less free space.
     """
     texts = read_stored(stored.folder, documents[:: max(1, len(documents) // SAMPLE_DOCUMENTS)])
     sample = [text[:SAMPLE_CHARACTERS] for text in texts]

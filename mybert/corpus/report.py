@@ -34,12 +34,7 @@ def measure(examples: pa.Table) -> tuple[Counter, Counter]:
 
 
 def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter) -> dict:
-    """Counts and statistics for the manifest.
-
-    Args:
-        parts: records of `make_shard` for `training` and, if documents were held out, `validation`.
-        documents: counts of documents.
-        skipped: from `read_documents`.
+    """Counts and statistics for the manifest, from the records of `make_shard` by part.
 
     Returns:
         `counts`; `statistics` for each part, with shares and percentiles of length; `skipped` by reason.
@@ -88,12 +83,7 @@ def _statistics(records: list[dict]) -> dict:
 
 
 def print_report(facts: dict, validation_share: float) -> None:
-    """Prints the tables of a corpus and remarks on settings that were probably not intended.
-
-    Args:
-        facts: from `summarize`.
-        validation_share: the requested share of held-out documents.
-    """
+    """Prints the tables of a corpus and remarks on settings that were probably not intended."""
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
     cut, kept = counts["tokens_cut"], sum(part["tokens"] for part in statistics.values() if isinstance(part, dict))
     near = counts["documents_near_duplicate"]
@@ -113,20 +103,19 @@ def print_report(facts: dict, validation_share: float) -> None:
         ("examples with a short target length", f"{statistics['short_share']:.1%}"),
     ]
     print_table("Corpus", rows + [(f"skipped: {reason}", count) for reason, count in skipped.items()])
+    parts = []
+    for name in [name for name in ("training", "validation") if name in statistics]:
+        part = statistics[name]
+        share = f"{part['is_next_share']:.1%}" if "is_next_share" in part else None
+        lengths = "/".join(map(str, part["length_percentiles"].values()))
+        parts.append((name, counts[f"examples_{name}"], part["tokens"], share, lengths))
     print_table(
         "Examples",
-        [_row(name, counts, statistics) for name in ("training", "validation") if name in statistics],
-        ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))} %"],
+        parts,
+        ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))}%"],
     )
     for remark in _remarks(counts, statistics, validation_share):
         print(remark)
-
-
-def _row(name: str, counts: dict, statistics: dict) -> tuple:
-    part = statistics[name]
-    share = f"{part['is_next_share']:.1%}" if "is_next_share" in part else None
-    lengths = "/".join(map(str, part["length_percentiles"].values()))
-    return name, counts[f"examples_{name}"], part["tokens"], share, lengths
 
 
 def _remarks(counts: dict, statistics: dict, validation_share: float) -> list[str]:

@@ -4,29 +4,24 @@ import re
 from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ERRORS, check, check_choices, check_least, setting
+from mybert.common.settings import ENGINES, ERRORS, check, check_choices, setting
 from mybert.corpus.text.sentences import is_language
 from mybert.io.files import STDIN
 from tokenization.wordpiece_training import least_vocab_size
 
 NEGATIVES = ("other-document", "same-document")
-ENGINES = ("local", "ray")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass
 class DocumentSettings:
-    """Settings shared by the commands that read documents.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Settings shared by the commands that read documents."""
 
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
         help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved data "
-        "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs`",
+        "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
     )
     output: str = setting("", "output folder")
     text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
@@ -34,7 +29,7 @@ class DocumentSettings:
         "strict", "invalid lines stop the command (strict) or are skipped and counted (skip)", choices=ERRORS
     )
     num_proc: int | None = setting(
-        None, "number of processes; the result does not depend on it (default: number of CPU cores)"
+        None, "number of processes; the result does not depend on it (default: number of CPU cores)", least=1
     )
     overwrite: bool = setting(False, "replace OUTPUT")
 
@@ -43,26 +38,23 @@ class DocumentSettings:
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
         check(self, "output", bool(self.output), "a folder")
         check_choices(self)
-        check_least(self, "num_proc", 1)
 
 
 @dataclass
 class TokenizerSettings(DocumentSettings):
-    """Settings of `build_tokenizer`.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Settings of `build_tokenizer`."""
 
     vocab_size: int = setting(
         30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
     )
     uncased: bool = setting(True, "lower-case the text and strip accents; --cased keeps both", negation="cased")
-    min_frequency: int = setting(2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)")
+    min_frequency: int = setting(
+        2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)", least=1
+    )
     character_coverage: float = setting(
         0.99999, "share of all character occurrences in the vocabulary, most frequent characters first (above 0 to 1)"
     )
-    pad_to_multiple_of: int = setting(1, "add [unusedN] up to a multiple of this; 64 makes training faster")
+    pad_to_multiple_of: int = setting(1, "add [unusedN] up to a multiple of this; 64 makes training faster", least=1)
     compare: str | None = setting(
         None, "another WordPiece tokenizer (folder or Hub name), reported beside the new vocabulary"
     )
@@ -71,23 +63,19 @@ class TokenizerSettings(DocumentSettings):
         super().__post_init__()
         least = least_vocab_size(self.uncased)
         check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
-        check_least(self, "min_frequency", 1)
         check(self, "character_coverage", 0 < self.character_coverage <= 1, "above 0 and up to 1")
-        check_least(self, "pad_to_multiple_of", 1)
 
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    """Settings of `build_corpus`.
-
-    Raises:
-        UserError: a value is out of range, or two of them contradict each other.
-    """
+    """Settings of `build_corpus`."""
 
     tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer")
-    max_length: int = setting(128, "maximum tokens of an example, special tokens included (8 or more)")
+    max_length: int = setting(128, "maximum tokens of an example, special tokens included (8 or more)", least=8)
     short_seq_prob: float = setting(0.1, "share of documents with a shorter, random target length (0 to 1)")
-    dupe_factor: int = setting(1, "number of times that a training document is used, split differently each time")
+    dupe_factor: int = setting(
+        1, "number of times that a training document is used, split differently each time", least=1
+    )
     negatives: str = setting("other-document", "where random next segments come from", choices=NEGATIVES)
     nsp: bool = setting(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")
     one_sentence_per_line: bool = setting(False, "each line is a sentence; otherwise the text is split into sentences")
@@ -106,9 +94,9 @@ class CorpusSettings(DocumentSettings):
         help="package.module:function, called with the text of a document; returns whether to keep it. Several "
         "filters apply in order",
     )
-    split_documents: int = setting(1, "split each document into this number of documents (1 or more)")
+    split_documents: int = setting(1, "split each document into this number of documents (1 or more)", least=1)
     validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
-    seed: int = setting(42, "seed of every random choice (0 or more)")
+    seed: int = setting(42, "seed of every random choice (0 or more)", least=0)
     engine: str = setting(
         "local",
         "processes on this machine (local), or a Ray cluster whose nodes share the disk of OUTPUT (ray; address in "
@@ -121,7 +109,6 @@ class CorpusSettings(DocumentSettings):
         super().__post_init__()
         self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
         check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
-        check_least(self, "max_length", 8)
         check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
         check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
         check(self, "language", is_language(self.language), "an ISO 639 code such as en, ja or zh")
@@ -129,9 +116,6 @@ class CorpusSettings(DocumentSettings):
         check(self, "deduplicate_near", near is None or 0.5 <= near <= 1, "0.5 to 1")
         for name in self.filter:
             check(self, "filter", bool(_FUNCTION.fullmatch(name)), "package.module:function")
-        for name in ("dupe_factor", "split_documents"):
-            check_least(self, name, 1)
-        check_least(self, "seed", 0)
         if not self.nsp and self.negatives != NEGATIVES[0]:
             raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; remove one of them")
         if self.engine == "ray" and self.num_proc is not None:

@@ -1,55 +1,97 @@
-"""The temporary folder of a build, kept for `--resume` after an interruption."""
+"""The temporary folder of a run, kept for `--resume` after an interruption."""
 
 import contextlib
 import glob
 import hashlib
 import importlib.metadata
 import logging
+import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import filelock
 
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import versions, write_json
-from mybert.common.output_folders import staged_folder
+from mybert.common.manifest import identity, versions, write_json
+from mybert.common.output_folders import staged_file, staged_folder
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.document_store import open_stored
-from mybert.io.sources import Source
+from mybert.corpus.text.document_store import close_stored, open_stored
+from mybert.io.sources import Source, files_of
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH, _JOB, _LOCK = ".scratch", "job.json", "lock"
+_SCRATCH, _JOB, _LOCK, PARTS = ".scratch", "job.json", "lock", "parts"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 
 
 @contextlib.contextmanager
+def work_file(settings: Any, job: dict) -> Iterator[tuple[Path, Path]]:
+    """As `work_folder`, for an output file: yields its temporary path, and the scratch folder beside it.
+
+    After an interruption the folder is kept with `resume` if it has finished parts; that of a killed run always is.
+    """
+
+    def keep(folder: Path) -> bool:
+        return settings.resume and any((folder / _SCRATCH / PARTS).glob("*.json"))
+
+    with contextlib.ExitStack() as opened:  # closed before the folder is renamed or removed, as Windows requires
+        left = unfinished_folder(settings.output, job, opened) if settings.resume else None
+        staged = staged_file(settings.output, settings.inputs, overwrite=settings.overwrite, left=left, keep=keep)
+        with staged as path, opened:
+            scratch = path.with_name(_SCRATCH)
+            if left is None:
+                scratch.mkdir()
+                opened.enter_context(filelock.FileLock(scratch / _LOCK))
+                write_json(scratch / _JOB, job)
+            yield path, scratch
+
+
+@contextlib.contextmanager
 def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Path]]:
-    """Yields the folder that becomes the output, and the scratch folder in it.
+    """Yields the folder that becomes the output, and the scratch folder in it, which is removed at the end.
 
     With `resume`, the folder of an unfinished build of the same job is used again. After an interruption the folder is
     kept if it has all documents.
-
-    Args:
-        job: from `describe_job`.
     """
 
     def keep(folder: Path) -> bool:
         return settings.resume and open_stored(folder / _SCRATCH) is not None
 
-    with contextlib.ExitStack() as stack:
-        left = _unfinished(settings, job, stack) if settings.resume else None
-        folder = stack.enter_context(
-            staged_folder(settings.output, overwrite=settings.overwrite, stage="corpus", left=left, keep=keep)
-        )
-        scratch = folder / _SCRATCH
-        if left is None:
-            scratch.mkdir()
-            stack.enter_context(filelock.FileLock(scratch / _LOCK))
-            write_json(scratch / _JOB, job)
-        yield folder, scratch
+    with contextlib.ExitStack() as opened:  # closed before the folder is renamed or removed, as Windows requires
+        left = unfinished_folder(settings.output, job, opened) if settings.resume else None
+        staged = staged_folder(settings.output, overwrite=settings.overwrite, stage="corpus", left=left, keep=keep)
+        with staged as folder, opened:
+            scratch = folder / _SCRATCH
+            opened.callback(close_stored)
+            if left is None:
+                scratch.mkdir()
+                opened.enter_context(filelock.FileLock(scratch / _LOCK))
+                write_json(scratch / _JOB, job)
+            yield folder, scratch
+            opened.close()
+            shutil.rmtree(scratch)
+
+
+def describe_rows_job(settings: Any) -> dict:
+    """Everything that determines the vectors or predictions of `settings.inputs` by `settings.model`."""
+    free = {"output", "overwrite", "engine", "resume"}
+    return {
+        "settings": {name: value for name, value in asdict(settings).items() if name not in free},
+        "format": Path(settings.output).suffix,
+        "inputs": [[[file.stat().st_size, file.stat().st_mtime_ns] for file in files_of(n)] for n in settings.inputs],
+        "model": identity(settings.model),
+        "versions": versions(),
+    }
+
+
+def with_absolute_model(settings: Any) -> Any:
+    """The settings for a process in another folder."""
+    path = Path(settings.model)
+    return replace(settings, model=str(path.resolve())) if path.exists() else settings
 
 
 def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
@@ -65,9 +107,9 @@ def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer:
     }
 
 
-def _unfinished(settings: CorpusSettings, job: dict, stack: contextlib.ExitStack) -> Path | None:
-    """The folder of an unfinished build of the same job, locked until `stack` ends; None if there is none."""
-    output = Path(settings.output)
+def unfinished_folder(output: str | Path, job: dict, opened: contextlib.ExitStack) -> Path | None:
+    """The folder of an unfinished run of the same job, locked until `opened` is closed; None if there is none."""
+    output = Path(output).resolve()
     for folder in sorted(output.parent.glob(f".{glob.escape(output.name)}.partial-*")):
         try:
             found = parse_json((folder / _SCRATCH / _JOB).read_bytes())
@@ -76,12 +118,12 @@ def _unfinished(settings: CorpusSettings, job: dict, stack: contextlib.ExitStack
         if not isinstance(found, dict):
             continue
         if different := sorted(name for name in job if found.get(name) != job[name]):
-            logger.warning("--resume: %s is of a build with other %s; starting anew", folder, " and ".join(different))
+            logger.warning("--resume: %s is of a run with other %s; starting anew", folder, " and ".join(different))
             continue
         try:
-            stack.enter_context(filelock.FileLock(folder / _SCRATCH / _LOCK, timeout=LOCK_SECONDS))
+            opened.enter_context(filelock.FileLock(folder / _SCRATCH / _LOCK, timeout=LOCK_SECONDS))
         except filelock.Timeout as error:
-            raise UserError(f"--resume: another build is running in {folder}; wait for it or stop it") from error
+            raise UserError(f"--resume: another run is working in {folder}; wait for it or stop it") from error
         logger.warning("--resume: continuing in %s", folder)
         return folder
     return None

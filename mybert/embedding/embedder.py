@@ -3,22 +3,20 @@
 Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` number of vectors.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from os import PathLike, fspath
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from modeling_mybert import MyBertModel
-from mybert.common.checkpoint_loading import (
-    explain_unreadable,
-    refuse_missing,
-    refuse_other_shapes,
-    refuse_other_vocabulary,
-)
+from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
+from mybert.common.keywords import EmbedderKeywords
+from mybert.common.packed_batches import batches_by_length, packed_inputs
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
@@ -80,8 +78,8 @@ class Embedder:
         ('apple', 'Apple', 0.784)
     """
 
-    def __init__(self, model: str | EncodingSettings, **options):
-        self.settings = model if isinstance(model, EncodingSettings) else EncodingSettings(str(model), **options)
+    def __init__(self, model: str | PathLike[str] | EncodingSettings, **options: Unpack[EmbedderKeywords]):
+        self.settings = model if isinstance(model, EncodingSettings) else EncodingSettings(fspath(model), **options)
         self.model, tokenizer = _load(self.settings)
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()
@@ -97,7 +95,7 @@ class Embedder:
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Number of tokens of each text, special tokens included."""
-        return [len(encoding) + 2 for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return [len(ids) + 2 for ids in self.encode(texts)]
 
     def texts(
         self, texts: Sequence[str], pooling: str = "mean", progress: Callable[[int], object] | None = None
@@ -116,22 +114,33 @@ class Embedder:
         Raises:
             UserError: a text is too long, or the checkpoint has no pooler.
         """
+        return self.vectors(self.encode(texts), pooling, progress)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text, without special tokens."""
+        encodings = self.backend.encode_batch_fast(_listed(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+    def vectors(
+        self, ids: Sequence[np.ndarray], pooling: str = "mean", progress: Callable[[int], object] | None = None
+    ) -> np.ndarray:
+        """As `texts`, for the token ids of each text, without special tokens."""
         if pooling not in ("mean", "cls", "pooler"):
             raise UserError(f"pooling: expected mean, cls or pooler, found {pooling!r}")
         if pooling == "pooler" and self.model.pooler is None:
             raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
         if pooling == "pooler" and self.settings.layers != [-1]:
-            raise UserError("layers have no effect on the pooler; remove them")
+            raise UserError("layers have no effect on the output of the pooler; leave them out")
         sequences = []
-        for text, encoding in enumerate(self.backend.encode_batch_fast(_listed(texts), add_special_tokens=False)):
-            windows = self._windows(text, np.array(encoding.ids, dtype=np.int64), np.full(len(encoding), text))
+        for text, of_text in enumerate(ids):
+            windows = self._windows(text, of_text, np.full(len(of_text), text))
             if pooling == "mean":
                 windows[0].rows[0] = windows[-1].rows[-1] = text
             else:
                 for window in windows:
                     window.rows[0], window.rows[1:] = text, _NO_ROW
             sequences += windows
-        return self._pool(sequences, len(texts), pooling == "pooler", progress)
+        return self._pool(sequences, len(ids), pooling == "pooler", progress)
 
     def words(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> list[Words]:
         """Computes one vector for each word of each text: the mean over its tokens, in the context of the text.
@@ -182,7 +191,7 @@ class Embedder:
         """(count, H) float32: the mean over the tokens that contribute to each row."""
         device = self.model.device
         sums, counts = torch.zeros(count, self.width, device=device), torch.zeros(count, 1, device=device)
-        for batch in self._batches(sequences):
+        for batch in batches_by_length(sequences, lambda sequence: len(sequence.ids), self.batch_tokens):
             vectors, rows = self._encode(batch, pooler)
             sums.index_add_(0, rows, vectors)
             counts.index_add_(0, rows, torch.ones_like(vectors[:, :1]))
@@ -195,64 +204,35 @@ class Embedder:
             )
         return (torch.nn.functional.normalize(means) if self.settings.normalize else means).cpu().numpy()
 
-    def _batches(self, sequences: list[_Sequence]) -> Iterator[list[_Sequence]]:
-        """Batches of similar lengths, the longest first: a batch too large for memory fails at once."""
-        batch, total = [], 0
-        for sequence in sorted(sequences, key=lambda sequence: -len(sequence.ids)):
-            if batch and total + len(sequence.ids) > self.batch_tokens:
-                yield batch
-                batch, total = [], 0
-            batch.append(sequence)
-            total += len(sequence.ids)
-        if batch:
-            yield batch
-
     def _encode(self, batch: list[_Sequence], pooler: bool) -> tuple[Tensor, Tensor]:
         """
         Returns:
             (K, H) float32 hidden states of the tokens that contribute to a row, or pooler outputs; (K,) their rows.
         """
-        lengths = np.array([len(sequence.ids) for sequence in batch])
-        ends = lengths.cumsum()
-        self.tokens += int(ends[-1])
-        positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
-        packed = [np.concatenate([sequence.ids for sequence in batch]), positions]
-        device = self.model.device
-        input_ids, position_ids = (torch.from_numpy(x)[None].to(device) for x in packed)
+        inputs = packed_inputs([sequence.ids for sequence in batch], self.model.device)
+        self.tokens += inputs["input_ids"].numel()
         last = all(layer in (-1, self.model.config.num_hidden_layers) for layer in self.settings.layers)
         output = self.model(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            cu_seq_lens_q=torch.from_numpy(np.append(0, ends).astype(np.int32)).to(device),
-            max_length_q=int(lengths.max()),
+            **inputs,
             output_hidden_states=False if last else self.settings.layers,
         )
         rows = np.concatenate([sequence.rows for sequence in batch])
         kept = np.flatnonzero(rows != _NO_ROW)
-        rows = torch.from_numpy(rows[kept]).to(device)
+        rows = torch.from_numpy(rows[kept]).to(self.model.device)
         if pooler:
             return output.pooler_output.float(), rows
         states = [output.last_hidden_state] if last else [output.hidden_states[i] for i in self.settings.layers]
-        indices = torch.from_numpy(kept).to(device)
+        indices = torch.from_numpy(kept).to(self.model.device)
         return torch.stack([state[0, indices].float() for state in states]).mean(0), rows
 
 
 def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
     """Loads the encoder in evaluation mode; its `pooler` is None if the checkpoint has no weights for it."""
     name = settings.model
-    with explain_unreadable(name):
-        tokenizer = MyBertTokenizer.from_pretrained(name)
-        model, report = MyBertModel.from_pretrained(
-            name,
-            dtype=getattr(torch, settings.dtype),
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-        )
-        refuse_other_shapes(name, report["mismatched_keys"])
-    refuse_missing(name, report["missing_keys"], new=("pooler.",))
-    if report["missing_keys"]:
+    model, tokenizer, missing = load_with_tokenizer(MyBertModel, name, settings.dtype)
+    refuse_missing(name, missing, new=("pooler.",))
+    if missing:
         model.pooler = None
-    refuse_other_vocabulary(name, tokenizer, model.config)
     positions, layers = model.config.max_position_embeddings, model.config.num_hidden_layers
     if settings.max_length is not None and settings.max_length > positions:
         raise UserError(f"--max-length {settings.max_length}: the model has {positions} positions")

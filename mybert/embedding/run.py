@@ -1,23 +1,28 @@
 """`mybert embed`: texts to a file of vectors."""
 
 import contextlib
+import itertools
+import pickle
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from tqdm.auto import tqdm
 
-from mybert.common.manifest import fingerprint, identity, write_manifest
+from mybert.common.manifest import fingerprint, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
-from mybert.common.output_folders import staged_file
+from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
+from mybert.corpus.part_files import Parts
+from mybert.corpus.work_folder import PARTS, describe_rows_job, with_absolute_model, work_file
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
-from mybert.embedding.texts import StoredTexts, store_texts
-from mybert.embedding.vector_files import VECTOR, WRITERS, rename_taken, vector_column
+from mybert.embedding.vector_files import VECTOR, WRITERS, vector_column
+from mybert.io.documents import Document, Problems
+from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
 
 
 def main(settings: EmbedSettings) -> None:
@@ -39,29 +44,41 @@ def embed(settings: EmbedSettings) -> Path:
             disk is full. Nothing is written then.
     """
     began = time.monotonic()
-    output = Path(settings.output)
-    with staged_file(output, settings.inputs, overwrite=settings.overwrite) as path:
+    output, job = Path(settings.output), describe_rows_job(settings)
+    with work_file(settings, job) as (path, scratch):
         embedder = Embedder(settings)
-        texts = store_texts(settings, path.with_name("texts.arrow"), embedder)
-        rows = _write(settings, embedder, texts, path)
+        texts = _stored(settings, embedder, scratch)
+        parts = Parts(scratch / PARTS)
+        if settings.engine == "ray":
+            count = sum(1 for _ in texts.batches())
+            parts.compute_on_ray(partial(_VectorPart, with_absolute_model(settings), texts), count, "embedding")
+        else:
+            _compute_here(_VectorPart(settings, texts, embedder), texts, parts)
+        _join(parts, texts.count, path)
+        counts = parts.counts()
         write_manifest(
             path.parent,
             "embed",
             settings=settings,
             inputs={
-                "model": identity(settings.model),
+                "model": job["model"],
                 "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)},
             },
-            counts={"texts": texts.count, "vectors": rows, "tokens": embedder.tokens, "skipped": texts.skipped},
+            counts={
+                "texts": texts.count,
+                "vectors": counts["vectors"],
+                "tokens": counts["tokens"],
+                "skipped": texts.skipped,
+            },
         )
     print_table(
         f"Vectors of {'words' if settings.vectors == 'words' else 'texts'}",
         [
             ("texts", texts.count),
             *((f"skipped: {reason}", number) for reason, number in sorted(texts.skipped.items())),
-            ("vectors", rows),
+            ("vectors", counts["vectors"]),
             ("dimensions", embedder.width),
-            ("tokens", embedder.tokens),
+            ("tokens", counts["tokens"]),
             ("file size", with_unit(output.stat().st_size, "B")),
             ("seconds", time.monotonic() - began),
         ],
@@ -69,31 +86,79 @@ def embed(settings: EmbedSettings) -> Path:
     return output
 
 
-def _write(settings: EmbedSettings, embedder: Embedder, texts: StoredTexts, path: Path) -> int:
-    """Returns the number of vectors."""
-    compute = _word_rows if settings.vectors == "words" else _text_rows
-    rows, first, writer = 0, 0, None
-    with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(
-            tqdm(total=texts.count, desc="embedding", unit=" texts", unit_scale=True, disable=None)
+def _short_enough(embedder: Embedder, texts: list[Document], problems: Problems) -> list[Document]:
+    """Reports texts that are too long before any vector is computed."""
+    kept = []
+    for text, length in zip(texts, embedder.lengths([text.text for text in texts]), strict=True):
+        if length <= embedder.max_length:
+            kept.append(text)
+        else:
+            detail = f"{length:,}; --long-texts window splits such texts into windows"
+            problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
+    return kept
+
+
+def _stored(settings: EmbedSettings, embedder: Embedder, scratch: Path) -> StoredTexts:
+    """The texts, read now or before an interruption."""
+    record = scratch / "texts.pickle"  # written last
+    if not record.is_file():
+        texts = store_texts(
+            settings.inputs,
+            scratch / "texts.arrow",
+            text_column=settings.text_column,
+            errors=settings.errors,
+            usable=partial(_short_enough, embedder) if settings.long_texts == "refuse" else None,
         )
-        for stored in texts.batches():
-            places, columns, vectors = compute(stored, embedder, settings, bar.update)
-            columns = {
-                "text_number": pa.array(first + places),
-                "source": stored["source"].take(places),
-                "line": stored["line"].take(places),
-                **columns,
-            }
-            others = {name: column.take(places) for name, column in texts.other_columns(stored).items()}
-            columns |= rename_taken(others, {*columns, VECTOR})
-            batch = pa.record_batch(columns | {VECTOR: vector_column(vectors)})
-            if writer is None:
-                writer = stack.enter_context(contextlib.closing(WRITERS[path.suffix](path, batch.schema, texts.count)))
-            writer.write(batch)
-            first += len(stored)
-            rows += len(batch)
-    return rows
+        aside = record.with_suffix(".partial")
+        aside.write_bytes(pickle.dumps(texts))
+        aside.replace(record)
+    return pickle.loads(record.read_bytes())._replace(path=scratch / "texts.arrow")
+
+
+def _compute_here(compute: "_VectorPart", texts: StoredTexts, parts: Parts) -> None:
+    with Bar(total=texts.count, desc="embedding", unit="texts") as bar:
+        for number, stored in enumerate(texts.batches()):
+            if parts.is_finished(number):
+                bar.update(len(stored))
+            else:
+                parts.compute(compute, number, bar.update)
+
+
+class _VectorPart:
+    """Writes the vectors of a batch of stored texts, with their columns, as an Arrow file."""
+
+    def __init__(self, settings: EmbedSettings, texts: StoredTexts, embedder: Embedder | None = None):
+        self._settings, self._texts, self._embedder = settings, texts, embedder or Embedder(settings)
+        self._firsts = [0, *itertools.accumulate(map(len, texts.batches()))]  # text numbers
+
+    def __call__(self, number: int, path: Path, progress: Callable[[int], object]) -> dict[str, int]:
+        stored, first, tokens = self._texts.batch(number), self._firsts[number], self._embedder.tokens
+        compute = _word_rows if self._settings.vectors == "words" else _text_rows
+        places, columns, vectors = compute(stored, self._embedder, self._settings, progress)
+        columns = {
+            "text_number": pa.array(first + places),
+            "source": stored["source"].take(places),
+            "line": stored["line"].take(places),
+            **columns,
+        }
+        others = {name: column.take(places) for name, column in self._texts.other_columns(stored).items()}
+        columns |= rename_taken(others, {*columns, VECTOR})
+        batch = pa.record_batch(columns | {VECTOR: vector_column(vectors)})
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return {"vectors": len(batch), "tokens": self._embedder.tokens - tokens}
+
+
+def _join(parts: Parts, count: int, path: Path) -> None:
+    """Writes the batches of all parts into one file."""
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for part in parts.finished():
+            with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
+                for batch in map(reader.get_batch, range(reader.num_record_batches)):
+                    if writer is None:
+                        writer = stack.enter_context(WRITERS[path.suffix](path, batch.schema, count))
+                    writer(batch)
 
 
 def _text_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable):

@@ -13,8 +13,9 @@ from mybert.common.output_folders import manifest_beside, staged_file
 from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings, SearchSettings
-from mybert.embedding.vector_files import read_vectors, rename_taken
+from mybert.embedding.vector_files import read_vectors
 from mybert.io.files import STDIN, is_unicode, open_text
+from mybert.io.stored_texts import rename_taken
 
 _RESULT = ("query_number", "query", "rank", "score")
 _SHOWN_CHARACTERS = 200
@@ -68,14 +69,7 @@ def _queries(queries: list[str]) -> list[str]:
 
 
 def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
-    """Loads the model that made the vectors.
-
-    Returns:
-        The embedder, and the pooling of the vectors.
-
-    Raises:
-        UserError: the model is not known, not there, or not the one that made the vectors.
-    """
+    """Loads the model that made the vectors, and returns it with their pooling."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; make it by `mybert embed`")
     beside = manifest_beside(path)
@@ -104,11 +98,7 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
 
 
 def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:
-    """The `top_k` best (score, columns) of each query, the best first; of equal scores the first in the file.
-
-    Args:
-        queries: (queries, H) of length 1.
-    """
+    """The `top_k` best (score, columns) of each query, best first; of equal scores the first in the file."""
     best: list[list[tuple[float, dict]]] = [[] for _ in queries]
     for block, columns_of in read_vectors(path):
         if block.shape[1] != queries.shape[1]:
@@ -119,15 +109,11 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
         scores = queries @ normalize(torch.tensor(block)).T
         top = scores.topk(min(top_k, len(block)))
         for found, values, rows in zip(best, top.values.tolist(), top.indices.tolist(), strict=True):
-            kept = [(score, row) for score, row in zip(values, rows, strict=True) if not _beaten(found, score, top_k)]
-            found += [(score, columns_of(row)) for score, row in kept]
+            least = found[-1][0] if len(found) == top_k else float("-inf")
+            found += [(score, columns_of(row)) for score, row in zip(values, rows, strict=True) if score > least]
             found.sort(key=lambda result: -result[0])
             del found[top_k:]
     return best
-
-
-def _beaten(found: list[tuple[float, dict]], score: float, top_k: int) -> bool:
-    return len(found) == top_k and score <= found[-1][0]
 
 
 def _shown(result: dict) -> tuple[float, str, str]:
@@ -141,6 +127,6 @@ def _shown(result: dict) -> tuple[float, str, str]:
 
 def _write(settings: SearchSettings, results: list[dict]) -> None:
     with staged_file(settings.output, [settings.vectors], overwrite=settings.overwrite) as path:
-        path.write_text("".join(map(json_line, results)), encoding="utf-8")
+        path.write_text("".join(map(json_line, results)), encoding="utf-8", newline="\n")
         inputs = {"vectors": identity(settings.vectors)}
         write_manifest(path.parent, "search", settings=settings, inputs=inputs, counts={"results": len(results)})

@@ -4,7 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import DTYPES, ERRORS, check, check_choices, check_least, setting
+from mybert.common.settings import (
+    DTYPES,
+    ENGINE_HELP,
+    ENGINES,
+    ERRORS,
+    RESUME_HELP,
+    check,
+    check_choices,
+    check_resume,
+    setting,
+)
 
 VECTORS = ("mean", "cls", "pooler", "words")
 FORMATS = (".npy", ".parquet", ".jsonl")
@@ -13,11 +23,7 @@ LONG_TEXTS = ("refuse", "window")
 
 @dataclass
 class EncodingSettings:
-    """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched.
-
-    Raises:
-        UserError: a value is out of range or has no effect with the others.
-    """
+    """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched."""
 
     model: str = setting(
         "", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint"
@@ -33,16 +39,17 @@ class EncodingSettings:
         choices=LONG_TEXTS,
     )
     max_length: int | None = setting(
-        None, "maximum tokens of a text or window, special tokens included (default: the model's maximum)"
+        None, "maximum tokens of a text or window, special tokens included (default: the model's maximum)", least=3
     )
     stride: int | None = setting(
         None,
         "tokens shared by consecutive windows; each token is taken from the window that gives it most context "
         "(default: half a window)",
         old_name="overlap",
+        least=0,
     )
     batch_tokens: int | None = setting(
-        None, "maximum tokens of a batch, without padding (default: 2048 on the CPU, 16384 elsewhere)"
+        None, "maximum tokens of a batch, without padding (default: 2048 on the CPU, 16384 elsewhere)", least=1
     )
     device: str = setting("auto", "device such as cpu or cuda:1; auto takes a GPU if there is one")
     dtype: str = setting("float32", "data type of the model; vectors are always float32", choices=DTYPES)
@@ -51,9 +58,6 @@ class EncodingSettings:
         self.layers = [self.layers] if isinstance(self.layers, int) else list(self.layers)
         check(self, "model", bool(self.model), "a folder or Hub name")
         check(self, "layers", bool(self.layers), "at least one layer")
-        check_least(self, "max_length", 3)
-        check_least(self, "stride", 0)
-        check_least(self, "batch_tokens", 1)
         check_choices(self)
         if self.stride is not None and self.long_texts != "window":
             raise UserError("--stride has no effect without --long-texts window; add that or remove --stride")
@@ -61,11 +65,7 @@ class EncodingSettings:
 
 @dataclass
 class EmbedSettings(EncodingSettings):
-    """Settings of `embed`.
-
-    Raises:
-        UserError: a value is out of range, or two of them contradict each other.
-    """
+    """Settings of `embed`."""
 
     inputs: list[str] = setting(
         default_factory=list,
@@ -89,6 +89,8 @@ class EmbedSettings(EncodingSettings):
     errors: str = setting(
         "strict", "invalid lines stop the run (strict) or are skipped and counted (skip)", choices=ERRORS
     )
+    engine: str = setting("local", ENGINE_HELP, choices=ENGINES)
+    resume: bool = setting(False, RESUME_HELP)
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
@@ -96,6 +98,9 @@ class EmbedSettings(EncodingSettings):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
         check(self, "output", Path(self.output).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
+        check_resume(self)
+        if self.resume and "-" in self.inputs:
+            raise UserError("--resume cannot read standard input again; save it to a file")
         if self.vectors == "words" and Path(self.output).suffix == ".npy":
             raise UserError(f"--output {self.output}: .npy cannot store the words; name a .parquet or .jsonl file")
         if self.vectors == "pooler" and self.layers != [-1]:
@@ -104,18 +109,14 @@ class EmbedSettings(EncodingSettings):
 
 @dataclass
 class SearchSettings:
-    """Settings of `search`.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Settings of `search`."""
 
     vectors: str = setting("", f"file of text vectors made by `mybert embed`: {', '.join(FORMATS)}", positional=True)
     query: list[str] = setting(
         default_factory=list, positional=True, help="queries, or `-` for standard input with one query per line"
     )
     model: str | None = setting(None, "model that made the vectors (default: the model named in the manifest)")
-    top_k: int = setting(5, "number of results per query (1 or more)")
+    top_k: int = setting(5, "number of results per query (1 or more)", least=1)
     output: str | None = setting(None, "also write the results to this file as JSON lines")
     device: str = setting("auto", "device such as cpu or cuda:1; auto takes a GPU if there is one")
     overwrite: bool = setting(False, "replace OUTPUT")
@@ -124,4 +125,4 @@ class SearchSettings:
         self.query = [self.query] if isinstance(self.query, str) else list(self.query)
         check(self, "vectors", Path(self.vectors).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
         check(self, "query", bool(self.query), "at least one query, or - for standard input")
-        check_least(self, "top_k", 1)
+        check_choices(self)

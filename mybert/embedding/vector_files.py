@@ -1,7 +1,8 @@
 """Vector files (.npy, .parquet, .jsonl): writers that take record batches, and one reader in blocks."""
 
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from mybert.common.errors import UserError
 
 VECTOR = "vector"
 ROWS_PER_BLOCK = 8192
+Write = Callable[[pa.RecordBatch], object]
 
 
 def vector_column(vectors: np.ndarray) -> pa.FixedSizeListArray:
@@ -22,82 +24,52 @@ def vector_column(vectors: np.ndarray) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), vectors.shape[1])
 
 
-def rename_taken(columns: dict, taken: Iterable[str]) -> dict:
-    """Renames the columns of the user whose names are taken: `line` becomes `input_line`."""
-    renamed = {}
-    for name, column in columns.items():
-        while name in taken or name in renamed:
-            name = f"input_{name}"
-        renamed[name] = column
-    return renamed
+def json_vectors(column: pa.FixedSizeListArray) -> list[str]:
+    """The vectors of a column as JSON; numbers have the fewest digits that give the same float32."""
+    width, digits = column.type.list_size, pc.cast(column.flatten(), pa.string()).to_pylist()
+    return [f"[{', '.join(digits[start : start + width])}]" for start in range(0, len(digits), width)]
 
 
-class NpyWriter:
-    """Writes the vectors without other columns.
-
-    Args:
-        path: file to write.
-        schema: schema of the batches.
-        rows: total number of rows, which the header of .npy contains.
-    """
-
-    def __init__(self, path: Path, schema: pa.Schema, rows: int):
-        self.file = path.open("wb")
-        shape = (rows, schema.field(VECTOR).type.list_size)
-        np.lib.format.write_array_header_1_0(self.file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self.file.write(batch[VECTOR].values.to_numpy().astype("<f4", copy=False).tobytes())
-
-    def close(self) -> None:
-        self.file.close()
+@contextlib.contextmanager
+def _npy_writer(path: Path, schema: pa.Schema, rows: int) -> Iterator[Write]:
+    """Writes the vectors without other columns. The header contains the total number of rows."""
+    shape = (rows, schema.field(VECTOR).type.list_size)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        yield lambda batch: file.write(batch[VECTOR].values.to_numpy().astype("<f4", copy=False).tobytes())
 
 
-class ParquetWriter:
+@contextlib.contextmanager
+def _parquet_writer(path: Path, schema: pa.Schema, rows: int) -> Iterator[Write]:
     """Writes every column; vectors are fixed-size lists of float32."""
-
-    def __init__(self, path: Path, schema: pa.Schema, rows: int):
-        self.writer = pq.ParquetWriter(path, schema, compression="zstd")
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self.writer.write_batch(batch, row_group_size=ROWS_PER_BLOCK)
-
-    def close(self) -> None:
-        self.writer.close()
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield lambda batch: writer.write_batch(batch, row_group_size=ROWS_PER_BLOCK)
 
 
-class JsonlWriter:
-    """Writes every column, one object per line; numbers have the fewest digits that give the same float32."""
+@contextlib.contextmanager
+def _jsonl_writer(path: Path, schema: pa.Schema, rows: int) -> Iterator[Write]:
+    """Writes every column, one object per line."""
 
-    def __init__(self, path: Path, schema: pa.Schema, rows: int):
-        self.file = path.open("w", encoding="utf-8", newline="\n")
-
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(batch: pa.RecordBatch) -> None:
         for start in range(0, len(batch), ROWS_PER_BLOCK):
             part = batch.slice(start, ROWS_PER_BLOCK)
-            digits = pc.cast(part[VECTOR].flatten(), pa.string()).to_pylist()
-            width = part[VECTOR].type.list_size
-            for number, record in enumerate(part.drop_columns([VECTOR]).to_pylist()):
-                vector = ", ".join(digits[number * width : (number + 1) * width])
+            records = part.drop_columns([VECTOR]).to_pylist()
+            for record, vector in zip(records, json_vectors(part[VECTOR]), strict=True):
                 head = json.dumps(record, ensure_ascii=False, default=str)[:-1]
-                self.file.write(f'{head}, "{VECTOR}": [{vector}]}}\n')
+                file.write(f'{head}, "{VECTOR}": {vector}}}\n')
 
-    def close(self) -> None:
-        self.file.close()
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        yield write
 
 
-WRITERS = {".npy": NpyWriter, ".parquet": ParquetWriter, ".jsonl": JsonlWriter}
+WRITERS = {".npy": _npy_writer, ".parquet": _parquet_writer, ".jsonl": _jsonl_writer}
+"""Writer by suffix: a context whose value writes a record batch."""
 
 
 def read_vectors(path: Path) -> Iterator[tuple[np.ndarray, Callable[[int], dict]]]:
-    """Yields blocks of a vector file.
+    """Yields blocks of a vector file: (R, H) float32, and a function from a row of the block to its other columns.
 
-    Yields:
-        (R, H) float32 vectors, and a function from a row of the block to its other columns. Rows of .npy have the
-        column `text_number` alone.
-
-    Raises:
-        UserError: the file cannot be read or holds no vectors.
+    Rows of .npy have the column `text_number` alone.
     """
     try:
         yield from _READERS[path.suffix](path)

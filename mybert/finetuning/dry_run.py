@@ -18,11 +18,7 @@ from mybert.training.arguments import explain_unusable
 
 
 def dry_run(job: Job, planned: Sequence[Run]) -> None:
-    """Prints the plan and trains a few steps of the first run in a temporary folder.
-
-    Raises:
-        UserError: transformers cannot use the arguments.
-    """
+    """Prints the plan and trains a few steps of the first run in a temporary folder."""
     arguments = copy.deepcopy(job.arguments)
     arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
     arguments.load_best_model_at_end, arguments.report_to = False, []

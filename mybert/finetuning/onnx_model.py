@@ -19,11 +19,7 @@ def onnx_file(name: str) -> Path | None:
 
 
 class OnnxModel:
-    """An ONNX graph that is called like a model of transformers, on the CPU.
-
-    Raises:
-        UserError: ONNX Runtime is not installed, or cannot read the graph.
-    """
+    """An ONNX graph that is called like a model of transformers, on the CPU."""
 
     device = torch.device("cpu")
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mybert.common.tables import print_table
-from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER
 
 

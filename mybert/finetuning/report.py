@@ -9,6 +9,8 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.common.manifest import versions, write_json
+from mybert.finetuning.data.data_checks import check_data
+from mybert.finetuning.evaluation.calibration import fit_temperature, labelled_logits, scale_head
 from mybert.finetuning.evaluation.evaluate import (
     Evaluation,
     evaluate_rows,
@@ -16,10 +18,12 @@ from mybert.finetuning.evaluation.evaluate import (
     print_if_nothing_learned,
     write_evaluation,
 )
+from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.recipes import Run, print_summaries, summarise
 from mybert.finetuning.task_checkpoint import new_model
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.training import MODEL, RESULTS, RUNS, Job
+from mybert.finetuning.training import ERRORS, MODEL, RESULTS, RUNS, Job
+from mybert.reports.write import add_report
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.history import HISTORY
@@ -48,10 +52,13 @@ def write_results(
         model.rmdir()
     task = dataclasses.replace(task, config=MyBertConfig.from_pretrained(str(output)))  # with tuned thresholds
     model = new_model(task, str(output)).to(arguments.device)
+    temperature = _calibrate(job, model, task, output) if settings.calibrate else None
     found = _evaluate(job, folder, model, task)
     evaluations = {name: evaluation.results() for name, evaluation in found.items()}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
-    _draw(json.loads((output / RUNS / best.name / RESULTS).read_text(encoding="utf-8"))["log"], metric, found, output)
+    constant = found["validation"].baselines.get(metric) if "validation" in found else None
+    panels = [Panel("loss", "loss", "eval_loss"), Panel(metric, None, f"eval_{metric}", constant)]
+    draw_curves(results[best]["log"], panels, output / CURVES)
     if data.validation_features is not None and len(scores) > 1:
         print_summaries(summaries, metric)
         if arguments.bf16 or arguments.fp16:
@@ -71,6 +78,8 @@ def write_results(
             "diverged": list(diverged.values()),
             "data": data.overview,
             "duplicates": data.duplicates,
+            "data_checks": check_data(data.splits, task),
+            "temperature": temperature,
             "settings": dataclasses.asdict(settings),
             "training_arguments": arguments.to_dict(),
             "versions": versions(),
@@ -83,6 +92,17 @@ def write_results(
         training=amounts,
         metrics={name: found["metrics"] for name, found in evaluations.items()},
     )
+    add_report(output)
+
+
+def _calibrate(job: Job, model: PreTrainedModel, task: Task, output: Path) -> float:
+    """Scales the head by a temperature fitted on the validation rows, saves the model, and returns the temperature."""
+    features = job.data.validation_features
+    logits = logits_of(model, task, job.tokenizer, features)
+    temperature = fit_temperature(*labelled_logits(logits, features["labels"]))
+    scale_head(model, temperature)
+    model.save_pretrained(output)
+    return temperature
 
 
 def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -> dict[str, Evaluation]:
@@ -94,7 +114,9 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             split, place = data.splits[name], folder.path / name
             found = evaluate_rows(model, task, tokenizer, split.rows, settings.bootstrap, arguments.seed)
             place.mkdir(exist_ok=True)
-            write_evaluation(place, found, split, {"source": split.source})
+            facts = {"source": split.source, "metric": metric}
+            runs = _errors_of_runs(folder.path) if name == "validation" else ()
+            write_evaluation(place, found, split, facts, task, settings.slices, runs)
             print_evaluation(f"{name}, {split.source}", found, task)
             if name == "validation":
                 print_if_nothing_learned(metric, found)
@@ -102,8 +124,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
     return evaluations
 
 
-def _draw(log_history: list[dict], metric: str, evaluations: dict[str, Evaluation], output: Path) -> None:
-    """Draws the loss and the metric of the best run, with the best constant answer."""
-    constant = evaluations["validation"].baselines.get(metric) if "validation" in evaluations else None
-    panels = [Panel("loss", "loss", "eval_loss"), Panel(metric, None, f"eval_{metric}", constant)]
-    draw_curves(log_history, panels, output / CURVES)
+def _errors_of_runs(output: Path) -> list[list[float]]:
+    """The errors of the validation rows in each finished run; empty if there is one run."""
+    files = sorted((output / RUNS).glob(f"*/{ERRORS}"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files] if len(files) > 1 else []

@@ -14,11 +14,13 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import format_cell
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData, load_data
 from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
-from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import MODEL, RUNS, Job, is_finished, train_run, try_run
@@ -28,9 +30,9 @@ from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "finetune"
-_INPUTS = ("model", "train", "validation", "test")
-_FREE = {"bootstrap"}
-"""Settings that may change when a run is resumed, beside those of every training."""
+_INPUTS = ("model", "train", "validation", "test", "teacher", "unlabelled")
+_FREE = {"bootstrap", "slices"}  # settings that may change when a run is resumed, beside those of every training
+_SWEPT = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_steps")
 
 
 def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
@@ -42,8 +44,8 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 
     Returns:
         The folder of the best model, for the Auto classes and `pipeline`, with results.json, log.jsonl,
-        training_curves.png and manifest.json; `validation/` and `test/` have scores, predictions and errors as
-        `mybert evaluate` writes them, `runs/` the numbers of every run. With `dry_run` nothing is written.
+        training_curves.png, report.html and manifest.json; `validation/` and `test/` have scores, predictions and
+        errors as `mybert evaluate` writes them, `runs/` the numbers of every run. With `dry_run` nothing is written.
 
     Raises:
         UserError: checkpoint, rows, settings and output do not fit together, and nothing was trained; or all runs
@@ -69,9 +71,12 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")
     with folder.opened(settings, fingerprint), on_signals(job.stop.ask):
+        if arguments.process_index == 0:
+            store_logits(job.data.train_features, folder.path)
         results, scores, diverged = _train_all(job, planned, folder.path)
         if arguments.process_index == 0:
             write_results(job, results, scores, diverged, folder, fingerprint)
+            remove_logits(folder.path)
     return folder.path
 
 
@@ -91,7 +96,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     advise_half(arguments, task.config.hidden_size)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, so fine-tuning has none; BERT uses --dropout 0.1")
-    _check_smoothing(settings, arguments, data)
+    _check_classes(settings, arguments, data)
     batch, features = arguments.per_device_train_batch_size * arguments.world_size, len(data.train_features)
     if settings.sweep is None and features < batch and arguments.process_index == 0:
         print(f"warning: {features:,} training features are fewer than a batch of {batch:,}: each epoch is one step")
@@ -104,26 +109,26 @@ def _train_all(
     """
     Returns:
         Results and score of each run that has not diverged, and the results of those that have.
-
-    Raises:
-        UserError: all have diverged.
     """
     results, scores, diverged = {}, {}, {}
-    several = len(planned) > 1 and job.arguments.process_index == 0
+
+    def report(line: str) -> None:
+        if len(planned) > 1 and job.arguments.process_index == 0:
+            print(line, flush=True)
+
     for number, run in enumerate(planned, 1):
         name = f"run {number} of {len(planned)}, {run.name}"
-        if several and not is_finished(output / RUNS / run.name):
-            print(name, flush=True)
+        if not is_finished(output / RUNS / run.name):
+            report(name)
         found = train_run(job, run, output / RUNS / run.name)
         if "diverged" in found:
             diverged[run] = found
-            if several:
-                print(f"{name}, diverged: {found['diverged']}", flush=True)
+            report(f"{name}, diverged: {found['diverged']}")
             continue
         results[run] = found
         scores[run] = found["metrics"].get(job.metric, 0.0)  # without validation rows the first run is kept
-        if several and job.metric in found["metrics"]:
-            print(f"{name}: {job.metric} {format_cell(scores[run])}", flush=True)
+        if job.metric in found["metrics"]:
+            report(f"{name}: {job.metric} {format_cell(scores[run])}")
         hopeful = [run for run in planned if run not in diverged]
         _keep_models(output, results, runs_to_keep(scores, hopeful, job.metric))
         job.stop.check(job.arguments, f"run {number} of {len(planned)}")
@@ -134,26 +139,15 @@ def _train_all(
 
 def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -> None:
     prepare_launch(arguments, settings.output, STAGE)
-    if settings.sweep is not None:
-        _leave_to_sweep(arguments)
+    for field in dataclasses.fields(arguments) if settings.sweep is not None else ():
+        if field.name in _SWEPT and getattr(arguments, field.name) != field.default:
+            raise UserError(f"--{field.name.replace('_', '-')} is chosen by the sweep; leave it or --sweep out")
     if settings.patience is not None and arguments.eval_strategy == IntervalStrategy.NO:
         raise UserError("--patience counts evaluations; leave it or --eval-strategy no out")
 
 
-def _leave_to_sweep(arguments: TrainingArguments) -> None:
-    names = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_steps")
-    defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
-    for name in names:
-        if getattr(arguments, name) != defaults[name]:
-            raise UserError(f"--{name.replace('_', '-')} is chosen by the sweep; leave it or --sweep out")
-
-
 def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:
-    """The metric that chooses the best checkpoint.
-
-    Raises:
-        UserError: the task has no metric of that name.
-    """
+    """The metric that chooses the best checkpoint."""
     if settings.metric is None:
         return task.best_metric
     known = task.baselines(task.references(data.splits["validation"].rows))
@@ -162,15 +156,15 @@ def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:
     return settings.metric
 
 
-def _check_smoothing(settings: FinetuneSettings, arguments: TrainingArguments, data: RunData) -> None:
-    """
-    Raises:
-        UserError: label smoothing would silently have no effect, or fail.
-    """
+def _check_classes(settings: FinetuneSettings, arguments: TrainingArguments, data: RunData) -> None:
+    """Raises if label smoothing or calibration would have no effect, or fail."""
     labels = np.asarray(data.train_features[0].get("labels", 0.0))
     if arguments.label_smoothing_factor and (labels.dtype.kind != "i" or settings.class_weights):
         other = "with --class-weights" if settings.class_weights else "for these rows, whose targets are not classes"
         raise UserError(f"--label-smoothing-factor has no effect {other}; leave it out")
+    if settings.calibrate and (labels.dtype.kind != "i" or data.validation_features is None):
+        lacking = "targets that are classes" if labels.dtype.kind != "i" else "validation rows"
+        raise UserError(f"--calibrate needs {lacking}; leave it out")
 
 
 def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:

@@ -41,11 +41,7 @@ class Finetuned(NamedTuple):
 
 
 def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
-    """The task with the configuration of the checkpoint to start from, without its labels and problem type.
-
-    Raises:
-        UserError: the checkpoint cannot be used, or `max_length` is more than its positions.
-    """
+    """The task with the configuration of the checkpoint to start from, without its labels and problem type."""
     config, tokenizer = _load(settings.model)
     config.problem_type = None
     vars(config).pop("label_threshold", None)  # tuned for the labels of an earlier fine-tuning
@@ -58,8 +54,8 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     trained, length = min(tokenizer.model_max_length, config.max_position_embeddings), task.options.max_length
     if length > trained and PartialState().is_main_process:
         logger.warning(
-            "%s was pretrained on at most %d tokens at once: positions up to --max-length %d are trained on these "
-            "rows only",
+            "%s was pretrained on at most %d tokens at once. Only these rows train the positions above that, up to "
+            "--max-length %d",
             *(settings.model, trained, length),
         )
     tokenizer.model_max_length = length  # pipelines truncate where `mybert predict` does
@@ -67,24 +63,18 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
 
 
 def new_model(task: Task, checkpoint: str) -> PreTrainedModel:
-    """The checkpoint's encoder with a new head, or with its own head if that has the same shape.
-
-    Raises:
-        UserError: weights of the encoder are missing.
-    """
+    """The checkpoint's encoder with a new head, or with its own head if that has the same shape."""
     return _load_model(task, checkpoint, head_is_new=True)
 
 
 def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
-    """
-    Raises:
-        UserError: the checkpoint cannot be used, or has no head for the task.
-    """
+    """Loads the checkpoint of `mybert evaluate` or `predict`, with its own options unless others are given."""
     config, tokenizer = _load(settings.model)
     _name_labels_once(config, settings.model)
     stored = _stored_options(config, settings.model)
     name = settings.task or stored.get("task")
-    kind = task_class(name) if name else task_of_architecture(_architectures(config), settings.model)
+    saved = [config.architectures] if isinstance(config.architectures, str) else config.architectures or ()
+    kind = task_class(name) if name else task_of_architecture(list(map(str, saved)), settings.model)
     if stored.get("task") != kind.name:
         stored = {}
     _check_types(stored, kind, settings.model)
@@ -112,11 +102,7 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
 
 
 def _task(kind: type[Task], settings: TaskSettings, config: MyBertConfig, stored: Mapping[str, Any]) -> Task:
-    """A task with the options that are given, else stored in the checkpoint, else default.
-
-    Raises:
-        UserError: a given option has no effect, or `max_length` is more than the model's positions.
-    """
+    """A task with the options that are given, else stored in the checkpoint, else default."""
     positions, own = config.max_position_embeddings, {field.name for field in dataclasses.fields(kind.Options)}
     for field in dataclasses.fields(TaskSettings):
         if field.name not in own and getattr(settings, field.name) not in (None, []):
@@ -131,11 +117,7 @@ def _task(kind: type[Task], settings: TaskSettings, config: MyBertConfig, stored
 
 
 def _name_labels_once(config: MyBertConfig, name: str) -> None:
-    """Repairs configurations of others: `label2id` may be null, and names may be numbers and truth values.
-
-    Raises:
-        UserError: two labels have one name.
-    """
+    """Repairs configurations of others: `label2id` may be null, and names may be numbers and truth values."""
     labels = [str(label) for label in config.id2label.values()]
     config.id2label = dict(zip(config.id2label, labels, strict=True))
     config.label2id = {label: number for number, label in config.id2label.items()}
@@ -145,11 +127,7 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
 
 
 def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
-    """Task and options of a fine-tuned checkpoint, by their current names.
-
-    Raises:
-        UserError: the task is not a name.
-    """
+    """Task and options of a fine-tuned checkpoint, by their current names."""
     found = getattr(config, "finetuned", None)
     found = dict(found) if isinstance(found, dict) else {}
     if "overlap" in found:
@@ -162,20 +140,12 @@ def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
 
 
 def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
-    """
-    Raises:
-        UserError: a stored value has another type than its option.
-    """
+    """Raises if a stored value has another type than its option."""
     for field in dataclasses.fields(kind.Options):
         expected = list if get_origin(field.type) is list else field.type
         if field.name in stored and not isinstance(stored[field.name], expected):
             found = short(stored[field.name])
             raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {found}")
-
-
-def _architectures(config: MyBertConfig) -> list[str]:
-    found = config.architectures
-    return [found] if isinstance(found, str) else [name for name in found or () if isinstance(name, str)]
 
 
 def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:

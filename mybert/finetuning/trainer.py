@@ -11,6 +11,7 @@ from transformers import EvalPrediction, PreTrainedConfig
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_mybert.losses_mybert import at_least_one
+from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 from mybert.finetuning.tasks.base import Task
 from mybert.training.trainer import RunTrainer
@@ -19,13 +20,23 @@ from mybert.training.trainer import RunTrainer
 class FinetuningTrainer(RunTrainer):
     """
     Args:
+        soft_labels: how the column of the teacher's logits is learned, if there is one.
         freeze_encoder: train pooler and head only; embeddings and layers keep their weights and have no dropout.
         occurring_rows: train only the rows of the word embedding that occur in `train_dataset`, if that gives the same
             weights. The model must not be used elsewhere then.
         kwargs: as in `RunTrainer`.
     """
 
-    def __init__(self, *args, freeze_encoder: bool = False, occurring_rows: bool = False, **kwargs):
+    def __init__(
+        self,
+        *args,
+        freeze_encoder: bool = False,
+        occurring_rows: bool = False,
+        soft_labels: SoftLabels | None = None,
+        **kwargs,
+    ):
+        self._soft_labels = soft_labels
+        self._soft_items: Tensor | int = 0
         super().__init__(*args, **kwargs)
         self._frozen = (self.model.base_model.embeddings, self.model.base_model.encoder) if freeze_encoder else ()
         for part in self._frozen:
@@ -45,7 +56,31 @@ class FinetuningTrainer(RunTrainer):
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
         for part in self._frozen:
             part.eval()  # Trainer sets the whole model to training mode before every batch
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if TEACHER_LOGITS not in inputs:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        inputs = outside_positions(inputs)
+        logits = inputs.pop(TEACHER_LOGITS)
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # as Trainer scales `loss`
+        soft, share = self._soft_labels.loss(outputs, logits) / self._soft_items * scale, self._soft_labels.share
+        loss = share * soft + (1 - share) * loss
+        return (loss, outputs) if return_outputs else loss
+
+    def get_batch_samples(self, *args, **kwargs) -> tuple[list, Tensor | int | None]:
+        """The batches of one optimizer step and the number of their labels; their soft targets are counted too."""
+        batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
+        if self._soft_labels is not None:
+            counts = [self._soft_labels.items(batch[TEACHER_LOGITS]) for batch in batches]
+            items = torch.stack(counts).sum().to(self.args.device) if counts else torch.ones(())
+            if self.args.world_size > 1 and self.args.average_tokens_across_devices:
+                items = self.accelerator.gather(items.reshape(1)).sum()
+            self._soft_items = at_least_one(items)
+        return batches, num_items_in_batch
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if self._soft_labels is not None and TEACHER_LOGITS not in self._signature_columns:
+            self._signature_columns.append(TEACHER_LOGITS)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | int | None:
         spans = [{"labels": batch["start_positions"]} for batch in batch_samples if "start_positions" in batch]
@@ -101,7 +136,10 @@ class WeightedLoss:
 def metrics_function(
     task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig
 ) -> Callable[[EvalPrediction], dict[str, float]]:
-    """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores."""
+    """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores.
+
+    Its attribute `errors` has the error of each row in the last evaluation.
+    """
 
     def compute(evaluation: EvalPrediction) -> dict[str, float]:
         logits = evaluation.predictions
@@ -110,6 +148,8 @@ def metrics_function(
         for name in task.tuned_values:
             if hasattr(tuned.config, name):
                 setattr(config, name, getattr(tuned.config, name))
-        return tuned.score(tuned.decode(logits, features, rows), tuned.references(rows))
+        predictions, references = tuned.decode(logits, features, rows), tuned.references(rows)
+        compute.errors = tuned.errors(predictions, references)
+        return tuned.score(predictions, references)
 
     return compute

@@ -11,10 +11,13 @@ from transformers import EarlyStoppingCallback, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from mybert.common.manifest import write_json
+from mybert.common.layer_selection import keep_layers
+from mybert.common.manifest import json_line, write_json
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData
 from mybert.finetuning.recipes import Run, planned_runs
-from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
@@ -24,20 +27,18 @@ from mybert.training.sealed_checkpoints import last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal
 from tokenization import MyBertTokenizer
 
-RUNS = "runs"
-"""Subfolder of the output with a folder per run."""
-MODEL = "model"
-"""Subfolder of a run."""
+RUNS = "runs"  # subfolder of the output with a folder per run
+MODEL = "model"  # subfolder of a run
 RESULTS = "results.json"
+ERRORS = "validation_errors.json"
+"""File of a run with the error of each validation row."""
 
 
 class Job(NamedTuple):
     """What the runs of a fine-tuning have in common.
 
-    Attributes:
-        arguments: of the command; each run replaces recipe and seed.
-        metric: chooses the best checkpoint, if there are validation rows.
-        stop: ends the runs on a signal.
+    Each run replaces recipe and seed of `arguments`. `metric` chooses the best checkpoint, if there are validation
+    rows; `stop` ends the runs on a signal.
     """
 
     settings: FinetuneSettings
@@ -55,11 +56,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def try_run(job: Job, run: Run) -> None:
-    """Builds everything that a run needs, so that unusable arguments fail before anything is overwritten.
-
-    Raises:
-        UserError: transformers cannot use the arguments.
-    """
+    """Builds everything that a run needs, so that unusable arguments fail before anything is overwritten."""
     with explain_unusable(), tempfile.TemporaryDirectory() as folder:
         build_trainer(job, run.arguments(job.arguments, folder)).check_setup()
 
@@ -79,7 +76,8 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
     if not is_finished(folder):
         trainer = build_trainer(job, run.arguments(job.arguments, str(folder)))
         try:
-            if trainer.run(_find_checkpoint(folder)) and _stopped_early(trainer):
+            ended = trainer.run(_find_checkpoint(folder))
+            if ended and processes.is_main_process and trainer.state.global_step < trainer.state.max_steps:
                 print("stopped early: the last evaluations have not improved (--patience)")
         except Diverged as error:
             if len(planned_runs(job.settings, job.arguments)) == 1:
@@ -87,6 +85,8 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
             results = {**run.recipe._asdict(), "seed": run.seed, "diverged": str(error)}
         else:
             metrics = trainer.evaluate() if job.data.validation_features is not None else {}
+            if metrics and processes.is_main_process:
+                (folder / ERRORS).write_text(json_line(trainer.compute_metrics.errors), encoding="utf-8", newline="\n")
             trainer.save_model(str(folder / MODEL))
             results = _results(run, trainer, metrics)
         if processes.is_main_process:
@@ -100,21 +100,22 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
 
 
 def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = False) -> FinetuningTrainer:
-    """
-    Args:
-        arguments: of the run.
-    """
+    """The trainer of a run with these arguments."""
     settings, _, task, tokenizer, data, metric, stop = job
     arguments.metric_for_best_model = f"eval_{metric}"
     arguments.greater_is_better = metric not in LOWER_IS_BETTER
     arguments.restore_callback_states_from_checkpoint = True  # the remaining patience
     set_seed(arguments.seed)
     model = new_model(task, settings.model)
+    if settings.layers is not None:
+        keep_layers(model, settings.layers, settings.model)
+    soft_labels = SoftLabels.of(task, settings) if settings.teacher else None
+    collate = task.collator(tokenizer)
     validation = data.splits.get("validation")
     return FinetuningTrainer(
         model=model,
         args=arguments,
-        data_collator=task.collator(tokenizer),
+        data_collator=soft_labels.collator(collate) if soft_labels else collate,
         train_dataset=data.train_features,
         eval_dataset=data.validation_features,
         processing_class=tokenizer,
@@ -125,6 +126,7 @@ def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = Fals
         dry_run=dry_run,
         freeze_encoder=settings.freeze == "encoder",
         occurring_rows=True,
+        soft_labels=soft_labels,
     )
 
 
@@ -137,10 +139,6 @@ def _find_checkpoint(folder: Path) -> Path | None:
         set_aside(damaged, checkpoint)
     processes.wait_for_everyone()
     return checkpoint
-
-
-def _stopped_early(trainer: FinetuningTrainer) -> bool:
-    return trainer.state.global_step < trainer.state.max_steps and trainer.is_world_process_zero()
 
 
 def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:

@@ -15,9 +15,6 @@ def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
     """
     Args:
         split: name of the split; None if the folder has a single one.
-
-    Raises:
-        UserError: the folder cannot be read, or has no such split.
     """
     try:
         found = load_saved_dataset(folder)
@@ -37,8 +34,7 @@ def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
 def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:
     """`datasets.load_from_disk` with validation of the tables: reading a damaged table can kill the process.
 
-    Raises:
-        Exception: of any type, if the folder was not written by `save_to_disk`.
+    Raises any exception if the folder was not written by `save_to_disk`.
     """
     loaded = datasets.load_from_disk(folder)
     for data in loaded.values() if isinstance(loaded, datasets.DatasetDict) else [loaded]:
@@ -47,15 +43,7 @@ def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:
 
 
 def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Dataset | datasets.IterableDataset:
-    """
-    Args:
-        name: `NAME[:CONFIG[:SPLIT]]`.
-        split: default if the name has none.
-        options: of `datasets.load_dataset`.
-
-    Raises:
-        UserError: the data set cannot be loaded.
-    """
+    """The data set `NAME[:CONFIG[:SPLIT]]`, with options of `datasets.load_dataset`."""
     path, config, named, *_ = [*name.split(":"), None, None]
     check_repository(path, "dataset", cache=Path(datasets.config.HF_DATASETS_CACHE) / path.replace("/", "___"))
     datasets.config.HF_HUB_OFFLINE |= is_offline_mode()

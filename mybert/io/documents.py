@@ -33,12 +33,7 @@ class Document(NamedTuple):
 
 
 class Problems(NamedTuple):
-    """How invalid lines are handled.
-
-    Attributes:
-        errors: `strict` raises at the first invalid line; `skip` counts it in `skipped` and continues.
-        skipped: number of skipped lines by reason.
-    """
+    """Invalid lines: `strict` raises at the first one; `skip` counts it by its reason in `skipped`, and continues."""
 
     errors: str
     skipped: Counter
@@ -69,9 +64,6 @@ def read_documents(
             `line`, or the `file`.
         skipped: counts what was skipped, by reason; files without a document count as `empty files`.
         with_other_columns: also read the columns beside the text.
-
-    Raises:
-        UserError: an input is missing or of an unknown format; with `strict`, a line is invalid.
     """
     problems = Problems(errors, Counter() if skipped is None else skipped)
     for source in find_sources(inputs):
@@ -88,7 +80,7 @@ def read_documents(
 def _read(source: Source, text_column: str, plain_text: str, with_other_columns: bool, problems: Problems) -> _Found:
     name = source.name
     if source.kind == PYTHON_DOCS:
-        yield from ((text, number, {}) for text, number in python_documents())
+        yield from ((text, number, {}) for text, number in python_documents(name))
     elif source.kind in ("dataset", "hub"):
         records = _dataset_records(source, text_column, with_other_columns)
         yield from _texts(records, name, text_column, problems)

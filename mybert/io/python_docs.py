@@ -1,7 +1,7 @@
-"""The documentation inside Python as a corpus: topics of the language reference and docstrings."""
+"""The documentation inside Python and its packages as a corpus: topics of the language reference and docstrings."""
 
 import ast
-import importlib
+import importlib.util
 import re
 import sysconfig
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ PYTHON_DOCS = "python-docs"
 
 # Tests, demonstrations and packages that other installations of the same version may lack.
 _EXCLUDED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "turtledemo", "_pyrepl"}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MIN_CHARACTERS = 100  # of a document; shorter ones are mostly one line such as "Return the name."
 _ROLE = re.compile(r":[a-zA-Z:+-]+:`~?([^`<]+?)(?: <[^`>]*>)?`")
 _LITERAL = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}")
@@ -23,21 +24,28 @@ _BULLET = re.compile(r"\s*(?:[*+•-]|\d+\.|\[\d+\])\s+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*[.,;:)]?$")
 
 
-def python_documents() -> Iterator[tuple[str, int]]:
-    """Yields the language reference of `pydoc_data.topics`, then the docstrings of the standard library.
+def is_python_docs(name: str) -> bool:
+    """Whether an input is `python-docs` or `python-docs:PACKAGE`."""
+    return name.partition(":")[0] == PYTHON_DOCS
 
-    A document is a topic, or the docstring of a module, a function, or a class with its methods. Modules are parsed,
-    never imported. The same Python version gives the same documents in the same order.
 
-    Yields:
-        (text, number): paragraphs of prose separated by blank lines, and the number of the document, from 1.
+def python_documents(name: str = PYTHON_DOCS) -> Iterator[tuple[str, int]]:
+    """Yields the docstrings of a package, or the language reference and the docstrings of the standard library.
+
+    A document is a topic of `pydoc_data.topics`, or the docstring of a module, a function, or a class with its
+    methods: paragraphs of prose separated by blank lines, and the number of the document, from 1. Modules are parsed,
+    never imported. The same version of Python or of the package gives the same documents in the same order.
+
+    Args:
+        name: `python-docs` for the standard library, `python-docs:PACKAGE` for an installed package.
 
     Raises:
-        UserError: this Python has no source files of its standard library.
+        UserError: the package is not installed, or has no docstrings.
     """
-    library = Path(sysconfig.get_path("stdlib"))
+    package = name.partition(":")[2]
+    folder = _package_folder(package) if package else Path(sysconfig.get_path("stdlib"))
     number, seen = 0, set()
-    for texts in (_topics(), _docstrings(library)):
+    for texts in ([] if package else _topics(), _docstrings(folder)):
         for text in texts:
             # Topics quote each other; a repeated paragraph could be in training and in held-out documents.
             paragraphs = [p for p in prose_paragraphs(text) if p not in seen]
@@ -46,7 +54,14 @@ def python_documents() -> Iterator[tuple[str, int]]:
                 number += 1
                 yield "\n\n".join(paragraphs), number
     if not number:
-        raise UserError(f"{library} holds no Python sources with docstrings; give files instead of {PYTHON_DOCS}")
+        raise UserError(f"{folder} holds no Python sources with docstrings; give files instead of {name}")
+
+
+def _package_folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"{PYTHON_DOCS}:{package}: no Python package of this name is installed")
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def prose_paragraphs(text: str) -> list[str]:
@@ -99,13 +114,10 @@ def _docstrings(library: Path) -> Iterator[str]:
         yield _docstring(tree)
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
-                yield "\n\n".join(filter(None, map(_docstring, [node, *_functions(node)])))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                methods = [child for child in node.body if isinstance(child, _FUNCTIONS)]
+                yield "\n\n".join(filter(None, map(_docstring, [node, *methods])))
+            elif isinstance(node, _FUNCTIONS):
                 yield _docstring(node)
-
-
-def _functions(node: ast.ClassDef) -> list[ast.AST]:
-    return [child for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def _docstring(node: ast.AST) -> str:

@@ -16,6 +16,7 @@ from mybert.common.json_io import is_json, parse_json
 from mybert.io.files import is_unicode, open_file, open_text
 
 logger = logging.getLogger(__name__)
+_warn_once = functools.cache(logger.warning)
 
 NOT_UTF8 = "not UTF-8"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -64,11 +65,7 @@ def _record(number: int, value: Any, unit: str) -> Record:
 
 
 def read_json(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
-    """A JSON array of objects, one object, or one object per line.
-
-    Raises:
-        UserError: the file is not JSON.
-    """
+    """A JSON array of objects, one object, or one object per line."""
     with open_text(name) as file:
         first = next((line for line in file if line.strip()), "")
     if first.lstrip().startswith("{") and is_json(first):
@@ -92,11 +89,7 @@ def read_json(name: str, required: Sequence[str] = (), only_required: bool = Fal
 def read_table(
     name: str, required: Sequence[str] = (), only_required: bool = False, *, delimiter: str
 ) -> Iterator[Record]:
-    """Fields separated by a delimiter under a header row, quoted as in RFC 4180; every value is text.
-
-    Raises:
-        UserError: a quote is not closed, the header cannot be used, or a column is missing.
-    """
+    """Fields separated by a delimiter under a header row, quoted as in RFC 4180; every value is text."""
     with open_text(name, newline="") as file:
         try:
             rows = _table_rows(file, delimiter)
@@ -118,9 +111,7 @@ def read_table(
 def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The line in which each row begins, and its fields; blank lines are skipped.
 
-    Raises:
-        csv.Error: a quote is not closed, a closing quote is not followed by a delimiter, or the header has one column
-            and another delimiter.
+    Raises csv.Error if a quote is not closed or is followed by text, or if the header has another delimiter.
     """
     csv.field_size_limit(2**31 - 1)  # Python's default of 131,072 characters is less than a long document
     rows, before, is_header = csv.reader(file, strict=True, delimiter=delimiter), 0, True
@@ -140,28 +131,20 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
 
 
 def _check_header(name: str, header: list[str], required: Sequence[str]) -> None:
-    """
-    Raises:
-        UserError: two columns have one name, or one of `required` is missing.
-    """
+    """Raises if two columns have one name or one of `required` is missing; warns of a header that looks like data."""
     twice = next((column for column, times in Counter(filter(None, header)).items() if times > 1), None)
     if twice is not None:
         raise UserError(f"{name}: two columns are called {short(twice)}; rename one")
     data = next((column for column in header if _looks_like_data(column)), None)
     if data is not None:
-        _warn_of_data(name, data)
+        _warn_once(
+            "%s: the first line is read as the names of the columns, but %s looks like data; put a line of names such "
+            "as text,label first",
+            *(name, short(data)),
+        )
     for column in required:
         if column not in header:
             raise missing_column(name, column, header)
-
-
-@functools.cache  # once for each file
-def _warn_of_data(name: str, column: str) -> None:
-    logger.warning(
-        "%s: the first line is read as the names of the columns, but %s looks like data; put a line of names such as "
-        "text,label first",
-        *(name, short(column)),
-    )
 
 
 def _looks_like_data(column: str) -> bool:
@@ -172,11 +155,7 @@ def _looks_like_data(column: str) -> bool:
 
 
 def read_parquet(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
-    """Rows of a Parquet file, read in batches.
-
-    Raises:
-        UserError: the file cannot be read, or a column is missing.
-    """
+    """Rows of a Parquet file, read in batches."""
     try:
         with pyarrow.parquet.ParquetFile(name) as file:
             names, number = file.schema_arrow.names, 0
@@ -196,11 +175,7 @@ def read_parquet(name: str, required: Sequence[str] = (), only_required: bool = 
 
 
 def read_excel(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
-    """Rows of the first sheet of an Excel workbook; every value is text, as in .csv.
-
-    Raises:
-        UserError: openpyxl is not installed, the file cannot be read, or a column is missing.
-    """
+    """Rows of the first sheet of an Excel workbook; every value is text, as in .csv."""
     try:
         with open_file(name) as file:
             sheet = pd.read_excel(file, dtype=str, keep_default_na=False, engine="openpyxl")
@@ -236,4 +211,3 @@ READERS: dict[str, Callable[..., Iterator[Record]]] = {
 Columns of tables that are `required` raise UserError if they are missing; `only_required` may leave out the others.
 """
 NOT_COMPRESSED = (".parquet", ".xlsx")
-WITH_LINES = (".jsonl", ".csv", ".tsv")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest
 from mybert.io.files import COMPRESSIONS, STDIN, file_format
-from mybert.io.python_docs import PYTHON_DOCS
+from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,13 @@ class Source(NamedTuple):
 
     def files(self) -> list[Path]:
         """The files of the source on this disk, sorted."""
-        path = Path(self.name)
-        return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        return files_of(self.name)
+
+
+def files_of(name: str) -> list[Path]:
+    """The file `name`, or the files of the folder, sorted."""
+    path = Path(name)
+    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def find_sources(inputs: Sequence[str]) -> list[Source]:
@@ -37,10 +42,8 @@ def find_sources(inputs: Sequence[str]) -> list[Source]:
 
     Args:
         inputs: files, folders, glob patterns, saved `datasets` folders, Hub data sets (`owner/name[:config[:split]]`),
-            `-` for standard input (plain text or JSON lines), `python-docs` for the documentation inside Python.
-
-    Raises:
-        UserError: an input does not exist or has an unknown format.
+            `-` for standard input (plain text or JSON lines), `python-docs` for the documentation inside Python,
+            `python-docs:PACKAGE` for that of an installed package.
     """
     return list(dict.fromkeys(source for name in inputs for source in _find(name)))
 
@@ -55,7 +58,7 @@ def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:
 
 
 def _find(name: str) -> list[Source]:
-    if name == PYTHON_DOCS:
+    if is_python_docs(name):
         return [Source(name, PYTHON_DOCS)]
     if name == STDIN:
         return [Source(name, ".txt")]

@@ -58,7 +58,8 @@ class Corpus:
             ids = ExampleDataset(train).__getitems__(keys).input_ids
         if np.max(ids, initial=0) >= len(tokenizer):
             raise UserError(
-                f"{path} has token id {np.max(ids)} but its tokenizer only {len(tokenizer)} tokens; rebuild the corpus"
+                f"{path} has the token id {np.max(ids)}, but its tokenizer has only {len(tokenizer)} tokens; rebuild "
+                "the corpus"
             )
         return cls(path, train, validation, tokenizer, shape)
 
@@ -105,6 +106,9 @@ def check_second_corpus(first: Corpus, second: Corpus) -> None:
     if second.tokenizer.get_vocab() != first.tokenizer.get_vocab():
         raise UserError(f"{second.folder} has another vocabulary than {first.folder}; build both with one tokenizer")
     if second.has_pairs != first.has_pairs:
-        raise UserError(f"only one of {first.folder} and {second.folder} has pairs; build both with or without")
+        raise UserError(
+            f"only one of {first.folder} and {second.folder} has sentence pairs; build both with them, or both with "
+            "--no-nsp"
+        )
     if second.train.features != first.train.features:
         raise UserError(f"{second.folder} has columns {second.train.features}, {first.folder} {first.train.features}")

@@ -65,7 +65,7 @@ def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int = 1024) -> dict[str, float]:
-    """Accuracy of the best constant answer on the tokens and pairs of an evaluation.
+    """Accuracy of the best constant prediction on the tokens and pairs of an evaluation.
 
     Returns:
         mlm_accuracy of the most frequent token; with pairs, nsp_accuracy of the more frequent class.
@@ -75,7 +75,9 @@ def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int 
     for start in range(0, len(dataset), batch_size):
         keys = [(EVALUATION, index) for index in range(start, min(start + batch_size, len(dataset)))]
         examples = dataset.__getitems__(keys)
-        _, labels = masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
+        _, labels = masker(
+            examples.input_ids, examples.lengths, examples.epochs, examples.indices, examples.mlm_probability
+        )
         tokens += np.bincount(labels[labels != IGNORED], minlength=len(tokens))
         if examples.next_sentence_label is not None:
             pairs += np.bincount(examples.next_sentence_label, minlength=2)
@@ -86,10 +88,11 @@ def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int 
 
 
 def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Confidence interval (default: 95 %) of a share measured on `n` draws (Wilson 1927).
+    """Confidence interval (default: 95%) of a share measured on `n` draws (Wilson 1927).
 
     Unlike the normal interval it stays within [0, 1] and is accurate for few draws and for shares near 0 and 1.
     """
     centre = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return tuple(bound / (1 + z * z / n) for bound in (centre - half, centre + half))
+    low, high = ((centre + side) / (1 + z * z / n) for side in (-half, half))
+    return max(low, 0.0), min(high, 1.0)  # rounding may pass the ends

@@ -60,8 +60,8 @@ def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: di
         print(f"newly initialised, missing from {name}: {', '.join(sorted(report['missing_keys']))}")
     if longest > model.config.max_position_embeddings:
         raise UserError(
-            f"the corpus has a sequence of {longest} tokens, {name} only {model.config.max_position_embeddings} "
-            "positions; build the corpus with a smaller --max-length"
+            f"the corpus has a sequence of {longest} tokens, but {name} has only "
+            f"{model.config.max_position_embeddings} positions; build the corpus with a smaller --max-length"
         )
     return model
 

@@ -8,6 +8,7 @@ from mybert.common.quantities import duration
 from mybert.common.tables import print_table
 from mybert.pretraining.evaluation import constant_baselines, wilson_interval
 from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.token_accuracy import accuracy_by_group, nearest_neighbours
 from mybert.pretraining.trainer import MyBertTrainer
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.metrics import idle_share_of_run
@@ -25,15 +26,34 @@ def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
     logged = [log for log in trainer.state.log_history if "eval_loss" in log]
     fresh = logged and logged[-1]["step"] == trainer.state.global_step and not trainer.args.load_best_model_at_end
     metrics = logged[-1] if fresh else trainer.evaluate()
-    return {name: metrics[f"eval_{name}"] for name in _METRICS if f"eval_{name}" in metrics}
+    names = dict.fromkeys((*_METRICS, *trainer.loss_parts))
+    return {name: metrics[f"eval_{name}"] for name in names if f"eval_{name}" in metrics}
 
 
-def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: dict, seconds: float) -> dict:
+def tokens_of_evaluation(trainer: MyBertTrainer) -> dict:
+    """Accuracy by frequency and kind of token in the last evaluation, and neighbours of frequent words.
+
+    All processes must call it. Empty without held-out documents.
+    """
+    if trainer.eval_dataset is None:
+        return {}
+    counts = trainer.token_counts().cpu().numpy()
+    found = accuracy_by_group(counts, trainer.processing_class)
+    if not trainer.is_fsdp_enabled:  # otherwise a process has a part of the embeddings
+        embeddings = trainer.model.get_input_embeddings().weight
+        found["neighbours"] = nearest_neighbours(embeddings, counts[0], trainer.processing_class)
+    return found
+
+
+def write_report(
+    trainer: MyBertTrainer, settings: PretrainSettings, metrics: dict, more: dict, seconds: float
+) -> dict:
     """Writes results.json and the curves into the output folder.
 
     Args:
         trainer: after training.
         metrics: of `final_metrics`.
+        more: further entries, as those of `tokens_of_evaluation`.
         seconds: wall time of training.
 
     Returns:
@@ -53,7 +73,9 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
         "idle_share": idle_share_of_run(trainer.state.log_history),
         "settings": dataclasses.asdict(settings),
         "training_arguments": trainer.args.to_dict(),
+        "corpus_tokens": trainer.corpus_tokens,
         "versions": versions(),
+        **more,
     }
     for name, draws in _DRAWS.items():
         if name in metrics:
@@ -71,7 +93,7 @@ def write_report(trainer: MyBertTrainer, settings: PretrainSettings, metrics: di
 
 
 def print_report(results: dict) -> None:
-    """Prints each metric beside the score of the best constant answer, and the totals of training."""
+    """Prints each metric beside the score of the best constant prediction, and the totals of training."""
     metrics, baselines = results["metrics"], results["constant_baselines"]
     rows = []
     for name, value in metrics.items():
@@ -79,9 +101,9 @@ def print_report(results: dict) -> None:
         rows.append((title, value, baselines.get(name)))
         if f"{name}_interval_95" in results:
             low, high = results[f"{name}_interval_95"]
-            rows.append((f"{title}, 95 % interval", f"{low:.4f} to {high:.4f}", None))
+            rows.append((f"{title}, 95% interval", f"{low:.4f} to {high:.4f}", None))
     if rows:
-        print_table("Held-out documents", rows, ("metric", "value", "best constant answer"))
+        print_table("Held-out documents", rows, ("metric", "value", "best constant prediction"))
     if metrics.get("mlm_accuracy", 1) <= baselines.get("mlm_accuracy", 0):
         print(
             "nothing learned yet except the most frequent token. Try more steps, another --learning-rate, or shorter "

@@ -3,6 +3,8 @@
 import copy
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import TrainingArguments, set_seed
@@ -12,41 +14,79 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.quantities import with_unit
+from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.budget import Budget, check_schedule_settings
+from mybert.pretraining.cooccurrence import initialize_from_text
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initial_model import build_model, trained_length
 from mybert.pretraining.planning.phases import print_phases
-from mybert.pretraining.report import final_metrics, print_report, write_report
-from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
+from mybert.pretraining.scheduled_trainer import ScheduledTrainer
+from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.trainer import MyBertTrainer
+from mybert.reports.write import add_report
 from mybert.training.arguments import advise_half, explain_unusable, prepare_launch
 from mybert.training.fingerprint import RunFingerprint
+from mybert.training.progress import ClockProgress
 from mybert.training.run_folder import RunFolder
 from mybert.training.sealed_checkpoints import describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "pretrain"
+Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 _FREE = (
-    *("peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
+    *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
     *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
 """Settings and arguments that may change when a run is resumed, beside those of every training."""
 
 
-def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = None) -> Path:
+def build_trainer(**options) -> MyBertTrainer:
+    """The trainer of pretraining; with the option `schedule` one that follows it."""
+    return (ScheduledTrainer if "schedule" in options else MyBertTrainer)(**options)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What distinguishes the trainings on a corpus.
+
+    Attributes:
+        stage: the command.
+        build_model: a function (settings, tokenizer, longest) → the model before the first step.
+        trainer: makes the trainer, with the arguments of `MyBertTrainer` or, with a schedule, `ScheduledTrainer`.
+        inputs: settings that name further checkpoints, which the manifest and the fingerprint of the run contain.
+        adjust: changes the model before training, for example freezes weights; what it returns, if anything, is called
+            after training.
+    """
+
+    stage: str = STAGE
+    build_model: Callable[..., MyBertForPreTraining] = build_model
+    trainer: Callable[..., MyBertTrainer] = build_trainer
+    inputs: tuple[str, ...] = ()
+    adjust: Adjust | None = None
+
+
+def pretrain(
+    settings: PretrainSettings,
+    arguments: TrainingArguments | None = None,
+    objective: Objective | None = None,
+    started: float | None = None,
+) -> Path:
     """Trains a MyBERT on masked tokens and, if the corpus has pairs, on next sentences.
 
     Args:
         settings: model, corpus and output.
         arguments: how to train (default: `PretrainingArguments`); `settings.output` replaces their `output_dir`.
+        objective: of another training on a corpus, such as distillation or adaptation.
+        started: `time.monotonic()` at the start of a time budget (default: now).
 
     Returns:
         The folder of the finished model: weights, code and tokenizer for the Auto classes, results.json, log.jsonl,
-        training_curves.png and manifest.json. With `dry_run` nothing is written.
+        samples.jsonl, training_curves.png, report.html and manifest.json. With `dry_run` nothing is written.
 
     Raises:
         UserError: input, settings and output do not fit together, and nothing was written; or the run failed, and
@@ -54,54 +94,79 @@ def pretrain(settings: PretrainSettings, arguments: TrainingArguments | None = N
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
-    _check_arguments(settings, arguments)
+    objective = objective or Objective()
+    _check_arguments(settings, arguments, objective.stage)
     folder = checkpoint = None
     damaged: dict[Path, str] = {}
     if not settings.dry_run:
-        inputs = (settings.corpus, settings.phase2_corpus, settings.init_from)
-        folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
+        inputs = [getattr(settings, name) for name in ("corpus", "phase2_corpus", "init_from", *objective.inputs)]
+        folder = RunFolder(
+            settings.output, objective.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
+        )
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
     corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
     if len(corpora) > 1:
         check_second_corpus(*corpora)
-    fingerprint = _fingerprint(settings, arguments, corpora)
+    budget = None
+    if settings.time_budget is not None:
+        clock = ClockProgress(settings.time_budget, started)
+        budget = Budget.prepare(settings, arguments, corpora[0], clock, folder)
+        settings = budget.plan.apply(settings, arguments)
+        if settings.dry_run:
+            return Path(settings.output)
+    fingerprint = _fingerprint(settings, arguments, corpora, objective.inputs)
     if folder:
         folder.check_same(fingerprint)
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
-    model = build_model(settings, corpora[0].tokenizer, longest)
+    model = objective.build_model(settings, corpora[0].tokenizer, longest)
+    if settings.initial_embeddings == "cooccurrence" and checkpoint is None:
+        initialize_from_text(model, corpora[0], arguments.seed)
+    finish = objective.adjust(model) if objective.adjust else None
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
     if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
         arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
-    stop = StopOnSignal(STAGE)
+    stop = StopOnSignal(objective.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary
-            _train(_build_trainer(settings, arguments, corpora, model, stop), settings, stop, None)
+            _train(_build_trainer(settings, arguments, corpora, model, stop, objective, None), settings, stop, None)
         return Path(settings.output)
     arguments.output_dir = settings.output
-    trainer = _build_trainer(settings, arguments, corpora, model, stop)
+    trainer = _build_trainer(settings, arguments, corpora, model, stop, objective, budget)
     with folder.opened(settings, fingerprint):
+        if budget:
+            budget.keep(folder.path)
         if arguments.process_index == 0:
             set_aside(damaged, checkpoint)
         _train(trainer, settings, stop, checkpoint)
-        _finish(trainer, settings, folder, fingerprint)
+        if finish:
+            finish()
+        _finish(trainer, settings, folder, fingerprint, budget)
     return folder.path
 
 
-def main(settings: PretrainSettings, arguments: PretrainingArguments) -> None:
-    keep_freed_memory()
-    output = pretrain(settings, arguments)
-    if arguments.process_index == 0:
-        print("dry run: nothing was written" if settings.dry_run else f"the model is in {output}")
+def check_output(settings: PretrainSettings, arguments: TrainingArguments | None = None) -> None:
+    """Refuses an output folder or arguments that `pretrain` would refuse, before its corpus is built."""
+    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
+    _check_arguments(settings, arguments, STAGE)
+    if not settings.dry_run:
+        inputs = (*settings.text, settings.init_from)
+        RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
 
 
-def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    prepare_launch(arguments, settings.output, STAGE)
+def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments, stage: str) -> None:
+    prepare_launch(arguments, settings.output, stage)
+    if settings.is_scheduled or settings.text:
+        check_schedule_settings(settings, arguments)
+    if settings.initial_embeddings != "random" and stage != STAGE:
+        raise UserError(f"`mybert {stage}` has no --initial-embeddings")
     if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
         raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would silently keep whole copies
-        raise UserError("--fsdp shards over accelerators only; on the CPU leave it out: processes hold whole copies")
+        raise UserError("--fsdp has no effect on the CPU, where each process holds the whole model; leave it out")
+    if settings.optimizer == "muon" and (arguments.fsdp or arguments.deepspeed):
+        raise UserError("--optimizer muon needs whole matrices: leave --fsdp and --deepspeed out")
     if settings.dry_run:
         arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
         arguments.report_to = []
@@ -127,10 +192,12 @@ def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict
     return checkpoint, damaged
 
 
-def _fingerprint(settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus]) -> RunFingerprint:
+def _fingerprint(
+    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], others: tuple[str, ...]
+) -> RunFingerprint:
     inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
-    if settings.init_from is not None:
-        inputs["init_from"] = identity(settings.init_from)
+    checkpoints = {name: getattr(settings, name) for name in ("init_from", *others)}
+    inputs |= {name: identity(path) for name, path in checkpoints.items() if path is not None}
     return RunFingerprint.of(settings, arguments, inputs, _FREE)
 
 
@@ -140,6 +207,8 @@ def _build_trainer(
     corpora: list[Corpus],
     model: MyBertForPreTraining,
     stop: StopOnSignal,
+    objective: Objective,
+    budget: Budget | None,
 ) -> MyBertTrainer:
     """
     Raises:
@@ -151,22 +220,31 @@ def _build_trainer(
             print(f"{first.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
     masker = Masker.from_tokenizer(first.tokenizer, **settings.masking_rules(arguments.seed))
+    more = {"max_tokens_per_batch": settings.max_tokens_per_batch}
+    if settings.is_scheduled:
+        tokens = arguments.per_device_train_batch_size * first.shape.mean_length
+        more = {"schedule": settings.schedule(first.shape.longest, tokens)}
+    validation = first.validation
+    if budget:
+        more |= budget.trainer_arguments()
+        validation = budget.held_out(validation)
     with explain_unusable():
-        trainer = MyBertTrainer(
+        trainer = objective.trainer(
             model=model,
             args=arguments,
             data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
             train_dataset=first.train,
-            eval_dataset=first.validation,
+            eval_dataset=validation,
             phase2_dataset=second and second.train,
             phase2_share=settings.phase2_share,
             shapes=[corpus.shape for corpus in corpora],
-            max_tokens_per_batch=settings.max_tokens_per_batch,
+            muon=settings.optimizer == "muon",
             peak_flops=settings.peak_flops,
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,
             stop=stop,
             dry_run=settings.dry_run,
+            **more,
         )
         trainer.check_setup()
     return trainer
@@ -176,7 +254,7 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, stop: StopOnSigna
     """Prints the plan and trains; see `RunTrainer.run`."""
     arguments, config = trainer.args, trainer.model.config
     advise_half(arguments, config.hidden_size)
-    if trainer.is_world_process_zero():
+    if trainer.is_world_process_zero() and settings.time_budget is None:  # a budget has printed its plan
         print_phases(
             trainer.phases,
             devices=arguments.world_size,
@@ -192,20 +270,29 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, stop: StopOnSigna
 
 
 def _finish(
-    trainer: MyBertTrainer, settings: PretrainSettings, folder: RunFolder, fingerprint: RunFingerprint
+    trainer: MyBertTrainer,
+    settings: PretrainSettings,
+    folder: RunFolder,
+    fingerprint: RunFingerprint,
+    budget: Budget | None,
 ) -> None:
     """Writes the model, its metrics and the manifest into the output folder."""
     seconds = trainer.metrics.seconds
     trainer.save_model(settings.output)  # before the evaluation, which rounds the weights with bf16_full_eval
     metrics = final_metrics(trainer)
+    tokens = tokens_of_evaluation(trainer)
     if trainer.is_world_process_zero():
         (folder.path / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json has the same as text
-        results = write_report(trainer, settings, metrics, seconds)
+        more = tokens | (budget.results() if budget else {})
+        results = write_report(trainer, settings, metrics, more, seconds)
         parameters = sum(p.numel() for p in trainer.model.parameters())
         counts = {"parameters": parameters, "steps": results["steps"], "tokens_seen": results["tokens_seen"]}
         folder.finish(settings, fingerprint, counts=counts, metrics=metrics)
+        add_report(folder.path)
         print_report(results)
         _drop_checkpoints(folder.path, settings.keep_checkpoints)
+        if budget:
+            budget.keep(folder.path)
 
 
 def _drop_checkpoints(output: Path, keep: int | None) -> None:

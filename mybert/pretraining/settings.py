@@ -3,14 +3,13 @@
 import argparse
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from transformers import TrainingArguments
-
-from modeling_mybert.configuration_mybert import NAMED_SIZES
 from mybert.common.errors import UserError
-from mybert.common.settings import check, check_choice, check_least, check_resume, setting
-from mybert.training.arguments import check_arguments, settle_arguments
+from mybert.common.quantities import Duration
+from mybert.common.settings import SIZES, check, check_choice, check_least, check_resume, setting
+from mybert.pretraining.schedule import Schedule, parse_lengths
+from mybert.training.options import TrainingOptions
 
 
 @dataclass
@@ -21,11 +20,22 @@ class PretrainSettings:
         UserError: a value is out of range, or two settings contradict each other.
     """
 
-    corpus: str = setting(help="Folder of examples written by `mybert corpus`.")
     output: str = setting(help="Folder of the finished model; training checkpoints are in its checkpoint-N.")
-    size: str | None = setting(None, f"Size of a new model: {', '.join(NAMED_SIZES)} (default: small).")
+    corpus: str | None = setting(None, "Folder of examples written by `mybert corpus`; this or --text.")
+    text: list[str] = setting(
+        default_factory=list,
+        help="Text in place of --corpus: files, folders, patterns or data sets as in `mybert corpus`. Vocabulary and "
+        "examples are built first, in OUTPUT-tokenizer and OUTPUT-corpus.",
+    )
+    time_budget: Duration | None = setting(
+        None,
+        "Time for the whole command, such as 10m, 1h or 2h30m, over all sessions of a resumed run. What is not given "
+        "is chosen from measurements: size, lengths, batch, learning rate and schedule.",
+    )
+    size: str | None = setting(None, f"Size of a new model: {', '.join(SIZES)} (default: small).")
     init_from: str | None = setting(
-        None, "BERT or MyBERT checkpoint (folder or Hub name) to continue from; it must have the corpus' vocabulary."
+        None,
+        "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer.",
     )
     dropout: float | None = setting(
         None,
@@ -35,14 +45,29 @@ class PretrainSettings:
     initializer_range: float | None = setting(
         None,
         "Standard deviation of the weight initialisation, above 0 (default: 0.02). About 1 / sqrt(hidden size) helps "
-        "narrow models to leave the first plateau sooner.",
+        "narrow models to learn from context after fewer steps.",
+    )
+    initial_embeddings: str = setting(
+        "random",
+        "random, or cooccurrence: embeddings and MLM head of a new model start from statistics of its text, which "
+        "saves the first steps.",
     )
     attn_implementation: str | None = setting(
         None,
         "Attention backend: eager, sdpa, flex_attention, varlen_attn, flash_attention_2, … (default: sdpa). Falls "
         "back to sdpa for unsupported features such as dropout.",
     )
+    optimizer: str = setting(
+        "adamw",
+        "adamw: the optimizer of --optim. muon: Muon for the matrices of the encoder and AdamW for the rest, with one "
+        "learning rate; it needs fewer steps.",
+    )
     mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are labelled, in (0, 1).")
+    start_mlm_probability: float | None = setting(
+        None,
+        "Share of labelled tokens at the first step, in (0, 1); it changes linearly to --mlm-probability (default: no "
+        "change).",
+    )
     max_predictions_per_seq: int | None = setting(None, "Maximum number of labelled tokens per sequence, at least 1.")
     whole_word_masking: bool = setting(False, "Label all tokens of a word together.")
     masking_seed: int | None = setting(None, "Seed of the masks (default: --seed).")
@@ -50,6 +75,16 @@ class PretrainSettings:
         None,
         "Fill batches with sequences up to this number of real tokens instead of --per-device-train-batch-size "
         "sequences; with --train-sampling-strategy group_by_length, with sequences of similar length.",
+    )
+    start_tokens_per_batch: int | None = setting(
+        None,
+        "Tokens per batch at the first step, at least 1; they rise linearly to --max-tokens-per-batch (default: no "
+        "change).",
+    )
+    length_schedule: list[str] = setting(
+        default_factory=list,
+        help="Sequence lengths and the share of the run at which each ends, such as 32:0.3 64:0.6 128. Shorter "
+        "sequences are random windows of the examples.",
     )
     padding_free: bool = setting(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = setting(
@@ -74,25 +109,70 @@ class PretrainSettings:
     def __post_init__(self):
         if self.size is not None and self.init_from is not None:
             raise UserError("--size and --init-from exclude each other: the checkpoint determines the size")
-        if self.size is None and self.init_from is None:
+        if self.size is None and self.init_from is None and self.time_budget is None:
             self.size = "small"
-        check_choice(self, "size", NAMED_SIZES)
+        self.text = [self.text] if isinstance(self.text, str) else [str(name) for name in self.text]
+        if (self.corpus is None) == (not self.text):
+            raise UserError("give either --corpus (a folder of `mybert corpus`) or --text (files)")
+        if self.time_budget is not None and not isinstance(self.time_budget, Duration):
+            self.time_budget = _duration(self.time_budget)
+        check_choice(self, "size", SIZES)
         check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
         check(self, "initializer_range", self.initializer_range is None or self.initializer_range > 0, "above 0")
         if self.initializer_range is not None and self.init_from is not None:
             raise UserError("--initializer-range has no effect with --init-from")
-        for name in ("mlm_probability", "phase2_share"):
-            check(self, name, 0 < getattr(self, name) < 1, "between 0 and 1")
+        check_choice(self, "initial_embeddings", ("random", "cooccurrence"))
+        if self.initial_embeddings != "random" and self.init_from is not None:
+            raise UserError("--initial-embeddings has no effect with --init-from")
+        for name in ("mlm_probability", "start_mlm_probability", "phase2_share"):
+            check(self, name, getattr(self, name) is None or 0 < getattr(self, name) < 1, "between 0 and 1")
         check_least(self, "max_predictions_per_seq", 1)
         check_least(self, "max_tokens_per_batch", 1)
+        check_least(self, "start_tokens_per_batch", 1)
+        self._check_schedule()
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
         check_least(self, "keep_checkpoints", 0)
         check_choice(self, "on_nonfinite", ("stop", "skip"))
+        check_choice(self, "optimizer", ("adamw", "muon"))
         check(self, "peak_flops", self.peak_flops is None or 0 < self.peak_flops < math.inf, "above 0")
         if self.phase2_corpus is None and self.phase2_share != type(self).phase2_share:
             raise UserError("--phase2-share has no effect without --phase2-corpus")
         check_resume(self)
+
+    def _check_schedule(self) -> None:
+        if self.length_schedule:
+            parse_lengths(self.length_schedule)
+        if self.start_tokens_per_batch is not None and self.max_tokens_per_batch is None and not self.time_budget:
+            raise UserError(
+                "--start-tokens-per-batch needs --max-tokens-per-batch, the number of tokens at the end of the run"
+            )
+        if self.is_scheduled and self.phase2_corpus is not None:
+            raise UserError(
+                "--phase2-corpus cannot be used with --time-budget, --length-schedule, --start-tokens-per-batch or "
+                "--start-mlm-probability: a schedule reads one corpus"
+            )
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether length, batch or masking change during the run, or the clock ends it."""
+        return bool(
+            self.time_budget or self.length_schedule or self.start_tokens_per_batch or self.start_mlm_probability
+        )
+
+    def schedule(self, longest: int, tokens: float) -> Schedule:
+        """
+        Args:
+            longest: tokens of the longest example.
+            tokens: per batch, without `max_tokens_per_batch`.
+        """
+        most = self.max_tokens_per_batch or tokens
+        lengths = parse_lengths(self.length_schedule) if self.length_schedule else ((longest, 1.0),)
+        return Schedule(
+            lengths=lengths,
+            tokens=(self.start_tokens_per_batch or most, most),
+            masked=(self.start_mlm_probability or self.mlm_probability, self.mlm_probability),
+        )
 
     def masking_rules(self, seed: int) -> dict[str, Any]:
         """Arguments of `Masker.from_tokenizer`; `seed` is used without `masking_seed`."""
@@ -104,54 +184,34 @@ class PretrainSettings:
         }
 
 
+def _duration(text: object) -> Duration:
+    try:
+        return Duration(text)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f"--time-budget: {error}") from error
+
+
 @dataclass
-class PretrainingArguments(TrainingArguments):
-    """transformers' TrainingArguments with the defaults of Devlin et al. 2019, appendix A.2.
+class PretrainingOptions(TrainingOptions):
+    """The fields of `PretrainingArguments` with the defaults of Devlin et al. 2019, appendix A.2.
 
     The paper trains 1,000,000 steps of 256 sequences; here the user chooses.
     """
 
+    complete: ClassVar[str] = "mybert.pretraining.arguments:PretrainingArguments"
+
     learning_rate: float = setting(1e-4, "Peak learning rate of AdamW (paper: 1e-4).")
-    weight_decay: float = setting(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
-    adam_epsilon: float = setting(1e-6, "Adam's epsilon (the paper's code: 1e-6).")
+    num_train_epochs: float = setting(3.0, "Passes over the examples.")
     warmup_steps: float = setting(
         0.01, "Warm-up steps, or their share of all steps if below 1 (paper: 10,000 of 1,000,000)."
     )
     per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass.")
     per_device_eval_batch_size: int = setting(32, "Evaluation sequences per device and forward pass.")
     logging_steps: float = setting(20, "Steps between logs, or their share if below 1.")
-    logging_nan_inf_filter: bool = setting(
-        False, "Hide losses that are not finite; costs a device synchronisation per step."
-    )
     eval_strategy: str = setting(
         "steps", "When to evaluate on the held-out documents.", choices=("no", "steps", "epoch")
     )
     eval_steps: float | None = setting(0.1, "Steps between evaluations, or their share if below 1.")
+    save_steps: float = setting(500, "Steps between checkpoints, or their share if below 1.")
     save_total_limit: int | None = setting(2, "Maximum number of checkpoints.")
     remove_unused_columns: bool = setting(False, argparse.SUPPRESS)
-    num_train_epochs: float = setting(3.0, "Passes over the examples.")
-    max_steps: int = setting(-1, "Number of optimizer steps; -1 trains --num-train-epochs.")
-    save_steps: float = setting(500, "Steps between checkpoints, or their share if below 1.")
-    seed: int = setting(42, "Random seed (0 or more).")
-    bf16: bool = setting(False, "Compute in bfloat16; weights stay in float32.")
-
-    def __post_init__(self):
-        settle_arguments(self)
-        super().__post_init__()
-        check_arguments(
-            self,
-            {
-                "remove_unused_columns": "the dataset returns batches, not columns",
-                "label_smoothing_factor": "pretraining has no label smoothing",
-                "ignore_data_skip": "a resumed run skips the examples that it has read",
-            },
-        )
-        if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
-            raise UserError(
-                "accelerator_config: each process reads its own batches; leave split_batches and dispatch_batches out"
-            )
-        if self.train_sampling_strategy not in ("random", "group_by_length"):
-            raise UserError(
-                f"train_sampling_strategy {self.train_sampling_strategy} is not supported: random, or group_by_length "
-                "with --max-tokens-per-batch"
-            )

@@ -11,8 +11,8 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 
+from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
 from mybert.common.quantities import duration, with_unit
 from mybert.pretraining.data.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.data.masking import IGNORED
@@ -20,7 +20,10 @@ from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSa
 from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
 from mybert.pretraining.loss_spikes import LossSpikes
 from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left, phase_at
+from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard
+from mybert.pretraining.token_accuracy import TokenAccuracy
+from mybert.training.muon import MuonAdamW
 from mybert.training.sampler_epoch import innermost_sampler, steps_per_epoch
 from mybert.training.stopping import ignore_signals_in_workers
 from mybert.training.trainer import RunTrainer
@@ -41,13 +44,16 @@ class MyBertTrainer(RunTrainer):
         shapes: of the one or two training corpora (default: computed when needed).
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
             sequences.
+        muon: train with `MuonAdamW` instead of the optimizer of the arguments.
         kwargs: as in `RunTrainer`; `data_collator` is a `PretrainingCollator`.
 
     Attributes:
+        corpus_tokens: tokens of the training examples.
         phases: the arithmetic of the run's one or two phases.
     """
 
     loss_parts: ClassVar[tuple[str, ...]] = ("mlm_loss", "nsp_loss")
+    further_parts: tuple[str, ...] = ()
     remedy: ClassVar[str] = (
         "nothing was saved after it. --resume continues from the last checkpoint, with --on-nonfinite skip it skips "
         "such steps; a lower --learning-rate needs a new run"
@@ -62,6 +68,7 @@ class MyBertTrainer(RunTrainer):
         phase2_share: float = 0.1,
         shapes: Sequence[CorpusShape] = (),
         max_tokens_per_batch: int | None = None,
+        muon: bool = False,
         **kwargs,
     ):
         self._corpora = [corpus for corpus in (train_dataset, phase2_dataset) if corpus is not None]
@@ -69,12 +76,12 @@ class MyBertTrainer(RunTrainer):
         self._first_length = len(train_dataset)
         self.phase2_share = phase2_share
         self._max_tokens = max_tokens_per_batch
+        self._muon = muon
         self._lengths = None if max_tokens_per_batch is None else [example_lengths(corpus) for corpus in self._corpora]
         train = ExampleDataset(
             train_dataset if phase2_dataset is None else datasets.concatenate_datasets(self._corpora)
         )
-        if not train.has_pairs:
-            self.loss_parts = ("mlm_loss",)
+        self.loss_parts = (*self.loss_parts[: 1 + train.has_pairs], *self.further_parts)
         super().__init__(
             *args,
             train_dataset=train,
@@ -85,7 +92,12 @@ class MyBertTrainer(RunTrainer):
         self.args.remove_unused_columns = False  # the dataset returns batches, not columns
         self.args.batch_eval_metrics = False  # batches are reduced to sums already
         self._pairs_in_step: Tensor | None = None
+        self.token_accuracy: TokenAccuracy | None = None
         self._spikes = LossSpikes()
+
+    @property
+    def corpus_tokens(self) -> int:
+        return sum(shape.tokens for shape in self._shapes or map(CorpusShape.of, self._corpora))
 
     @cached_property
     def phases(self) -> list[Phase]:
@@ -110,6 +122,26 @@ class MyBertTrainer(RunTrainer):
             )
             for shape, part, sequences in zip(shapes, (first, steps - first), in_batch, strict=False)
         ]
+
+    def current_phase(self) -> Phase:
+        return phase_at(self.phases, self.state.global_step)
+
+    def scheduler_arguments(self, steps: int) -> dict:
+        """`lr_scheduler_kwargs`, where `num_decay_steps` below 1 is a share of all steps, as of `warmup_steps`."""
+        found = dict(self.args.lr_scheduler_kwargs or {})
+        if 0 < found.get("num_decay_steps", 1) < 1:
+            found["num_decay_steps"] = round(found["num_decay_steps"] * steps)
+        return found
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None) -> torch.optim.lr_scheduler.LRScheduler:
+        given, self.args.lr_scheduler_kwargs = (
+            self.args.lr_scheduler_kwargs,
+            self.scheduler_arguments(num_training_steps),
+        )
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        finally:
+            self.args.lr_scheduler_kwargs = given
 
     # Examples
 
@@ -208,13 +240,15 @@ class MyBertTrainer(RunTrainer):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if len(self.loss_parts) > 1:
             scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # as Trainer scales `loss`
-            parts = (outputs.mlm_loss, outputs.nsp_loss)
+            parts = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.train_dataset.has_pairs]
             self.metrics.add_losses([None if part is None else part * scale for part in parts])
         return (loss, outputs) if return_outputs else loss
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 2:
             shard(self.model, self.accelerator.state.fsdp_plugin)
+        if self._muon and self.optimizer is None:
+            self.optimizer = MuonAdamW.of(self.model, self.get_decay_parameter_names(self.model), self.args)
         return super().create_optimizer(*args, **kwargs)
 
     # Log
@@ -237,19 +271,19 @@ class MyBertTrainer(RunTrainer):
                 logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, losses[step], median, examples)
 
     def flops_per_token(self) -> float:
-        return phase_at(self.phases, self.state.global_step).flops_per_token
+        return self.current_phase().flops_per_token
 
     def flops_per_step(self, first: int) -> float:
-        return phase_at(self.phases, self.state.global_step).flops_per_step / self.args.world_size
+        return self.current_phase().flops_per_step / self.args.world_size
 
     def report_speed(self, seconds: float, steps: int, first: int) -> None:
         """Prints the time of the run; steps of another phase are scaled by their number of operations."""
         if self.is_world_process_zero():
-            tqdm.write(self.time_message(seconds, steps, first))
+            print(self.time_message(seconds, steps, first), flush=True)
         super().report_speed(seconds, steps, first)
 
     def time_message(self, seconds: float, steps: int, first: int) -> str:
-        phase = phase_at(self.phases, self.state.global_step)
+        phase = self.current_phase()
         rate = phase.flops_per_step / seconds
         which, start = ("in total", first) if self.dry_run else ("left", self.state.global_step)
         return (
@@ -272,10 +306,40 @@ class MyBertTrainer(RunTrainer):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_logits=True)
-        tokens, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
-        sums = batch_sums(outputs.prediction_logits, tokens, outputs.seq_relationship_logits, pairs)
+        sums = self.sums_of(inputs, outputs)
         return None, sums, sums.new_zeros(1)
+
+    def sums_of(self, inputs: dict, outputs: MyBertForPreTrainingOutput) -> Tensor:
+        """(1, 6): see `batch_sums`."""
+        tokens, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
+        if self.token_accuracy is not None:
+            self.token_accuracy.add(outputs.prediction_logits, tokens)
+        return batch_sums(outputs.prediction_logits, tokens, outputs.seq_relationship_logits, pairs)
 
     def evaluation_loop(self, *args, **kwargs):
         self.gather_function = self.accelerator.gather  # the default drops rows that it takes for repeated examples
         return super().evaluation_loop(*args, **kwargs)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        self.token_accuracy = TokenAccuracy(self.model.config.vocab_size, self.args.device)
+        return super().evaluate(*args, **kwargs)
+
+    def token_counts(self) -> Tensor:
+        """(2, V) how often each token was labelled, and predicted correctly, in the last evaluation."""
+        if self.token_accuracy is None:  # a finished run was resumed
+            self.token_accuracy = TokenAccuracy(self.model.config.vocab_size, self.args.device)
+            self.evaluation_loop(self.get_eval_dataloader(), "evaluation")
+        return self.accelerator.reduce(self.token_accuracy.counts)
+
+    @cached_property
+    def _samples(self) -> Samples:
+        return Samples(self.eval_dataset, self.processing_class)
+
+    def after_evaluation(self) -> None:
+        """Writes samples.jsonl. All processes ask the model, since its weights may be sharded."""
+        if self.processing_class is None or (self.history.path is None and self.args.world_size == 1):
+            return
+        sample = self._samples.ask(self._wrap_model(self.model, training=False), self.args.device)
+        if self.history.path is not None:
+            place = {"step": self.state.global_step, "tokens": self.state.num_input_tokens_seen}
+            write_sample(self.args.output_dir, place | {"seconds": round(self.metrics.seconds, 3)} | sample)

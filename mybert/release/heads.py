@@ -1,15 +1,11 @@
 """Heads that can be published, and their pipelines."""
 
+from mybert.release.hub.handler import TASKS
+
 PIPELINES = {
-    "MyBertModel": "feature-extraction",
-    "MyBertForPreTraining": "fill-mask",
-    "MyBertForMaskedLM": "fill-mask",
+    **TASKS,
     "MyBertForNextSentencePrediction": None,
-    "MyBertForSequenceClassification": "text-classification",
-    "MyBertForTokenClassification": "token-classification",
-    "MyBertForQuestionAnswering": "question-answering",
     "MyBertForMultipleChoice": "multiple-choice",
-    "MyBertLMHeadModel": "text-generation",
     "MyBertEncoderDecoderModel": None,
 }
 """The class of each head → its task on the Hub. Texts about the heads are in `card/model_card.md`."""

@@ -1,11 +1,9 @@
-"""Settings of `mybert export`, `mybert import` and `mybert push`."""
+"""Settings of `mybert export`, `import`, `merge` and `push`."""
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 
 from mybert.common.errors import UserError
 from mybert.common.settings import check, check_choices, setting
@@ -21,11 +19,7 @@ _PATTERNS = {
 
 @dataclass
 class ExportSettings:
-    """Settings of `export`.
-
-    Raises:
-        UserError: a value is out of range, or has no effect.
-    """
+    """Settings of `export`."""
 
     model: str = setting(
         help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint"
@@ -51,11 +45,7 @@ class ExportSettings:
 
 @dataclass
 class ImportSettings:
-    """Settings of `import_bert`.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Settings of `import_bert`."""
 
     model: str = setting(
         help="BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
@@ -81,16 +71,43 @@ class ImportSettings:
 
 
 @dataclass
-class PushSettings:
-    """Settings of `push`.
+class MergeSettings:
+    """Settings of `merge`."""
 
-    Raises:
-        UserError: a value is out of range, or two exclude each other.
-    """
+    models: list[str] = setting(
+        help="two or more checkpoints that were trained from the same one (folders or Hub names)", positional=True
+    )
+    output: str = setting(help="output folder")
+    weights: list[float] | None = setting(
+        None, "weight of each model, in the same order; divided by their sum (default: equal weights)"
+    )
+    overwrite: bool = setting(False, "replace the output folder")
+
+    def __post_init__(self):
+        check(self, "models", len(self.models) > 1, "two or more checkpoints")
+        if self.weights is None:
+            return
+        if len(self.weights) != len(self.models):
+            raise UserError(
+                f"--weights has {len(self.weights)} values for {len(self.models)} models; name one for each"
+            )
+        fitting = all(math.isfinite(weight) and weight >= 0 for weight in self.weights) and sum(self.weights) > 0
+        check(self, "weights", fitting, "numbers from 0 on, not all of them 0")
+
+    @property
+    def shares(self) -> list[float]:
+        """The weights, with a sum of 1."""
+        weights = self.weights or [1.0] * len(self.models)
+        return [weight / sum(weights) for weight in weights]
+
+
+@dataclass
+class PushSettings:
+    """Settings of `push`."""
 
     model: str = setting(help="folder of the trained model", positional=True, old_name="checkpoint")
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
-    public: bool = setting(False, "create the repository as public; otherwise it is private")
+    public: bool = setting(False, "create the repository as public; otherwise it is private", negation="private")
     revision: str = setting("main", "branch to commit to, created from main if it does not exist; or refs/pr/N")
     tag: str | None = setting(None, "tag for the commit, loaded by the card (default: a hash of the content)")
     create_pr: bool = setting(False, "open a pull request on main instead of committing to it")
@@ -101,16 +118,25 @@ class PushSettings:
         None, "more files and folders to leave out, such as 'drafts/*'; training checkpoints are never published"
     )
     verify: bool = setting(True, "load the model in a clean process before and after the upload, which runs its code")
+    space: str | None = setting(
+        None, "also publish the demo of the model as a Gradio Space of this name, as owner/name (default: none)"
+    )
     dry_run: bool = setting(False, "print the files and the card; send nothing")
 
     def __post_init__(self):
         if not Path(self.model).is_dir():
             raise UserError(f"checkpoint {self.model} is not a folder; name the folder of a trained model")
-        try:
-            validate_repo_id(self.repo_id)
-        except HFValidationError as error:
-            raise UserError(f"--repo-id {self.repo_id}: {error}") from error
-        check(self, "repo_id", self.repo_id.count("/") == 1, "owner/name, such as alice/bert-of-my-books")
+        from huggingface_hub.errors import HFValidationError  # here, since the import takes 0.1 s
+        from huggingface_hub.utils import validate_repo_id
+
+        for name in ("repo_id", "space"):
+            if (value := getattr(self, name)) is None:
+                continue
+            try:
+                validate_repo_id(value)
+            except HFValidationError as error:
+                raise UserError(f"--{name.replace('_', '-')} {value}: {error}") from error
+            check(self, name, value.count("/") == 1, "owner/name, such as alice/bert-of-my-books")
         for name, (pattern, expected) in _PATTERNS.items():
             value = getattr(self, name)
             check(self, name, value is None or re.fullmatch(pattern, value) is not None, expected)

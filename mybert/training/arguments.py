@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 from transformers.utils import logging
 
 from mybert.common.errors import UserError
+from mybert.training.reporters import check_trackers
 
 logger = logging.get_logger(__name__)
 
@@ -42,6 +43,7 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
         "label_names": "the model's heads define them",
         **unsupported,
     }
+    check_trackers(arguments.report_to)
     for name, remedy in unsupported.items():
         if getattr(arguments, name):
             raise UserError(f"{name} is not supported: {remedy}")
@@ -100,12 +102,14 @@ def advise_half(arguments: TrainingArguments, hidden_size: int) -> None:
     """Prints a notice if the device is much faster in bfloat16 than in the float32 that was chosen."""
     if arguments.bf16 or arguments.fp16 or arguments.process_index != 0 or hidden_size < _MIN_HIDDEN_SIZE:
         return
-    if arguments.device.type == "cuda" and torch.cuda.is_bf16_supported():
-        print("training in float32; --bf16 true is several times as fast on this GPU")
-    elif arguments.device.type == "cpu" and _has_bfloat16_instructions():
-        print("training in float32; --bf16 true takes about half the time on this processor")
+    if bfloat16_is_faster(arguments.device):
+        gain = "several times as fast on this GPU" if arguments.device.type == "cuda" else "about twice as fast here"
+        print(f"training in float32; --bf16 true is {gain}")
 
 
-def _has_bfloat16_instructions() -> bool:
+def bfloat16_is_faster(device: torch.device) -> bool:
+    """Whether the device has instructions for products in bfloat16."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
     found = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 lacks it on some platforms
-    return bool(found.get("amx_bf16") or found.get("avx512_bf16"))
+    return device.type == "cpu" and bool(found.get("amx_bf16") or found.get("avx512_bf16"))

@@ -16,7 +16,7 @@ class Panel(NamedTuple):
     Attributes:
         title: above it.
         training, evaluation: names of the logged values; None for no line.
-        constant: the score of the best constant answer, a dashed line; None for no line.
+        constant: the score of the best constant prediction, a dashed line; None for no line.
     """
 
     title: str
@@ -40,7 +40,7 @@ def draw_curves(log_history: Sequence[dict], panels: Sequence[Panel], path: str 
             marker = "." if label == "evaluation" else "o" if len(points) == 1 else None
             axis.plot(*zip(*points, strict=True), label=label, color=color, marker=marker)
         if panel.constant is not None:
-            axis.axhline(panel.constant, label="constant answer", color="tab:red", linestyle="--", linewidth=1)
+            axis.axhline(panel.constant, label="constant prediction", color="tab:red", linestyle="--", linewidth=1)
         axis.set(title=panel.title, xlabel="step")
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))  # more labels of five digits would overlap
         axis.grid(alpha=0.3)

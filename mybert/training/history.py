@@ -23,11 +23,11 @@ class History:
         """Writes all events so far; a resumed run repeats none that its checkpoint does not know."""
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("".join(map(history_line, log_history)), encoding="utf-8")
+            self.path.write_text("".join(map(history_line, log_history)), encoding="utf-8", newline="\n")
 
     def append(self, event: Mapping) -> None:
         if self.path:
-            with self.path.open("a", encoding="utf-8") as file:
+            with self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(history_line(event))
 
 
@@ -41,4 +41,9 @@ def history_line(event: Mapping) -> str:
         evaluation) and the other names as Trainer logs them.
     """
     first = dict.fromkeys(("step", "epoch", "tokens", "seconds"))
-    return json_line(first | {_NAMES.get(name, name): value for name, value in event.items()})
+    return json_line(first | {log_name(name): value for name, value in event.items()})
+
+
+def log_name(name: str) -> str:
+    """The name in log.jsonl of a value that Trainer logs."""
+    return _NAMES.get(name, name)

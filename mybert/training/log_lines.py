@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from transformers import PrinterCallback, ProgressCallback, Trainer
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from mybert.common.quantities import duration
 from mybert.common.tables import format_cell
@@ -16,16 +16,16 @@ _FORMATS = {
     "mfu": lambda share: f"mfu {100 * share:.2g}%",
     "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
-_HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch"}
+_HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise"}
 _SPEEDS = ("_runtime", "_per_second", "_time")
 
 
-def log_line(logs: Mapping[str, float], step: int, steps: int, first: int = 0) -> str:
+def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int = 0) -> str:
     """One log as a line.
 
     Args:
         logs: name → value, the argument of `Trainer.log`.
-        step, steps: number of steps done, and planned.
+        step, steps: number of steps done, and planned; None if the clock ends the run.
         first: steps done when this session started.
 
     >>> log_line({"loss": 2.5, "learning_rate": 1e-4, "epoch": 0.5}, 1000, 2000)
@@ -40,7 +40,13 @@ def log_line(logs: Mapping[str, float], step: int, steps: int, first: int = 0) -
         logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}
         logs = {name.removeprefix("eval_"): value for name, value in logs.items()}
     cells = [_cell(name, value) for name, value in logs.items() if name not in _HIDDEN]
-    return f"step {step:,} of {steps:,}{', evaluation' if is_evaluation else ''}: {', '.join(cells)}"
+    planned = "" if steps is None else f" of {steps:,}"
+    return f"step {step:,}{planned}{', evaluation' if is_evaluation else ''}: {', '.join(cells)}"
+
+
+def planned_steps(args: TrainingArguments, state: TrainerState) -> int | None:
+    """The planned number of steps; None for a time budget, whose estimate changes during the run."""
+    return state.max_steps if args.max_steps in (-1, state.max_steps) else None
 
 
 def _cell(name: str, value) -> str:
@@ -69,23 +75,15 @@ class _Lines(PrinterCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and self.first is not None and logs:
-            print(log_line(logs, state.global_step, state.max_steps, self.first), flush=True)
+            print(log_line(logs, state.global_step, planned_steps(args, state), self.first), flush=True)
 
 
-class _LinesAboveBar(ProgressCallback):
-    """The same above a progress bar."""
+def log_in_lines(trainer: Trainer, display: TrainerCallback) -> None:
+    """Makes `trainer` print lines instead of dictionaries; a notebook keeps its table.
 
-    def on_train_begin(self, args, state, control, **kwargs):
-        super().on_train_begin(args, state, control, **kwargs)
-        self.first = state.global_step
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if state.is_world_process_zero and self.training_bar is not None and logs:
-            self.training_bar.write(log_line(logs, state.global_step, state.max_steps, self.first))
-
-
-def log_in_lines(trainer: Trainer) -> None:
-    """Makes `trainer` print lines instead of dictionaries; a notebook keeps its table."""
-    for callback, lines in ((PrinterCallback, _Lines), (ProgressCallback, _LinesAboveBar)):
+    Args:
+        display: replaces the progress bar of a terminal.
+    """
+    for callback, lines in ((PrinterCallback, _Lines), (ProgressCallback, display)):
         if trainer.pop_callback(callback):
             trainer.add_callback(lines)

@@ -31,7 +31,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, stage: str, *, resume: bool, overwrite: bool, inputs: Iterable[str | None]):
-        self.path, self.stage, self.overwrite = Path(path), stage, overwrite
+        self.path, self.stage, self.resume, self.overwrite = Path(path), stage, resume, overwrite
         self.inputs = [name for name in inputs if name is not None]
         self.is_resumed = resume and not is_vacant(path)
         self._manifest = read_manifest(path) if self.is_resumed else {}
@@ -39,8 +39,6 @@ class RunFolder:
             raise UserError(f"--resume: {path} has no run of `mybert {stage}` to continue")
         self.was_complete = self._manifest.get("complete") is True
         self._check_vacant()
-        if resume and not self.is_resumed and PartialState().is_main_process:
-            print(f"--resume: {path} has no run yet: a new one starts")
 
     def check_same(self, fingerprint: RunFingerprint) -> None:
         """
@@ -63,6 +61,8 @@ class RunFolder:
             processes.wait_for_everyone()  # all have seen the folder as it was
             if processes.is_main_process:
                 if not self.is_resumed:
+                    if self.resume:
+                        print(f"--resume: {self.path} has no run yet: a new one starts")
                     empty_folder(self.path)
                 self._write(settings, fingerprint, counts={}, complete=False)
             processes.wait_for_everyone()

@@ -65,7 +65,9 @@ def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:
             damaged[path] = damage
             continue
         if not any(path.glob("optimizer*")):
-            raise UserError(f"--resume: {path} has no optimizer state; was it saved with save_only_model?")
+            raise UserError(
+                f"--resume: {path} has no optimizer state; a checkpoint saved with --save-only-model cannot be resumed"
+            )
         return path, damaged
     return None, damaged
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -24,11 +23,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from mybert.training.checkpoint_trainer import CheckpointTrainer
 from mybert.training.epoch_end import SaveAfterEvaluation
 from mybert.training.history import History
+from mybert.training.live_display import LiveDisplay
 from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
+from mybert.training.reporters import name_as_in_log
 from mybert.training.sampler_epoch import SetSamplerEpoch
 from mybert.training.speed import StepTimer, measure_peak, thread_advice
+from mybert.training.step_measures import StepMeasures
 from mybert.training.stopping import Preempted, StopOnSignal, ignore_signals_in_workers
 
 METRICS = "training_metrics.json"
@@ -75,10 +77,19 @@ class RunTrainer(CheckpointTrainer):
         if dry_run:
             for reporter in (PrinterCallback, ProgressCallback):
                 self.remove_callback(reporter)
-        log_in_lines(self)
+        log_in_lines(self, LiveDisplay())
+        name_as_in_log(self)
         timer = StepTimer(self.report_speed, stop=dry_run)
         start = _StartOfTraining(self.metrics, self.history)
-        for callback in (SetSamplerEpoch(), start, timer, *([stop] if stop else []), SaveAfterEvaluation()):
+        self.measures = StepMeasures()
+        for callback in (
+            SetSamplerEpoch(),
+            start,
+            timer,
+            *([stop] if stop else []),
+            SaveAfterEvaluation(),
+            self.measures,
+        ):
             self.add_callback(callback)
 
     def describe_step(self, step: int) -> str:
@@ -102,6 +113,18 @@ class RunTrainer(CheckpointTrainer):
             self.create_optimizer_and_scheduler(num_training_steps=100)
             self.optimizer = self.lr_scheduler = None
 
+    def resumed_message(self, state: TrainerState, steps: int) -> str:
+        """How far the run to continue is.
+
+        Args:
+            state: of its checkpoint.
+            steps: planned now.
+        """
+        done = f"{state.global_step:,} of {state.max_steps:,} planned steps are done"
+        if state.max_steps == steps:
+            return done
+        return f"{done}; the plan is now {steps:,} steps, and learning rate and phases follow it from here on"
+
     def run(self, checkpoint: Path | None) -> bool:
         """Trains to the end, or loads the trained model if no step is left.
 
@@ -116,9 +139,7 @@ class RunTrainer(CheckpointTrainer):
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
             steps = self.planned_steps()
             if self.is_world_process_zero():
-                print(f"--resume: {state.global_step:,} of {state.max_steps:,} planned steps are done")
-                if state.max_steps != steps:
-                    print(f"the plan is now {steps:,} steps; learning rate and phases follow it from here on")
+                print(f"--resume: {self.resumed_message(state, steps)}")
             if state.global_step >= steps or _patience_is_spent(state):  # Trainer would train one more step or epoch
                 self._load_finished(checkpoint, state)
                 return False
@@ -140,7 +161,7 @@ class RunTrainer(CheckpointTrainer):
         best = checkpoint
         if self.args.load_best_model_at_end and state.best_global_step:
             best = checkpoint.with_name(f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
-        self.model.load_state_dict(type(self.model).from_pretrained(best).state_dict())
+        self._load_from_checkpoint(str(best))
         self.state = state
         self.metrics.load_state_dict(_saved_metrics(checkpoint))
         self.history.restart(state.log_history)
@@ -183,7 +204,7 @@ class RunTrainer(CheckpointTrainer):
         if self.args.device.type == "cpu" and self.is_world_process_zero() and torch.get_num_threads() > 1:
             rate = self.flops_per_step(first) / seconds
             if advice := thread_advice(rate / self.device_peak()):
-                tqdm.write(f"warning: {advice}")
+                print(f"warning: {advice}", flush=True)
 
     def device_peak(self) -> float:
         """Peak floating point operations per second of the device, measured if it was not given."""
@@ -226,7 +247,7 @@ class RunTrainer(CheckpointTrainer):
 
     def training_logs(self) -> dict[str, float]:
         """What is logged of the steps since the last log. All processes must call it."""
-        return self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen)
+        return self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen) | self.measures.take()
 
     def _skipped(self, steps: list[Step]) -> list[bool]:
         first = self.state.global_step - len(steps)
@@ -249,8 +270,12 @@ class RunTrainer(CheckpointTrainer):
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         start = time.perf_counter()
         metrics = super().evaluate(*args, **kwargs)
+        self.after_evaluation()
         self.metrics.leave_out(time.perf_counter() - start)
         return metrics
+
+    def after_evaluation(self) -> None:
+        """Called after each evaluation by all processes; its time does not count as training."""
 
 
 class _StartOfTraining(TrainerCallback):

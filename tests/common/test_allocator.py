@@ -20,6 +20,7 @@ print(faults() - first)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+@pytest.mark.slow
 def test_memory_that_is_kept_needs_no_new_pages():
     new_pages = {
         how: int(

@@ -8,7 +8,9 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from datasets import Dataset
 from safetensors.torch import load_file
 
 import mybert
@@ -99,6 +101,9 @@ def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folde
     assert found.metrics["validation"] == expected
     scores = mybert.evaluate(model=found, data=rows, output=tmp_path / "scores", bootstrap=0, device="cpu")
     assert scores.metrics == expected
+    for table in (ROWS, Dataset.from_list(ROWS), pd.DataFrame(ROWS)):
+        scores = mybert.evaluate(model=found, data=table, output=tmp_path / "again", overwrite=True, bootstrap=0)
+        assert scores.metrics == pytest.approx(expected)
     counts = mybert.predict(folder / "classifier", rows, output=tmp_path / "p.jsonl", device="cpu")
     assert (counts.predictions, counts.errors, counts.cut) == (len(ROWS), 0, 0)
     command("predict", folder / "classifier", rows, "--output", tmp_path / "q.jsonl", "--device", "cpu")

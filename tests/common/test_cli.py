@@ -1,27 +1,84 @@
 """The command line: help, completion, one-line errors and exit statuses."""
 
 import argparse
+import dataclasses
+import io
+import os
+import re
+import select
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from transformers import TrainingArguments
 
+from modeling_mybert import NAMED_SIZES
+from modeling_mybert.answer_decoding_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert import cli
 from mybert.commands import COMMANDS
 from mybert.common.command_line import parse_settings
-from mybert.common.help_text import group_of
-from mybert.common.options import options_of
+from mybert.common.help_text import group_of, help_of
+from mybert.common.options import complete, options_of, options_without_import
+from mybert.common.settings import SIZES
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, OPTIONS, TaskOptions
+from mybert.finetuning.tasks.registry import TASKS, task_class
+from mybert.pretraining.arguments import PretrainingArguments
 
 
-def test_help_lists_every_command_without_loading_torch():
-    script = "import sys; from mybert.cli import main; main(['--help']); print('torch' in sys.modules)"
+def test_help_and_usage_errors_appear_without_importing_what_takes_long():
+    script = """
+import contextlib, sys
+from mybert.cli import main
+from mybert.commands import COMMANDS
+
+for words in (["--help"], ["--version"], *([name, "--help"] for name in COMMANDS), ["pretrain", "--help-all"]):
+    with contextlib.suppress(SystemExit):
+        main(words)
+for words in (["pretrain", "--corpus", "c", "--output", "o", "--learning-rat", "1"], ["finetune"], ["pretrian"]):
+    assert main(words) == 2
+print(sorted({"torch", "transformers", "datasets", "numpy", "pyarrow", "matplotlib"} & sys.modules.keys()))
+"""
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert all(f"\n  {name} " in run.stdout for name in COMMANDS)
-    assert run.stdout.endswith("False\n")
+    assert run.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize("name", ["pretrain", "adapt", "distill", "finetune"])
+def test_options_read_without_an_import_are_those_of_the_imported_class(name):
+    kinds = COMMANDS[name].settings_types()
+    read, imported = options_without_import(kinds), options_of(map(complete, kinds))
+    assert read.keys() == imported.keys()
+    for option in imported.values():
+        like = read[option.field.name]
+        assert (like.flag, like.metavar, like.choices, like.default, like.inherited) == (
+            *(option.flag, option.metavar, option.choices, option.default, option.inherited),
+        )
+        assert (like.kinds == {bool}) == (option.kinds == {bool}) and help_of(like.field) == help_of(option.field)
+
+
+def test_names_known_without_an_import_are_those_of_the_modules_that_are_not_imported():
+    inherited = [field.name for field in dataclasses.fields(TrainingArguments)]
+    for arguments in (PretrainingArguments, FinetuningArguments):
+        assert [field.name for field in dataclasses.fields(arguments)] == inherited
+    assert tuple(NAMED_SIZES) == SIZES
+    assert (ANSWER_LENGTH, ANSWER_WINDOW) == (MAX_ANSWER_LENGTH, MAX_LENGTH)
+    for name in TASKS:
+        assert task_class(name).name == name and task_class(name).Options in (TaskOptions, *OPTIONS)
+
+
+def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it():
+    settings = COMMANDS["pretrain"].settings_types()
+    argv = ["--corpus", "c", "--output", "o", "--max-grad-norm", "0.5", "--no-tf32"]
+    arguments = parse_settings(settings, argv, "mybert pretrain")[1]
+    assert (arguments.max_grad_norm, arguments.tf32, arguments.learning_rate) == (0.5, False, 1e-4)
+    assert arguments.given == {"max_grad_norm", "tf32"}
 
 
 def test_a_users_mistake_is_one_line_with_exit_status_2(capsys):
@@ -55,12 +112,13 @@ def test_the_help_of_every_command_lists_its_options_and_three_examples(name, fl
         cli.main([name, flag])
     shown = capsys.readouterr().out
     assert ended.value.code == 0 and shown.startswith(f"usage: mybert {name} ")
-    options = options_of(COMMANDS[name].settings_types()).values()
+    options = options_of(map(complete, COMMANDS[name].settings_types())).values()
     for option in options:
         if option.field.metadata.get("help") == argparse.SUPPRESS:
             continue
         expected = not option.inherited or flag == "--help-all"
-        assert expected == (f"  {option.flag}" in shown or f"  {option.metavar} " in shown), option.field.name
+        flags = re.split(r"[\s,]", shown)
+        assert expected == (option.flag in flags or f"  {option.metavar} " in shown), option.field.name
     assert shown.count(f"mybert {name}") >= 4 and len(COMMANDS[name].examples) == 3
     assert "default: None" not in shown and "--mlm_probability" not in shown
 
@@ -74,11 +132,35 @@ def test_every_example_of_the_help_is_a_valid_command_line(name, monkeypatch):
         parse_settings(COMMANDS[name].settings_types(), words[2:], f"mybert {name}")
 
 
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_saved_settings_of_every_command_give_the_same_settings(name, suffix, monkeypatch, tmp_path):
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda path: path.name in ("model", "classifier"))
+    kinds, file = COMMANDS[name].settings_types(), str(tmp_path / f"run.{suffix}")
+    for example in COMMANDS[name].examples:
+        words = shlex.split(example.rpartition("| ")[2])[2:]
+        given = parse_settings(kinds, [*words, "--save-config", file], name)
+        read = parse_settings(kinds, ["--config", file], name)
+        assert [_values(one) for one in read] == [_values(one) for one in given]
+        if getattr(given[0], "time_budget", None):  # chooses what is not given
+            assert [one.given for one in read] == [one.given for one in given]
+
+
+def _values(settings) -> dict:
+    return settings.to_dict() if hasattr(settings, "to_dict") else vars(settings) | {"given": None}
+
+
 def test_every_option_belongs_to_a_named_group_of_the_help():
     for name, command in COMMANDS.items():
         for option in options_of(command.settings_types()).values():
             group = group_of(option.field.name, option.required, option.inherited)
             assert group != "other options", f"{name}: add {option.field.name} to a group in help_text.py"
+
+
+ASK = {  # what a shell offers for an option, after its completion script
+    "bash": "COMP_WORDS=(mybert corpus {0}); COMP_CWORD=2; _shtab_mybert 2>/dev/null; echo ${{COMPREPLY[@]}}",
+    "fish": 'complete -C "mybert corpus {0}"',
+}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -90,11 +172,37 @@ def test_the_completion_script_knows_commands_and_options(shell, capsys):
         assert subprocess.run([shell, "-n"], input=script, text=True).returncode == 0
 
 
-def test_bash_completes_options(capsys):
-    cli.main(["--completion", "bash"])
-    ask = "\nCOMP_WORDS=(mybert corpus --dedup); COMP_CWORD=2; _shtab_mybert 2>/dev/null; echo ${COMPREPLY[@]}"
-    run = subprocess.run(["bash", "-c", capsys.readouterr().out + ask], capture_output=True, text=True)
+@pytest.mark.parametrize("shell", ASK)
+def test_a_shell_completes_options(shell, capsys):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    cli.main(["--completion", shell])
+    ask = f"{capsys.readouterr().out}\n{ASK[shell].format('--dedup')}"
+    run = subprocess.run([shell, "-c", ask], capture_output=True, text=True)
     assert "--deduplicate-near" in run.stdout.split(), run.stdout + run.stderr
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+def test_zsh_completes_options(capsys, tmp_path):
+    import pty  # not on Windows
+
+    cli.main(["--completion", "zsh"])
+    (tmp_path / "_mybert").write_text(capsys.readouterr().out)
+    start = f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; print star''ted\n"
+    shell, terminal = pty.fork()  # zsh completes in a terminal only
+    if shell == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb"})
+    try:
+        for words, expected in ((start, "started"), ("mybert corpus --dedup\t", "--deduplicate")):
+            os.write(terminal, words.encode())
+            shown, end = "", time.monotonic() + 60
+            while expected not in shown and time.monotonic() < end:
+                if select.select([terminal], [], [], 1)[0]:
+                    shown += os.read(terminal, 4096).decode(errors="replace")
+            assert expected in shown, shown
+    finally:
+        os.kill(shell, signal.SIGKILL)
+        os.waitpid(shell, 0)
 
 
 def test_a_closed_pipe_is_not_an_error():
@@ -121,3 +229,10 @@ def test_a_full_or_closed_output_gives_no_stack_trace(output, status, error):
 def test_the_module_is_the_command_and_names_its_version():
     run = subprocess.run([sys.executable, "-m", "mybert", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout == f"mybert {metadata.version('mybert')}\n"
+
+
+def test_messages_are_utf_8_in_pipes_whose_encoding_is_another(monkeypatch):
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(pipe, encoding="cp1252", write_through=True))
+    assert cli.main(["Übung→"]) == 2
+    assert "'Übung→'" in pipe.getvalue().decode("utf-8")

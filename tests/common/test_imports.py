@@ -14,12 +14,25 @@ ALLOWED = {
     "tokenization": set(),
     "mybert.common": {"modeling_mybert", "tokenization"},
     "mybert.io": {"modeling_mybert", "tokenization", "mybert.common"},
+    "mybert.reports": {"mybert.common"},
     "mybert.training": _SHARED,
-    "mybert.corpus": _SHARED,
-    "mybert.pretraining": {*_SHARED, "mybert.training", "mybert.corpus"},
-    "mybert.finetuning": {*_SHARED, "mybert.training", "mybert.corpus"},
+    "mybert.corpus": {*_SHARED, "mybert.reports"},
+    "mybert.pretraining": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
+    "mybert.finetuning": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
+    "mybert.distillation": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.pretraining"},
     "mybert.release": {*_SHARED, "mybert.corpus"},
     "mybert.embedding": {*_SHARED, "mybert.corpus"},
+    "mybert.scoring": _SHARED,
+    "mybert.adaptation": {*_SHARED, "mybert.corpus"},
+    "mybert.explanation": {*_SHARED, "mybert.finetuning", "mybert.embedding", "mybert.reports"},
+    "mybert.demo": {
+        *_SHARED,
+        *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
+    },
+    "mybert.serving": {
+        *_SHARED,
+        *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
+    },
 }
 
 

@@ -12,6 +12,8 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import empty_folder, refuse_existing, staged_file, staged_folder
 
+pytestmark = pytest.mark.usefixtures("as_on_windows")
+
 
 def test_a_folder_appears_only_on_success(tmp_path):
     with pytest.raises(RuntimeError), staged_folder(tmp_path / "out") as folder:
@@ -183,6 +185,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.slow
 def test_a_full_disk_is_a_one_line_message_for_every_library(writer, tmp_path):
     """A limit on file size gives the same kind of error as a full disk."""
     script = (

@@ -1,11 +1,16 @@
 """Settings from the command line and YAML files: precedence, conversion, help, and suggestions for mistakes."""
 
+import ast
+import runpy
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import transformers
+import yaml
 from transformers import TrainingArguments
 
-from mybert.common.command_line import parse_settings
+from mybert.common.command_line import make_settings, parse_settings
 from mybert.common.errors import UserError
 from mybert.common.settings import setting
 
@@ -108,6 +113,42 @@ def test_training_arguments_are_read_together_with_our_settings(tmp_path):
     assert (example.rate, arguments.learning_rate) == (0.1, 3e-4)
 
 
+def test_settings_are_read_from_json_and_by_python_calls(tmp_path):
+    config = tmp_path / "run.json"
+    config.write_text('{\n\t"inputs": ["ä\\ud83d\\ude00"],\n\t"rate": 1e-3,\n\t"uncased": false\n}')
+    expected = Example(["ä😀"], uncased=False, rate=0.001, vocab_size=7)
+    assert parse("--config", str(config), "--vocab-size", "7") == expected
+    assert make_settings([Example], (), {"config": config, "vocab_size": 7}) == (expected,)
+    assert make_settings([Example], (["b"],), {"config": config})[0].inputs == ["b"]
+    for text, message in (("[1]", "expected an object"), ('{"rate": 1, "rate": 2}', "'rate' is given twice")):
+        config.write_text(text)
+        with pytest.raises(UserError, match=f"run.json: {message}"):
+            parse("--config", str(config))
+
+
+def test_the_keywords_of_the_functions_are_those_of_the_settings():
+    written = runpy.run_path(str(Path(__file__).with_name("keyword_types.py")))
+    found = written["TARGET"].read_text(encoding="utf-8")
+    if transformers.__version__ not in found:
+        pytest.skip("TrainingArguments may differ in another version of transformers")
+    message = "run `python tests/common/keyword_types.py` and `make format`"
+    assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(written["keywords"]())), message
+
+
+@dataclass
+class Budget(Example):
+    time_budget: str | None = setting(None, "time")
+
+
+def test_defaults_are_saved_unless_a_time_budget_chooses_values(tmp_path):
+    for name in ("run.yaml", "run.json"):
+        config = tmp_path / name
+        parse_settings([Budget], ["a", "--save-config", str(config)], "example")
+        assert yaml.safe_load(config.read_text())["vocab_size"] == 30000
+        parse_settings([Budget], ["a", "--time-budget", "1h", "--save-config", str(config)], "example")
+        assert yaml.safe_load(config.read_text()) == {"inputs": ["a"], "time_budget": "1h"}
+
+
 @dataclass
 class Stage:
     output: str = setting("out", "folder")
@@ -155,11 +196,14 @@ def test_a_file_may_hold_null_for_unset_options_and_mappings_for_training_argume
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("vocab_sise: 7", "did you mean 'vocab_size'"),
+        ("rate: 1\nvocab_sise: 7", "run.yaml:2: unknown setting 'vocab_sise'; did you mean 'vocab_size'"),
+        ("rate: 1\n\nrate: 2", "run.yaml:3: rate is given twice"),
+        ("vocab-size: 7\nvocab_size: 8", "run.yaml:2: vocab_size is given twice"),
+        ("case: mixed", "run.yaml:1: case: expected lower or upper, found 'mixed'"),
         ("- a", "found list"),
         ("a: [", "run.yaml"),
         ("vocab_size: seven", "vocab_size: expected a number, found 'seven'"),
-        ("vocab_size: [7]", r"run.yaml: vocab_size: expected a number, found \[7\]"),
+        ("vocab_size: [7]", r"run.yaml:1: vocab_size: expected a number, found \[7\]"),
         ("vocab_size: true", "vocab_size: expected a number, found True"),
         ("vocab_size:", "vocab_size: expected a number, found None"),
         ("inputs:", "inputs: expected text, in quotes if necessary, found None"),
@@ -174,5 +218,6 @@ def test_a_file_may_hold_null_for_unset_options_and_mappings_for_training_argume
 )
 def test_a_mistake_in_a_file_names_the_file_and_the_setting(tmp_path, text, message):
     (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         parse("a", "--config", str(tmp_path / "run.yaml"))
+    assert str(caught.value).count("run.yaml") == 1

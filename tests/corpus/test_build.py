@@ -23,7 +23,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from mybert.cli import main
 from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
-from mybert.corpus import build as build_module
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import even_order, group_in_blocks
@@ -212,7 +211,7 @@ def test_a_line_of_a_megabyte_is_truncated_and_counted(build, make_documents, wr
 def test_inputs_without_text_or_with_bad_lines_leave_nothing(build, make_documents, write_jsonl, tmp_path):
     good = make_documents(20)
     bad = write_jsonl(good)
-    with open(bad, "a") as file:
+    with open(bad, "a", encoding="utf-8") as file:
         file.write("{broken\n")
     (tmp_path / "empty.txt").touch()
     for inputs, message in (
@@ -295,7 +294,7 @@ def test_the_disk_space_used_is_near_the_estimate(options, build, make_documents
         return whole(path, *arguments, **more)
 
     whole = shutil.rmtree
-    monkeypatch.setattr(build_module.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
     sizes["after"] = size(build([write_jsonl(make_documents(1500, sentences=(10, 20), words=(10, 20)))], **options)[0])
     numbers = re.search(r"about ([\d.]+ [kM])B .* building, ([\d.]+ [kM])B after", capsys.readouterr().out).groups()
     building, after = map(Quantity, numbers)

@@ -101,7 +101,7 @@ def test_only_a_build_of_the_same_job_is_continued(build, inputs, tmp_path, inte
         build(inputs, **SETTINGS)
     made = interrupt_after(None)
     build(inputs, **SETTINGS, seed=1, output=str(tmp_path / "corpus"))
-    assert "is of a build with other settings" in caplog.text
+    assert "is of a run with other settings" in caplog.text
     assert made[0] == "validation-0"
 
 
@@ -111,7 +111,7 @@ def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after,
         build(inputs, **SETTINGS)
     monkeypatch.setattr(work_folder, "LOCK_SECONDS", 0.1)
     (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
-    with filelock.FileLock(lock), pytest.raises(UserError, match="another build is running"):
+    with filelock.FileLock(lock), pytest.raises(UserError, match="another run is working"):
         build(inputs, **SETTINGS)
 
 
@@ -135,7 +135,7 @@ def test_a_build_interrupted_at_its_end_is_continued(build, inputs, tmp_path, in
 
 def test_nothing_is_kept_of_a_build_that_has_no_documents_yet(build, inputs, write_jsonl, tmp_path):
     bad = Path(write_jsonl(["time"], "bad.jsonl"))
-    bad.write_text(bad.read_text() + json.dumps({"body": ""}) + "\n")
+    bad.write_text(bad.read_text(encoding="utf-8") + json.dumps({"body": ""}) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match="no column"):
         build([*inputs, str(bad)], **SETTINGS)
     assert not list(tmp_path.glob(".corpus.*"))

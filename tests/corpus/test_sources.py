@@ -12,12 +12,12 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import zstandard
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
 from mybert.corpus.text.sentences import is_language
 from mybert.io.documents import read_documents
+from mybert.io.files import zstd
 from mybert.io.sources import find_sources
 
 TEXTS = ["First one.\nIts second line.", "Zweites: naïve 中文.", 'Third, "quoted".']
@@ -43,7 +43,7 @@ def write_all_formats(folder):
         content = (folder / name).read_bytes()
         (folder / f"{name}.gz").write_bytes(gzip.compress(content))
         half = len(content) // 2
-        compress = zstandard.ZstdCompressor().compress
+        compress = zstd.compress
         (folder / f"{name}.zst").write_bytes(compress(content[:half]) + compress(content[half:]))
     pa.parquet.write_table(pa.Table.from_pylist(records), folder / "f.parquet")
 
@@ -77,12 +77,12 @@ def test_an_unclosed_quote_in_csv_is_an_error(tmp_path, end):
         texts(path)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
 def test_the_last_suffix_selects_the_format_in_either_case(tmp_path, kind, pack):
     text = 'a, b "c"'
     content = {"csv": 'text,id\n"a, b ""c""",1\n', "tsv": f"text\tid\n{text}\t1\n", "jsonl": jsonl([{"text": text}])}
-    packed = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[pack]
+    packed = {bytes: "", gzip.compress: ".gz", zstd.compress: ".zst"}[pack]
     for name in (f"A.{kind.upper()}{packed.upper()}", f"b.tsv.csv.gz.{kind}{packed}"):
         (tmp_path / name).write_bytes(pack(content.get(kind, text).encode()))
         assert texts(tmp_path / name) == [text], name
@@ -190,6 +190,7 @@ def test_a_name_that_is_not_a_path_is_a_data_set_of_the_hub(monkeypatch):
     assert asked == [(("owner/name", "config"), {"split": "validation", "streaming": True})]
 
 
+@pytest.mark.slow
 def test_the_documentation_inside_python_is_a_corpus():
     found = list(read_documents(["python-docs"]))
     assert len(found) > 1500
@@ -198,6 +199,13 @@ def test_the_documentation_inside_python_is_a_corpus():
     paragraphs = [paragraph for document in found for paragraph in document.text.split("\n\n")]
     assert len(paragraphs) > len(set(paragraphs)) * 0.999
     assert not any(":class:`" in paragraph or ">>> " in paragraph[:4] for paragraph in paragraphs)
+
+
+def test_the_documentation_of_a_package_is_a_corpus_and_a_missing_one_is_refused():
+    found = list(read_documents(["python-docs:yaml"]))
+    assert found and found[0].source == "python-docs:yaml"
+    with pytest.raises(UserError, match="python-docs:nopackage: no Python package"):
+        list(read_documents(["python-docs:nopackage"]))
 
 
 BAD_JSONL = {
@@ -288,7 +296,7 @@ def test_a_damaged_saved_data_set_is_refused_before_reading_it_ends_the_process(
         texts(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
+@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
 def test_damaged_compressed_files_are_refused(compress, tmp_path):
     content = compress(b"".join(b"line %d of many\n" % number for number in range(20_000)))
     name = "a.txt.gz" if compress is gzip.compress else "a.txt.zst"

@@ -16,6 +16,8 @@ SMALLER = {  # appended to each command: the last of two equal flags wins
     "tokenizer": ("--vocab-size", "300", "--num-proc", "1"),
     "corpus": ("--max-length", "32", "--num-proc", "1", "--validation-share", "0.2"),
     "pretrain": ("--max-steps", "2", "--save-steps", "2"),
+    "adapt": ("--max-steps", "2", "--max-length", "32", "--eval-characters", "100", "--num-proc", "1"),
+    "distill": ("--max-steps", "2", "--save-steps", "2"),
     "finetune": ("--max-steps", "2", "--max-length", "32", "--bootstrap", "20"),
 }
 
@@ -26,7 +28,7 @@ def run_command(words: list[str], text: str | None = None) -> None:
     expanded = [name for word in words[1:] for name in (sorted(glob(word)) if "*" in word else [word])]
     with pytest.MonkeyPatch.context() as patch:
         if text is not None:
-            patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
+            patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode()), encoding="utf-8"))
         assert cli.main([*expanded, *SMALLER.get(words[1], ())]) == 0, words
 
 
@@ -72,6 +74,8 @@ def workspace(tmp_path_factory) -> Path:
         (folder / f"{name}.csv").write_text(
             "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows)
         )
+    papers = "\n\n".join(f"{text} The hydrocarbon tanker waits." for text in sentences(1))
+    (folder / "papers.txt").write_text(f"{papers}\n")
     for name in ("new", "sentences"):
         (folder / f"{name}.txt").write_text("a great film\na dull song\n")
     setup = """
@@ -83,4 +87,8 @@ def workspace(tmp_path_factory) -> Path:
     with contextlib.chdir(folder):
         for line in setup.strip().splitlines():
             run_command(shlex.split(line))
+        (folder / "quickstart").mkdir()
+        for name in ("corpus", "model"):
+            (folder / "quickstart" / name).symlink_to(folder / name)
+    (folder / "examples").symlink_to(Path(__file__).parents[2] / "examples")
     return folder

@@ -71,7 +71,7 @@ def test_pooler_vectors_are_those_of_bert(embedder, bert):
 
 def test_layers_are_no_choice_for_the_pooler(minilm_folder):
     ours = Embedder(str(minilm_folder), layers=[3], device="cpu")
-    with pytest.raises(UserError, match="no effect on the pooler"):
+    with pytest.raises(UserError, match="no effect on the output of the pooler"):
         ours.texts(TEXTS, "pooler")
 
 

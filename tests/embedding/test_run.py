@@ -98,7 +98,7 @@ def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
 
 
 def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("mybert.embedding.texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
+    monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
     rows = [{"id": 1, "n": 1, "big": 2**60}, {"id": "x", "n": 0.5, "big": 2**60 + 1}, {"id": None, "n": None}]
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps({"text": "a", **row}) + "\n" for row in rows))
@@ -110,7 +110,7 @@ def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_f
 
 
 def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("mybert.embedding.texts.CHARACTERS_PER_BATCH", 40)
+    monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 40)
     source = tmp_path / "many.txt"
     source.write_text("".join(f"{'x ' * (number % 5)}{number}\n" for number in range(30)))
     assert run(minilm_folder, source, "--vectors", "words", "--output", tmp_path / "w.parquet") == 0
@@ -122,9 +122,9 @@ def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_
 
 def test_standard_input_is_read_line_by_line(minilm_folder, tmp_path, embedder, monkeypatch):
     content = "\n".join(json.dumps({"text": line}) for line in LINES)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode()), encoding="utf-8"))
     assert run(minilm_folder, "-", "--output", tmp_path / "j.npy") == 0
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode()), encoding="utf-8"))
     assert run(minilm_folder, "-", "--output", tmp_path / "v.npy") == 0
     assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
     assert np.array_equal(np.load(tmp_path / "j.npy"), np.load(tmp_path / "v.npy"))
@@ -154,7 +154,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
 def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_counted(
     minilm_folder, embedder, lines, tmp_path, monkeypatch, capsys, vectors
 ):
-    monkeypatch.setattr("mybert.embedding.texts.CHARACTERS_PER_BATCH", 10)  # each text is a batch
+    monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 10)  # each text is a batch
     words = (minilm_folder, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--vectors", vectors)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "_encode", lambda *arguments: pytest.fail("a batch was computed"))

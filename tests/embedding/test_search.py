@@ -71,10 +71,10 @@ def test_the_nearest_texts_are_those_of_brute_force(
 
 
 def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(QUERIES).encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(QUERIES).encode()), encoding="utf-8"))
     assert run(vectors / "v.npy", "-", "--top-k", 1, "--output", tmp_path / "r.jsonl") == 0
     assert [result["query"] for result in results_of(tmp_path / "r.jsonl")] == QUERIES
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\nthree")))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\nthree"), encoding="utf-8"))
     assert run(vectors / "v.npy", "-") == 2
     assert "query 2: empty" in capsys.readouterr().err
 

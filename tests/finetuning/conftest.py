@@ -9,8 +9,7 @@ import torch
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert import cli
-from tokenization import MyBertTokenizer
-from tokenization.tokenization_mybert import SPECIAL_TOKENS
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "dull", "awful", "boring")
 NOUNS = ("film", "book", "song", "play", "story", "scene")

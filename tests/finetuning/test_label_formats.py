@@ -13,7 +13,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.run_data import draw_rows, stratified_rows
-from mybert.finetuning.evaluation.label_threshold import best_label_threshold
+from mybert.finetuning.evaluation.bootstrap_scores import best_label_threshold
 from mybert.finetuning.tasks.text_classification import TextClassification
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"

@@ -31,7 +31,7 @@ def task(**settings) -> MultipleChoice:
 
 def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint, swag):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)
+    rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)[0]
     features = task().features(rows, tokenizer, training=True)
     assert features["input_ids"][1] == [
         tokenizer("the film", f"a {ending}")["input_ids"] for ending in (swag[1]["ending0"], swag[1]["ending1"])
@@ -42,7 +42,7 @@ def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint,
 @pytest.mark.parametrize("label", ["B", "b", "1", 1])
 def test_choices_may_be_a_list_and_labels_letters(label):
     rows = Dataset.from_list([{"article": "x", "question": "y", "options": ["1", "2", "3"], "answer": label}])
-    rows = task().canonical(rows, "rows", labelled=True)
+    rows = task().canonical(rows, "rows", labelled=True)[0]
     assert rows[0] == {"context": "x", "start": "y", "choices": ["1", "2", "3"], "label": label}
     assert task().check_rows(rows, training=True) == []
     assert task().references(rows) == [1]
@@ -79,6 +79,7 @@ def test_a_broken_row_is_named(row, message):
     assert [(problem.row, problem.message[: len(message)]) for problem in problems] == [(1, message)]
 
 
+@pytest.mark.slow
 def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, swag, tmp_path):
     train = write_rows("train.jsonl", swag)
     words = ("--train", train, "--validation", train, "--num-train-epochs", 5)
@@ -94,7 +95,7 @@ def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, sw
 
 def test_choices_are_read_from_numbered_columns_of_one_name():
     rows = Dataset.from_list([{"context": "c", **{f"ending{i}": f"e{i}" for i in range(12)}, "label": 11}])
-    rows = task().canonical(rows, "rows", labelled=True)
+    rows = task().canonical(rows, "rows", labelled=True)[0]
     assert rows[0]["choices"] == [f"e{i}" for i in range(12)] and task().references(rows) == [11]
     mixed = Dataset.from_list([{"context": "c", "ending0": "a", "ending1": "b", "option_0": "z"}])
     with pytest.raises(UserError, match=r"rows: columns of choices have several names \(ending, option_\)"):

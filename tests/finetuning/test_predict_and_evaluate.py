@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -59,9 +60,46 @@ def predict(*words) -> int:
     return cli.main(["predict", *map(str, words), "--device", "cpu"])
 
 
-def check(lines: str, expected: list[dict]) -> list[dict]:
+def evaluate(model, data, output, *words) -> int:
+    fixed = ("--model", model, "--data", data, "--output", output, "--device", "cpu")
+    return cli.main(["evaluate", *map(str, (*fixed, *words))])
+
+
+def read(lines: Path | str) -> list[dict]:
+    """The objects in a file or text of JSON lines."""
+    return [json.loads(line) for line in (lines.read_text() if isinstance(lines, Path) else lines).splitlines()]
+
+
+@pytest.fixture
+def type_in(monkeypatch):
+    """A function that makes its bytes, text or records the standard input."""
+
+    def call(content: bytes | str | list) -> None:
+        if isinstance(content, list):
+            content = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in content)
+        content = content if isinstance(content, bytes) else content.encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+
+    return call
+
+
+@pytest.fixture
+def changed(classifier, tmp_path):
+    """A function that changes the configuration of a copy of the classifier, and returns its folder."""
+
+    def call(change) -> Path:
+        shutil.copytree(classifier, tmp_path / "changed")
+        path = tmp_path / "changed/config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps(change(config) or config))
+        return tmp_path / "changed"
+
+    return call
+
+
+def check(predicted: Path | str | list[dict], expected: list[dict]) -> list[dict]:
     """Compares predictions with expected probabilities, and returns their rows."""
-    predicted = [json.loads(line) for line in lines.splitlines()]
+    predicted = predicted if isinstance(predicted, list) else read(predicted)
     assert len(predicted) == len(expected)
     for one, scores in zip(predicted, expected, strict=True):
         assert one["scores"] == pytest.approx(scores, abs=1e-5)
@@ -80,23 +118,27 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
     texts = [{"text": text} for text in TEXTS]
     numbered = [{"n": str(i), "sentence": text} for i, text in enumerate(TEXTS)]
-    found = [json.loads(line) for line in output.read_text().splitlines()]
+    found = read(output)
     assert [one.get("line") for one in found] == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, 2, 3, 4, 5, 6]
-    assert found.pop(7) == {"error": "empty text", "line": 3, "input": {"text": ""}}
-    assert check("\n".join(map(json.dumps, found)), expected * 3) == [*texts, *texts, *numbered]
+    assert found.pop(7) == {"error": "empty text", "source": str(plain), "line": 3, "input": {"text": ""}}
+    assert [one["source"] for one in found] == [str(name) for name in (rows, plain, table) for _ in TEXTS]
+    assert check(found, expected * 3) == [*texts, *texts, *numbered]
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_every_line_of_standard_input_has_one_line_of_output(classifier, expected, monkeypatch, capsys, as_json):
+def test_every_line_of_standard_input_has_one_line_of_output(
+    classifier, expected, type_in, monkeypatch, capsys, as_json
+):
+    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
     texts = [json.dumps({"text": text}) for text in TEXTS] if as_json else TEXTS
     lines = ["", *texts[:2], " \t", "", *texts[2:], ""]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode())))
+    type_in("".join(f"{line}\n" for line in lines))
     assert predict(classifier, "-") == 0
     captured = capsys.readouterr()
-    found = [json.loads(line) for line in captured.out.splitlines()]
+    found = read(captured.out)
     assert [one["line"] for one in found] == list(range(1, 10))
     assert [one.get("error") for one in found] == [None if line.strip() else "empty text" for line in lines]
-    assert [one["input"]["text"] for one in found if "error" not in one] == TEXTS
+    assert check([one for one in found if "error" not in one], expected) == [{"text": text} for text in TEXTS]
     assert "predictions: 5, errors: 4" in captured.err
 
 
@@ -112,7 +154,7 @@ def test_pandas_reads_a_table_of_predictions_back_with_equal_values(classifier, 
     rows = write_rows("rows.jsonl", [*AWKWARD, {"text": ""}])
     for kind in ("jsonl", suffix):
         assert predict(classifier, rows, "--output", tmp_path / f"p.{kind}", "--errors", "skip") == 0
-    expected = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    expected = read(tmp_path / "p.jsonl")
     path = tmp_path / f"p.{suffix}"
     text = {"input.id": str, "input.text": str}
     if suffix == "parquet":
@@ -142,7 +184,7 @@ def test_an_output_of_another_format_is_refused(classifier, write_rows, tmp_path
 
 def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):
     assert predict(classifier, write_rows("rows.jsonl", [{"text": text, "id": 1} for text in TEXTS])) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = read(capsys.readouterr().out)
     predicted = [{name: one[name] for name in ("label", "score", "scores")} for one in lines]
     predictor = Predictor(classifier, device="cpu")
     records = [{"text": text, "id": 1} for text in TEXTS]
@@ -181,11 +223,10 @@ def onnx_folder(classifier, tmp_path_factory):
 def test_an_onnx_folder_is_predicted_and_evaluated_as_the_checkpoint(onnx_folder, expected, write_rows, tmp_path):
     rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
     assert predict(onnx_folder, rows, "--output", tmp_path / "predictions.jsonl") == 0
-    check((tmp_path / "predictions.jsonl").read_text(), expected)
+    check(tmp_path / "predictions.jsonl", expected)
     assert [one["scores"] for one in Predictor(onnx_folder)(TEXTS)] == [pytest.approx(e, abs=1e-5) for e in expected]
-    words = ["--model", onnx_folder, "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, words)]) == 0
-    check((tmp_path / "scores/predictions.jsonl").read_text(), expected)
+    assert evaluate(onnx_folder, rows, tmp_path / "scores") == 0
+    check(tmp_path / "scores/predictions.jsonl", expected)
 
 
 @pytest.mark.parametrize(
@@ -238,52 +279,26 @@ def test_a_predictor_answers_several_threads_at_once(classifier):
 def test_bfloat16_predicts_nearly_the_same(classifier, expected, write_rows, tmp_path):
     rows, output = write_rows("rows.jsonl", [{"text": text} for text in TEXTS]), tmp_path / "predictions.jsonl"
     assert predict(classifier, rows, "--output", output, "--dtype", "bfloat16") == 0
-    found = [json.loads(line)["scores"]["good"] for line in output.read_text().splitlines()]
+    found = [one["scores"]["good"] for one in read(output)]
     exact = [scores["good"] for scores in expected]
     assert found == pytest.approx(exact, abs=0.02) and found != pytest.approx(exact, abs=1e-6)
     assert predict(classifier, rows, "--dtype", "float8") != 0
 
 
-@pytest.mark.parametrize("lines", [TEXTS, [json.dumps({"text": text}) for text in TEXTS]])
-def test_standard_input_goes_to_standard_output_in_parts(classifier, expected, monkeypatch, capsys, lines):
-    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
-    capsys.readouterr()
-    assert predict(classifier, "-") == 0
-    captured = capsys.readouterr()
-    assert check(captured.out, expected) == [{"text": text} for text in TEXTS]
-    assert "predictions: 5" in captured.err
-
-
-def send(monkeypatch, *records) -> None:
-    lines = "\n".join(map(json.dumps, records))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-
-
-def test_records_may_differ_in_columns_that_the_task_does_not_use(classifier, expected, monkeypatch, capsys):
+def test_records_may_differ_in_columns_that_the_task_does_not_use(classifier, expected, type_in, capsys):
     others = [{"label": "good"}, {"id": 2**64 - 1}, {"id": "x", "score": [10**30]}, {"id": {"a": None}}, {}]
     records = [{**other, "text": text} for other, text in zip(others, TEXTS, strict=True)]
-    send(monkeypatch, *records)
+    type_in(records)
     assert predict(classifier, "-") == 0
     assert check(capsys.readouterr().out, expected) == records
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"id": 7}, "line 2: it has no column for 'text' (looked for text,"),
-        ({"text": None}, "line 2: the text is missing"),
-        ({"text": 7}, "line 2: expected a text or a list of texts as 'text', found 7"),
-        ({"text": ["a"]}, "line 2: the text is ['a'], not a string"),
-        ({"text": "\ud800"}, "line 2: '\\ud800' is half a surrogate pair, no character"),
-    ],
-)
-def test_a_broken_record_of_standard_input_is_named(classifier, monkeypatch, capsys, record, message):
-    send(monkeypatch, {"text": "a"}, record)
+def test_a_broken_record_of_standard_input_ends_after_the_predictions_before_it(classifier, type_in, capsys):
+    type_in([{"text": "a"}, {"id": 7}])
     assert predict(classifier, "-") == 2
     captured = capsys.readouterr()
-    assert message in captured.err.splitlines()[-1]
-    assert len(captured.out.splitlines()) == 1  # the line before it, which arrived earlier, has its prediction
+    assert "line 2: it has no column for 'text' (looked for text," in captured.err.splitlines()[-1]
+    assert len(captured.out.splitlines()) == 1
 
 
 def test_with_errors_skip_every_row_has_an_output_line(classifier, expected, write_rows, tmp_path, capsys):
@@ -291,11 +306,13 @@ def test_with_errors_skip_every_row_has_an_output_line(classifier, expected, wri
     output = tmp_path / "predictions.jsonl"
     words = ("--output", output, "--errors", "skip")
     assert predict(classifier, write_rows("rows.jsonl", rows), write_rows("bad.jsonl", [{"text": ""}]), *words) == 0
-    first, *predicted, last, alone = output.read_text().splitlines()
-    assert check("\n".join(predicted), expected) == rows[1:-1]
-    assert json.loads(first) == {"error": "the text is empty", "line": 1, "input": rows[0]}
-    assert json.loads(last) == {"error": "the text is missing", "line": 7, "input": rows[-1]}
-    assert json.loads(alone) == {"error": "the text is empty", "line": 1, "input": {"text": ""}}
+    first, *predicted, last, alone = read(output)
+    assert check(predicted, expected) == rows[1:-1]
+    sources = [one.pop("source") for one in (first, last, alone)]
+    assert first == {"error": "the text is empty", "line": 1, "input": rows[0]}
+    assert last == {"error": "the text is missing", "line": 7, "input": rows[-1]}
+    assert alone == {"error": "the text is empty", "line": 1, "input": {"text": ""}}
+    assert sources == [str(tmp_path / name) for name in ("rows.jsonl", "rows.jsonl", "bad.jsonl")]
     assert ": 5, errors: 3" in capsys.readouterr().err
 
 
@@ -319,9 +336,7 @@ BROKEN = {  # lines that cannot be used, and their errors
 }
 
 
-def test_broken_lines_do_not_change_the_predictions_of_other_lines(
-    classifier, expected, tmp_path, monkeypatch, capsys
-):
+def test_broken_lines_do_not_change_the_predictions_of_other_lines(classifier, expected, tmp_path, type_in, capsys):
     """Broken lines before, after and between good lines, in a file and in standard input."""
     good = [
         {"text": TEXTS[0], "id": 2**70},
@@ -340,14 +355,12 @@ def test_broken_lines_do_not_change_the_predictions_of_other_lines(
         path = tmp_path / "rows.jsonl"
         path.write_bytes(b"\n".join(order))
         for name in (path, "-"):
-            content = b"\n".join(order if name == path or order[0].startswith(b"{") else [b'{"text": "a"}', *order])
-            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+            type_in(b"\n".join(order if name == path or order[0].startswith(b"{") else [b'{"text": "a"}', *order]))
             capsys.readouterr()
             assert predict(classifier, name, "--errors", "skip") == 0
-            predicted = capsys.readouterr().out.splitlines()
-            assert len(predicted) == len(order)
-            assert check("\n".join(line for line in predicted if "error" not in json.loads(line)), expected) == good
-            for line, one in zip(order, map(json.loads, predicted), strict=True):
+            predicted = read(capsys.readouterr().out)
+            assert check([one for one in predicted if "error" not in one], expected) == good
+            for line, one in zip(order, predicted, strict=True):
                 if line in BROKEN:
                     assert BROKEN[line] in one["error"] and len(one["error"]) < 400
                     assert one["input"] in (parsed(line), line.decode(errors="backslashreplace"))
@@ -371,38 +384,35 @@ def test_a_broken_line_of_a_file_is_an_error_with_its_number(classifier, tmp_pat
     assert f"{tmp_path / 'rows.jsonl'}: 1 of 2 lines cannot be used: line 3: " in error
 
 
-def test_the_first_line_may_be_broken(finetune, tmp_path, monkeypatch, capsys):
+def test_the_first_line_may_be_broken(finetune, tmp_path, type_in, capsys):
     choice = {"ctx": "the film", "ending0": "good", "ending1": "bad"}
     train = tmp_path / "train.jsonl"
     train.write_text(json.dumps({**choice, "label": 0}) + "\n")
     assert finetune("multiple-choice", "--train", train, "--num-train-epochs", 1) == 0
     other = {"choices": ["dull", "fine"], "context": "a book", "ending0": None}
-    content = "\n".join(["plain words", json.dumps(choice), json.dumps({"ctx": "no choices"}), json.dumps(other)])
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    type_in(["plain words", choice, {"ctx": "no choices"}, other])
     capsys.readouterr()
     assert predict(tmp_path / "out", "-", "--errors", "skip") == 0
-    first, second, third, fourth = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (
-        "multiple-choice reads JSON lines with context, choices" in first["error"] and first["input"] == "plain words"
-    )
+    first, second, third, fourth = read(capsys.readouterr().out)
+    assert "JSON lines with context, choices" in first["error"] and first["input"] == "plain words"
     assert second["text"] in ("good", "bad") and second["input"] == choice
     assert "no column for 'choices'" in third["error"]
     assert fourth["text"] in ("dull", "fine") and fourth["input"] == other
 
 
-def test_each_line_of_standard_input_is_predicted_when_it_arrives(classifier):
-    command = [sys.executable, "-m", "mybert.cli", "predict", str(classifier), "-", "--device", "cpu"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+def test_each_line_of_standard_input_is_predicted_when_it_arrives(classifier, monkeypatch):
+    (read_end, typed), (printed, write_end) = os.pipe(), os.pipe()
+    monkeypatch.setattr("sys.stdin", os.fdopen(read_end))
+    monkeypatch.setattr("sys.stdout", os.fdopen(write_end, "w"))
+    with ThreadPoolExecutor(1) as pool, os.fdopen(printed) as lines:
+        status = pool.submit(predict, classifier, "-")
         for text in (b"a good film", b"a dull film", b"no"):
-            process.stdin.write(text + b"\n")
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["input"] == {"text": text.decode()}
-        process.stdin.write(b"the end")
-        process.stdin.close()
-        assert json.loads(process.stdout.readline())["input"] == {"text": "the end"}
-        assert process.wait() == 0
+            os.write(typed, text + b"\n")
+            assert json.loads(lines.readline())["input"] == {"text": text.decode()}
+        os.write(typed, b"the end")
+        os.close(typed)
+        assert json.loads(lines.readline())["input"] == {"text": "the end"}
+        assert status.result() == 0
 
 
 def test_lines_do_not_depend_on_the_blocks_in_which_they_arrive(classifier, monkeypatch):
@@ -442,8 +452,7 @@ def test_truncated_texts_are_counted(classifier, write_rows, tmp_path, capsys):
     assert json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["counts"]["cut"] == 1
     assert predict(classifier, rows, "--long-texts", "window") == 0
     assert "cut" not in capsys.readouterr().err
-    scored = ["--model", classifier, "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, scored)]) == 0
+    assert evaluate(classifier, rows, tmp_path / "scores") == 0
     assert ", 1 truncated" in capsys.readouterr().out
 
 
@@ -499,7 +508,7 @@ def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
     os.mkfifo(pipe)
     with subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"]):
         assert predict(classifier, pipe, "--output", tmp_path / "predictions.jsonl") == 0
-    check((tmp_path / "predictions.jsonl").read_text(), expected)
+    check(tmp_path / "predictions.jsonl", expected)
     inputs = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["inputs"]
     assert inputs["rows"] == [{"path": str(pipe)}]  # a pipe has no fingerprint
     assert predict(classifier, pipe, pipe) == 2
@@ -522,8 +531,7 @@ def test_all_broken_rows_of_a_file_are_reported_together(classifier, tmp_path, m
     assert predicted in capsys.readouterr().err
     assert predict(classifier, path, "--errors", "skip") == 0
     captured = capsys.readouterr()
-    answers = [json.loads(line) for line in captured.out.splitlines()]
-    assert [number for number, answer in enumerate(answers) if "error" in answer] == [2, 3, 7]
+    assert [number for number, one in enumerate(read(captured.out)) if "error" in one] == [2, 3, 7]
     assert "predictions: 5, errors: 3" in captured.err
 
 
@@ -532,11 +540,9 @@ def test_blank_lines_count_in_line_numbers(classifier, tmp_path, capsys, suffix)
     rows = [{"text": text, "label": "good", "day": "2020-01-01"} for text in ("a", " ", "b", "c")]
     path = tmp_path / f"rows.{suffix}"
     path.write_text("\n\n \n".join(map(json.dumps, rows)))
-    words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, words), "--errors", "skip"]) == 0
+    assert evaluate(classifier, path, tmp_path / "scores", "--errors", "skip") == 0
     assert f"{path}: 1 of 4 lines cannot be used: line 4: the text is empty; left out" in capsys.readouterr().out
-    predicted = (tmp_path / "scores/predictions.jsonl").read_text().splitlines()
-    assert [json.loads(line)["input"] for line in predicted] == [rows[0], *rows[2:]]
+    assert [one["input"] for one in read(tmp_path / "scores/predictions.jsonl")] == [rows[0], *rows[2:]]
     assert predict(classifier, path) == 2
     assert "1 of 4 lines cannot be used: line 4: the text is empty" in capsys.readouterr().err
 
@@ -546,35 +552,28 @@ def test_values_of_a_row_are_returned_as_written(classifier, write_rows, tmp_pat
     rows = [{"text": "a film", "label": "good", **other} for other in others]
     lines = write_rows("rows.jsonl", rows)
     array = tmp_path / "rows.json"
-    array.write_text(
-        json.dumps([{**row, "of": [1, 2.5, math.nan]} for row in rows])
-    )  # Python writes NaN, which JSON does not have
+    with_nan = [{**row, "of": [1, 2.5, math.nan]} for row in rows]  # Python writes NaN, which JSON does not have
+    array.write_text(json.dumps(with_nan))
     for path in (lines, array):
-        words = ["--model", classifier, "--data", path, "--output", tmp_path / "scores", "--device", "cpu"]
-        assert cli.main(["evaluate", *map(str, words), "--overwrite"]) == 0
+        assert evaluate(classifier, path, tmp_path / "scores", "--overwrite") == 0
         assert predict(classifier, path, "--output", tmp_path / "predictions.jsonl", "--overwrite") == 0
         records = json.loads(array.read_text().replace("NaN", "null")) if path == array else rows
         for written in (tmp_path / "scores/predictions.jsonl", tmp_path / "predictions.jsonl"):
-            inputs = [json.loads(line)["input"] for line in written.read_text().splitlines()]
-            assert list(map(repr, inputs)) == list(map(repr, records))  # 2 == 2.0
+            assert [repr(one["input"]) for one in read(written)] == list(map(repr, records))  # 2 == 2.0
 
 
-def test_lines_with_and_without_a_column_are_predicted_in_two_batches(classifier, tmp_path, monkeypatch, capsys):
-    shutil.copytree(classifier, tmp_path / "others")  # a checkpoint without a record of its inputs
-    config = json.loads((classifier / "config.json").read_text())
-    config.pop("finetuned")
-    (tmp_path / "others/config.json").write_text(json.dumps(config))
-    rows = [{"text": text, **({"text_pair": "no"} if number % 2 else {})} for number, text in enumerate(TEXTS * 4)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    counts = []
+def test_lines_with_and_without_a_column_are_predicted_in_two_batches(changed, write_rows, monkeypatch, capsys):
+    others = changed(lambda config: {name: config[name] for name in config if name != "finetuned"})
+    texts = [{"text": text, **({"text_pair": "no"} if number % 2 else {})} for number, text in enumerate(TEXTS * 4)]
+    rows, counts = write_rows("rows.jsonl", texts), []
     computed = TextClassification.features
     monkeypatch.setattr(
         TextClassification, "features", lambda *given, **how: counts.append(len(given[1])) or computed(*given, **how)
     )
-    assert predict(tmp_path / "others", tmp_path / "rows.jsonl") == 0
+    assert predict(others, rows) == 0
     assert counts == [10, 10]
-    predicted = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["input"] for one in predicted] == rows
+    predicted = read(capsys.readouterr().out)
+    assert [one["input"] for one in predicted] == texts
     for number in range(10):  # each text occurs with and without a pair
         assert predicted[number]["score"] != predicted[(number + 5) % 20]["score"]
         assert predicted[number]["score"] == pytest.approx(predicted[number + 10]["score"], abs=1e-6)
@@ -583,51 +582,39 @@ def test_lines_with_and_without_a_column_are_predicted_in_two_batches(classifier
 def test_a_text_may_begin_with_a_brace(classifier, tmp_path, capsys):
     (tmp_path / "rows.txt").write_text("{smile} hello\na good film\n")
     assert predict(classifier, tmp_path / "rows.txt") == 0
-    predicted = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [one["input"] for one in predicted] == [{"text": "{smile} hello"}, {"text": "a good film"}]
+    inputs = [one["input"] for one in read(capsys.readouterr().out)]
+    assert inputs == [{"text": "{smile} hello"}, {"text": "a good film"}]
 
 
 @pytest.mark.parametrize(("names", "labels"), [([0, 1], ["0", "1"]), ([True, False], ["True", "False"])])
-def test_labels_of_a_checkpoint_may_be_numbers_and_booleans(classifier, write_rows, tmp_path, names, labels):
-    shutil.copytree(classifier, tmp_path / "others")
-    config = json.loads((classifier / "config.json").read_text())
-    config |= {"id2label": dict(enumerate(names)), "label2id": None}
-    (tmp_path / "others/config.json").write_text(json.dumps(config))
+def test_labels_of_a_checkpoint_may_be_numbers_and_booleans(changed, write_rows, tmp_path, names, labels):
+    others = changed(lambda config: config | {"id2label": dict(enumerate(names)), "label2id": None})
     rows = write_rows("rows.jsonl", [{"text": text, "label": name} for text, name in zip(TEXTS, names, strict=False)])
-    words = ["--model", tmp_path / "others", "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, words)]) == 0
-    predicted = [json.loads(line) for line in (tmp_path / "scores/predictions.jsonl").read_text().splitlines()]
-    assert [list(one["scores"]) for one in predicted] == [labels] * 2
+    assert evaluate(others, rows, tmp_path / "scores") == 0
+    assert [list(one["scores"]) for one in read(tmp_path / "scores/predictions.jsonl")] == [labels] * 2
 
 
-def test_two_labels_with_one_name_are_refused(classifier, write_rows, tmp_path, capsys):
-    shutil.copytree(classifier, tmp_path / "others")
-    config = json.loads((classifier / "config.json").read_text()) | {"id2label": {"0": "1", "1": 1}}
-    (tmp_path / "others/config.json").write_text(json.dumps(config))
-    assert predict(tmp_path / "others", write_rows("rows.jsonl", [{"text": "a"}])) == 2
+def test_two_labels_with_one_name_are_refused(changed, write_rows, capsys):
+    others = changed(lambda config: config | {"id2label": {"0": "1", "1": 1}})
+    assert predict(others, write_rows("rows.jsonl", [{"text": "a"}])) == 2
     assert "`id2label` in its config.json has '1' twice; rename one" in capsys.readouterr().err
 
 
-def test_id2label_defines_the_labels_of_a_checkpoint(classifier, expected, write_rows, tmp_path, capsys):
-    shutil.copytree(classifier, tmp_path / "others")  # as transformers writes if only id2label was set
-    config = json.loads((classifier / "config.json").read_text()) | {"label2id": None}
-    (tmp_path / "others/config.json").write_text(json.dumps(config))
+def test_id2label_defines_the_labels_of_a_checkpoint(changed, expected, write_rows, tmp_path, capsys):
+    others = changed(lambda config: config | {"label2id": None})  # as transformers writes if only id2label was set
     rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
-    words = ["--model", tmp_path / "others", "--data", rows, "--output", tmp_path / "scores", "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, words)]) == 0
-    check((tmp_path / "scores/predictions.jsonl").read_text(), expected)
+    assert evaluate(others, rows, tmp_path / "scores") == 0
+    check(tmp_path / "scores/predictions.jsonl", expected)
     unknown = write_rows("unknown.jsonl", [{"text": "a", "label": "fine"}, {"text": "a", "label": "good"}])
-    words = ["--model", tmp_path / "others", "--data", unknown, "--output", tmp_path / "none", "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, words)]) == 2
+    assert evaluate(others, unknown, tmp_path / "none") == 2
     assert "line 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
 
 
 def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_path, capsys):
     rows = [{"id": i, "review": text, "label": "bad" if i % 2 else "good"} for i, text in enumerate(["", *TEXTS, " "])]
     data, output = write_rows("rows.jsonl", rows), tmp_path / "scores"
-    words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu", "--errors", "skip"]
-    assert cli.main(["evaluate", *map(str, words), "--columns", "text=review"]) == 0
-    predicted = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+    assert evaluate(classifier, data, output, "--errors", "skip", "--columns", "text=review") == 0
+    predicted = read(output / "predictions.jsonl")
     assert [one["input"] for one in predicted] == rows[1:-1]
     assert json.loads((output / "results.json").read_text())["rows_left_out"] == 2
     wrong = {one["input"]["id"] + 1 for one in predicted if one["label"] != one["input"]["label"]}
@@ -644,9 +631,9 @@ def test_a_table_is_predicted_in_parts(classifier, expected, tmp_path, monkeypat
     assert [row["number"] for row in check(capsys.readouterr().out, expected)] == [*"01234"]
     Dataset.from_list([*rows, {"text": " ", "number": 5}]).to_csv(table, index=False)
     assert predict(classifier, table, "--errors", "skip") == 0
-    *whole, error = capsys.readouterr().out.splitlines()
-    check("\n".join(whole), expected)
-    assert json.loads(error) == {"error": "the text is empty", "line": 7, "input": {"text": " ", "number": "5"}}
+    *whole, error = read(capsys.readouterr().out)
+    check(whole, expected)
+    assert error == {"error": "the text is empty", "line": 7, "input": {"text": " ", "number": "5"}}
 
 
 def test_the_flag_bf16_of_training_is_answered_with_dtype(tiny_checkpoint, write_rows, capsys):
@@ -662,14 +649,13 @@ def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, cap
     assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
 
 
+@pytest.mark.draws
 def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, opinions, tmp_path, capsys):
     rows = [*opinions[:8], {"text": "a good film", "label": "bad"}, {"text": "a dull film", "label": "good"}]
     data = write_rows("test.jsonl", rows)
     output = tmp_path / "scores"
-    words = ["--model", classifier, "--data", data, "--output", output, "--device", "cpu"]
-    assert cli.main(["evaluate", *map(str, words)]) == 0
-    found = json.loads((output / "results.json").read_text())
-    predicted = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+    assert evaluate(classifier, data, output) == 0
+    found, predicted = json.loads((output / "results.json").read_text()), read(output / "predictions.jsonl")
     assert [one["input"] for one in predicted] == rows
     right = np.array([one["label"] == row["label"] for one, row in zip(predicted, rows, strict=True)])
     assert found["metrics"]["accuracy"] == pytest.approx(right.mean())
@@ -684,7 +670,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert "f1 of 'good'" in capsys.readouterr().out  # the second label, in the order of the configuration
     assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
-    assert cli.main(["evaluate", *map(str, words)]) == 2
+    assert evaluate(classifier, data, output) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err
 
 
@@ -693,9 +679,10 @@ def evaluation(predictions: list, references: list, errors: list, matrix: Matrix
     worst = {row: [] for row, error in enumerate(errors) if error}
     scores = {"metrics": {"accuracy": 0.9}, "intervals": {"accuracy": (0.8, 1.0)}, "baselines": {"accuracy": 0.5}}
     values = {**scores, "labels": {}, **more, "matrix": matrix, "errors": errors, "worst": worst}
-    return Evaluation(predictions=predictions, references=references, cut=0, seconds=1, **values)
+    return Evaluation(predictions=predictions, references=references, lengths=[], truncated=[], seconds=1, **values)
 
 
+@pytest.mark.draws
 def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys):
     names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & ü>"]
     print_table("Each label", [(name, 1) for name in names])
@@ -756,21 +743,15 @@ def test_batches_contain_every_index_once_within_the_limit():
         ({"max_length": 2}, "--max-length: expected 8 or more, found 2"),
     ],
 )
-def test_wrong_values_stored_in_a_checkpoint_are_named(classifier, write_rows, tmp_path, capsys, values, message):
-    shutil.copytree(classifier, tmp_path / "odd")
-    config = json.loads((tmp_path / "odd/config.json").read_text())
-    config["finetuned"] |= values
-    (tmp_path / "odd/config.json").write_text(json.dumps(config))
-    assert predict(tmp_path / "odd", write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
+def test_wrong_values_stored_in_a_checkpoint_are_named(changed, write_rows, capsys, values, message):
+    odd = changed(lambda config: config["finetuned"].update(values))
+    assert predict(odd, write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_overwrite_replaces_predictions_only(classifier, write_rows, tmp_path, capsys):
-    rows, output, mine = (
-        write_rows("rows.jsonl", [{"text": "a good film"}]),
-        tmp_path / "predictions.jsonl",
-        tmp_path / "mine.jsonl",
-    )
+    rows, output = write_rows("rows.jsonl", [{"text": "a good film"}]), tmp_path / "predictions.jsonl"
+    mine = tmp_path / "mine.jsonl"
     mine.write_text("keep me")
     assert [predict(classifier, rows, "--output", output, *more) for more in ((), ("--overwrite",))] == [0, 0]
     manifest = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())
@@ -786,7 +767,7 @@ def test_json_after_a_broken_first_line_is_an_error(classifier, tmp_path, capsys
     assert predict(classifier, cut) == 2
     assert "line 2: a JSON object among texts" in capsys.readouterr().err
     assert predict(classifier, cut, "--errors", "skip") == 0
-    predicted = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    predicted = read(capsys.readouterr().out)
     assert "label" in predicted[0] and "a JSON object among texts" in predicted[1]["error"]
 
 

@@ -10,9 +10,9 @@ from transformers import pipeline
 from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
 from mybert import cli
 from mybert.common.errors import UserError
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.validation import usable_rows
-from mybert.finetuning.settings import FinetuningArguments
 from mybert.finetuning.tasks.question_answering import QuestionAnswering
 from mybert.finetuning.trainer import FinetuningTrainer
 from tokenization import MyBertTokenizer
@@ -31,7 +31,7 @@ def in_file(rows: list[dict]) -> Split:
 
 def test_a_stride_as_long_as_a_window_is_refused(tiny_checkpoint):
     rows, tokenizer = Dataset.from_list([ROW]), MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    with pytest.raises(UserError, match="--stride 12: expected less than the 12 tokens that a window has"):
+    with pytest.raises(UserError, match="--stride 12: expected less than the 12 tokens of a window"):
         task(max_length=16, stride=12).features(rows, tokenizer, training=False)
     assert len(task(max_length=16, stride=11).features(rows, tokenizer, training=False))
 
@@ -74,9 +74,9 @@ def test_a_squad_file_becomes_rows(tmp_path):
     ]
     path = tmp_path / "train.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": questions}]}]}))
-    table = task().read(path)
+    table, _ = task().read(path)
     assert table["id"][:] == ["1", "2", "3"]
-    rows = task().canonical(table, str(path), labelled=True)
+    rows = task().canonical(table, str(path), labelled=True)[0]
     silent = {**ROW, "question": "why", "answers": {"text": [], "answer_start": []}}
     assert rows.to_list() == [ROW, silent, silent]
     path.write_text(json.dumps([ROW]))
@@ -202,6 +202,7 @@ def test_a_question_that_leaves_no_room_for_context_is_refused(tiny_checkpoint):
     assert made.features(usable, tokenizer, training=False)["offsets"][0] == [[0, 3]]
 
 
+@pytest.mark.slow
 def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(finetune, write_rows, tmp_path):
     rows = []
     for noun in ("film", "book", "song", "play", "story", "scene"):

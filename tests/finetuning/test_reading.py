@@ -6,7 +6,6 @@ import os
 
 import datasets
 import pytest
-import zstandard
 from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
@@ -14,6 +13,7 @@ from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.io.files import zstd
 
 TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
 LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()
@@ -54,7 +54,7 @@ def test_dates_in_json_stay_text(tmp_path):
         ("rows.docx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet, .xlsx .*found .docx"),
         ("plain.jsonl.gz", LINES, " is damaged"),
         ("cut.jsonl.gz", gzip.compress(LINES)[:-30], " is damaged"),
-        ("cut.jsonl.zst", zstandard.compress(LINES)[:-30], " is damaged"),
+        ("cut.jsonl.zst", zstd.compress(LINES)[:-30], " is damaged"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place(tmp_path, name, content, message):
@@ -71,9 +71,9 @@ def test_a_truncated_conll_file_is_named(tmp_path):
         read(path, TokenClassification)
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstd.compress])
 def test_compressed_files_are_read(tmp_path, compress):
-    suffix = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[compress]
+    suffix = {bytes: "", gzip.compress: ".gz", zstd.compress: ".zst"}[compress]
     path = tmp_path / f"rows.jsonl{suffix}"
     path.write_bytes(compress(LINES))
     assert read(path) == [json.loads(line) for line in LINES.splitlines()]
@@ -88,7 +88,7 @@ def test_compressed_files_are_read(tmp_path, compress):
             gzip.compress(b'text,label\n"a, ""b""",x\n', mtime=0),
         ),  # each worker names the test alike
         ("train.csv.Tsv", b'text\tlabel\na, "b"\tx\n'),
-        ("TRAIN.JSONL.ZST", zstandard.compress(b'{"text": "a, \\"b\\"", "label": "x"}')),
+        ("TRAIN.JSONL.ZST", zstd.compress(b'{"text": "a, \\"b\\"", "label": "x"}')),
     ],
 )
 def test_the_last_suffix_in_any_case_defines_the_format(tmp_path, name, content):

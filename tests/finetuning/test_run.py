@@ -16,11 +16,13 @@ from safetensors.torch import load_file
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning import report
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.labels import find_label_typos
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
-from mybert.finetuning.settings import SWEEPS, FinetuneSettings, FinetuningArguments, PredictSettings
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings
+from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import load_finetuned, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 from tokenization import MyBertTokenizer
@@ -35,6 +37,7 @@ def data(write_rows, opinions) -> tuple:
     return "--train", write_rows("train.jsonl", opinions[:40]), "--validation", write_rows("dev.jsonl", opinions[32:])
 
 
+@pytest.mark.slow
 def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_path, monkeypatch, capsys):
     grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (2,)}
     monkeypatch.setitem(SWEEPS, "paper", grid)
@@ -115,6 +118,24 @@ def interrupted_at_8(monkeypatch):
     return interrupted
 
 
+@pytest.mark.slow
+def test_a_resumed_run_with_a_teacher_equals_one_never_interrupted(
+    finetune, write_rows, opinions, classifier, interrupted_at_8, tmp_path, monkeypatch
+):
+    texts = write_rows("texts.jsonl", [{"text": row["text"]} for row in opinions[16:]])
+    data = ("--train", write_rows("train.jsonl", opinions[:8]), "--validation", write_rows("dev.jsonl", opinions))
+    words = ("text-classification", *data, "--teacher", classifier, "--unlabelled", texts, "--num-train-epochs", 2)
+    assert finetune(*words, output="whole") == 0
+    with interrupted_at_8():
+        assert finetune(*words) == 130
+    monkeypatch.setattr(SoftLabels, "of_teacher", lambda *_: 1 / 0)  # its predictions are read from the folder
+    assert finetune(*words, "--resume") == 0
+    assert not (tmp_path / "out/teacher_logits.parquet").exists()
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.slow
 def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_at_8, tmp_path, monkeypatch, capsys):
     words = ("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2)
     assert finetune(*words, output="whole") == 0
@@ -176,6 +197,7 @@ def test_dropout_is_chosen_for_a_checkpoint_that_was_pretrained_without(finetune
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_stays_as_it_was(finetune, data, minilm_folder, tmp_path):
     words = ("--freeze", "encoder", "--num-train-epochs", 1)
     assert finetune("text-classification", *data, *words, model=minilm_folder) == 0
@@ -199,6 +221,7 @@ def test_weighted_classes_all_weigh_the_same():
     assert torch.allclose(sum(halves), expected)
 
 
+@pytest.mark.slow
 def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them_apart(finetune, write_rows, tmp_path):
     rows = [{"text": "the film", "label": "rare" if i % 4 == 0 else "usual"} for i in range(40)]
     train = write_rows("train.jsonl", rows)
@@ -236,7 +259,7 @@ def test_the_folder_says_how_it_was_made_and_loads_with_its_labels(finetune, dat
     assert set(manifest["inputs"]) == {"model", "train", "validation", "test"}
     for split in ("validation", "test"):
         names = {path.name for path in (tmp_path / "out" / split).iterdir()}
-        assert names == {"results.json", "predictions.jsonl", "errors.txt", "errors.png"}
+        assert names == {"results.json", "predictions.jsonl", "errors.txt", "errors.png", "analysis.json"}
     assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.label2id == {"bad": 0, "good": 1}
 
 
@@ -328,7 +351,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--bf16-full-eval", "true"), "bf16_full_eval is not supported: it would round the weights that are kept"),
         (("--push-to-hub", "true"), "push_to_hub is not supported: `mybert push` uploads"),
         (("--use-liger-kernel", "true"), "use_liger_kernel"),
-        (("--report-to", "wandb"), "wandb"),
+        (("--report-to", "comet_ml"), "comet"),
         (
             ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4),
             "is nan; try a lower --learning-r",
@@ -353,7 +376,7 @@ def test_a_mistake_is_one_line(finetune, data, capsys, words, message):
         ("--adam-beta1", "1.5"),
         ("--adam-epsilon", "-1"),
         ("--dataloader-num-workers", "-1"),
-        ("--report-to", "wandb"),
+        ("--report-to", "comet_ml"),
     ],
     ids=" ".join,
 )

@@ -10,7 +10,7 @@ from torch import nn
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.finetuning import trainer
-from mybert.finetuning.settings import FinetuningArguments
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 
 
@@ -111,6 +111,7 @@ def test_optimizer_states_are_those_of_the_whole_embedding():
         torch.testing.assert_close(after.state_dict(), before.state_dict(), rtol=1e-6, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_trainer_leaves_the_embedding_unchanged_by_default(tiny_checkpoint, tmp_path, frozen):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
@@ -133,6 +134,7 @@ def test_nested_choices_are_read(tiny_checkpoint, tmp_path):
     assert model.base_model.embeddings.word_embeddings.weight.shape[0] == len({0, 5, 6, 9, 30, 31})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0, 0.5])
 def test_a_run_has_the_weights_of_one_that_trains_all_rows(
     finetune, write_rows, opinions, tiny_checkpoint, tmp_path, monkeypatch, decay

@@ -6,7 +6,6 @@ import json
 
 import pandas
 import pytest
-import zstandard
 from datasets import Dataset
 
 from modeling_mybert import MyBertConfig
@@ -16,6 +15,7 @@ from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_proble
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.io.documents import read_documents
+from mybert.io.files import zstd
 
 TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
 
@@ -45,7 +45,7 @@ def test_values_of_a_table_are_text_as_written(write):
     expected = [{"text": text, "label": label} for text, label in rows]
     assert read(write("rows.csv", content)) == expected
     assert read(write("rows.csv.gz", gzip.compress(content.encode()))) == expected
-    assert read(write("rows.csv.zst", zstandard.compress(content.encode()))) == expected
+    assert read(write("rows.csv.zst", zstd.compress(content.encode()))) == expected
 
 
 def test_values_of_a_large_table_are_text(write):

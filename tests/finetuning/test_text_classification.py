@@ -38,6 +38,7 @@ def predictions(folder, texts: list[str]) -> list[dict]:
     return predict_rows(finetuned, Dataset.from_dict({"text": texts}))
 
 
+@pytest.mark.slow
 def test_a_decisive_word_is_learned_and_the_pipeline_agrees_with_predict(finetune, write_rows, opinions, tmp_path):
     train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
     words = ("--train", train, "--validation", validation, "--num-train-epochs", 6)
@@ -55,6 +56,7 @@ def test_a_decisive_word_is_learned_and_the_pipeline_agrees_with_predict(finetun
         assert one["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_curve_is_that_of_transformers_bert_and_trainer(
     tiny_checkpoint, finetune, write_rows, opinions, tmp_path
 ):
@@ -104,7 +106,7 @@ def test_pairs_are_two_segments_and_labels_may_be_numbers(finetune, write_rows, 
     assert config.label2id == {"0": 0, "1": 1}
     task = TextClassification(TextClassification.Options.of(), config)
     tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
-    canonical = task.canonical(Dataset.from_list(rows), "rows", labelled=True)
+    canonical = task.canonical(Dataset.from_list(rows), "rows", labelled=True)[0]
     features = task.features(canonical, tokenizer, training=True)
     assert features["input_ids"][1] == tokenizer("the x", "a y")["input_ids"]
     assert features["token_type_ids"][1] == [0, 0, 0, 0, 1, 1, 1]
@@ -170,6 +172,7 @@ def test_the_problem_of_a_foreign_checkpoint_can_be_given(tiny_checkpoint, write
     assert "--problem multi-label: " in (err := capsys.readouterr().err) and "single_label_classification" in err
 
 
+@pytest.mark.slow
 def test_labels_of_any_characters_and_types_are_kept(finetune, write_rows, tmp_path):
     names = ["a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", 1, True]
     rows = [
@@ -186,6 +189,7 @@ def test_labels_of_any_characters_and_types_are_kept(finetune, write_rows, tmp_p
     assert predictions(tmp_path / "out", ["c x"])[0]["label"] == " [red] "
 
 
+@pytest.mark.slow
 def test_several_labels_per_text(finetune, write_rows, tmp_path):
     rows = [
         {"text": f"{a} {b}", "labels": [x for x, word in (("one", a), ("two", b)) if word == "yes"]}
@@ -202,6 +206,7 @@ def test_several_labels_per_text(finetune, write_rows, tmp_path):
     assert predictions(tmp_path / "out", ["yes no"])[0]["labels"] == ["one"]
 
 
+@pytest.mark.slow
 def test_numbers_are_fitted_and_correlations_reported(finetune, write_rows, tmp_path):
     rows = [{"text": " ".join(["very"] * n + ["good"]), "score": n / 2} for n in range(8)] * 4
     train = write_rows("train.jsonl", rows)
@@ -256,24 +261,9 @@ def test_a_given_stride_without_effect_is_refused_and_a_stored_one_is_not(
         assert (found.long_texts, found.stride) == expected
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"text": "x", "label": "a"}, {"text": " ", "label": "b"}], "line 2: the text is empty"),
-        ([{"text": "x", "label": "a"}, {"text": "y", "label": None}], "line 2: the label is missing"),
-        ([{"text": "x", "label": "a"}, {"text": "y", "label": "a"}], "only the label ['a']"),
-        ([{"text": "x", "label": 1.5}, {"text": "y", "label": None}], "line 2: the label is missing"),
-        ([{"words": "x", "label": "a"}], "has no column for 'text'"),
-        ([], "is empty"),
-    ],
-)
-def test_a_mistake_in_the_rows_is_one_message_with_file_and_row(finetune, write_rows, tmp_path, capsys, rows, message):
-    train = write_rows("train.jsonl", rows)
-    assert finetune("text-classification", "--train", train) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("mybert finetune: error: ")
-    assert message in error
-    assert not (tmp_path / "out").exists()
+def test_rows_with_one_label_are_refused(finetune, write_rows, opinions, capsys):
+    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions[:1] * 2)) == 2
+    assert "only the label ['good']" in capsys.readouterr().err
 
 
 def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions, capsys):
@@ -281,19 +271,6 @@ def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions
     validation = write_rows("dev.jsonl", [opinions[0], {"text": "so so", "label": "middling"}])
     assert finetune("text-classification", "--train", train, "--validation", validation) == 2
     assert f"{validation}: 1 of 2 lines cannot be used: line 2: the label 'middling'" in capsys.readouterr().err
-
-
-def test_broken_json_is_found_by_its_line(finetune, tmp_path, capsys):
-    train = tmp_path / "train.jsonl"
-    train.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label"\n')
-    assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}, line 2: not JSON" in capsys.readouterr().err
-    train.write_text('{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}\n')
-    assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}: 1 of 2 lines cannot be used: line 2: the text is ['b'], not a string" in capsys.readouterr().err
-    train.write_text('{"text": "a", "label": "x"}\n7\n')
-    assert finetune("text-classification", "--train", train) == 2
-    assert f"{train}, line 2: not an object (found int)" in capsys.readouterr().err
 
 
 def test_texts_that_pandas_reads_as_missing_are_kept(finetune, tmp_path):

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,11 +21,36 @@ def results(folder) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-@pytest.fixture
-def words(write_rows, opinions) -> tuple:
+def same_weights(one: Path, other: Path) -> bool:
+    expected, found = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory, opinions) -> tuple:
     """Five steps per epoch; no later evaluation is better than the first."""
-    train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
-    return ("text-classification", "--train", train, "--validation", validation, "--learning-rate", "1e-7")
+    paths = [tmp_path_factory.mktemp("data") / name for name in ("train.jsonl", "dev.jsonl")]
+    for path, rows in zip(paths, (opinions[:40], opinions[40:]), strict=True):
+        path.write_text("\n".join(map(json.dumps, rows)))
+    return ("text-classification", "--train", paths[0], "--validation", paths[1], "--learning-rate", "1e-7")
+
+
+@pytest.fixture(scope="module")
+def finished() -> dict:
+    return {}
+
+
+@pytest.fixture
+def whole(finetune, words, finished, tmp_path_factory):
+    """A function that returns the folder of an uninterrupted run with some options; it is run once."""
+
+    def run(*more) -> Path:
+        if more not in finished:
+            finished[more] = tmp_path_factory.mktemp("whole") / "run"
+            assert finetune(*words, *more, output=finished[more]) == 0
+        return finished[more]
+
+    return run
 
 
 @pytest.fixture
@@ -63,24 +86,23 @@ def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
     ],
 )
 def test_a_run_killed_after_its_last_step_is_finished_by_resume_even_if_moved(
-    finetune, words, tmp_path, monkeypatch, no_more_steps, more
+    finetune, words, whole, tmp_path, monkeypatch, no_more_steps, more
 ):
     more = (*more, "--save-total-limit", 2)  # with 1, Trainer deletes the last checkpoint at the end
-    assert finetune(*words, *more, output="whole") == 0
     with monkeypatch.context() as patch:
         patch.setattr(training, "_results", killed)
         assert finetune(*words, *more) == 130
     moved = (tmp_path / "out").rename(tmp_path / "moved")
     first, last = (load_file(path) for path in sorted(moved.glob("runs/*/checkpoint-*/model.safetensors"))[::-1])
     assert any(not torch.equal(first[name], last[name]) for name in first)
+    whole(*more)
     no_more_steps()
     assert finetune(*words, *more, "--resume", output="moved") == 0
-    whole, resumed = results(tmp_path / "whole")["runs"][0], results(moved)["runs"][0]
+    expected, resumed = results(whole(*more))["runs"][0], results(moved)["runs"][0]
     kept = 10 if "--load-best-model-at-end" in more else 5
-    assert (resumed["steps"], resumed["best_step"]) == (whole["steps"], whole["best_step"]) == (10, kept)
-    assert resumed["metrics"] == whole["metrics"]
-    expected, found = (load_file(path / "model.safetensors") for path in (tmp_path / "whole", moved))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert (resumed["steps"], resumed["best_step"]) == (expected["steps"], expected["best_step"]) == (10, kept)
+    assert resumed["metrics"] == expected["metrics"]
+    assert same_weights(whole(*more), moved)
 
 
 def test_a_run_killed_while_it_removes_checkpoints_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
@@ -121,10 +143,10 @@ SIGNALS = {
 
 @pytest.mark.parametrize(("where", "step", "saved", "more"), SIGNALS.values(), ids=SIGNALS)
 def test_sigterm_saves_and_the_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    finetune, words, tmp_path, monkeypatch, where, step, saved, more
+    finetune, words, whole, tmp_path, monkeypatch, where, step, saved, more
 ):
     more = ("--num-train-epochs", 2, "--seeds", 2, "--learning-rate", "5e-3", "--dropout", 0.1, *more)
-    assert finetune(*words, *more, output="whole") == 0
+    expected = whole(*more)
     steps, act, train = [], getattr(FinetuningTrainer, where), FinetuningTrainer.training_step
 
     def terminate(self, *args, **kwargs):
@@ -140,16 +162,13 @@ def test_sigterm_saves_and_the_resumed_run_has_the_weights_of_an_uninterrupted_o
     assert list(tmp_path.glob(f"out/runs/*/checkpoint-{saved}/optimizer.pt"))
     monkeypatch.setattr(FinetuningTrainer, "training_step", lambda *args: steps.append(0) or train(*args))
     assert finetune(*words, *more, "--resume") == 0
-    runs = [results(tmp_path / name)["runs"] for name in ("whole", "out")]
+    runs = [results(folder)["runs"] for folder in (expected, tmp_path / "out")]
     assert len(steps) == sum(run["steps"] for run in runs[0]) - saved
-    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    for whole, resumed in zip(*runs, strict=True):
-        assert resumed["metrics"] == whole["metrics"] and resumed["best_step"] == whole["best_step"]
-        losses = [
-            [(log["step"], log["eval_loss"]) for log in run["log"] if "eval_loss" in log] for run in (whole, resumed)
-        ]
-        assert losses[0] == losses[1]
+    assert same_weights(expected, tmp_path / "out")
+    for pair in zip(*runs, strict=True):
+        kept = [(run["metrics"], run["best_step"]) for run in pair]
+        losses = [[(log["step"], log["eval_loss"]) for log in run["log"] if "eval_loss" in log] for run in pair]
+        assert kept[0] == kept[1] and losses[0] == losses[1]
 
 
 def test_sigterm_outside_of_training_ends_the_run_before_the_next(finetune, words, tmp_path, monkeypatch):
@@ -189,8 +208,7 @@ def test_the_best_step_is_kept_if_fewer_are_saved_than_evaluated(finetune, words
     for every in (1, 5):
         assert finetune(*words, *steps, "--save-steps", every, output=f"every-{every}") == 0
         assert results(tmp_path / f"every-{every}")["best"]["best_step"] == 1
-    one, other = (load_file(tmp_path / f"every-{every}" / "model.safetensors") for every in (1, 5))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert same_weights(tmp_path / "every-1", tmp_path / "every-5")
 
 
 @pytest.fixture
@@ -209,30 +227,28 @@ def killed_at_7(finetune, monkeypatch):
     return run
 
 
-def test_a_moved_run_keeps_its_best_model(finetune, words, killed_at_7, tmp_path):
-    words = (*words, "--num-train-epochs", 9, *STEPS[:6], "--save-steps", 100, "--patience", 4)
-    assert finetune(*words, output="whole") == 0
-    killed_at_7(*words)
-    (tmp_path / "out").rename(tmp_path / "moved")
-    assert finetune(*words, "--resume", output="moved") == 0
-    assert [results(tmp_path / name)["best"]["best_step"] for name in ("whole", "moved")] == [2, 2]
-    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "moved"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+def test_a_moved_run_keeps_its_best_model(finetune, words, whole, killed_at_7, tmp_path):
+    more = ("--num-train-epochs", 9, *STEPS[:6], "--save-steps", 100, "--patience", 4)
+    killed_at_7(*words, *more)
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    assert finetune(*words, *more, "--resume", output="moved") == 0
+    assert [results(folder)["best"]["best_step"] for folder in (whole(*more), moved)] == [2, 2]
+    assert same_weights(whole(*more), moved)
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "model.safetensors"])
-def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(finetune, words, killed_at_7, tmp_path, capsys, name):
-    words = (*words, "--num-train-epochs", 2, *STEPS, "--save-total-limit", 9)
-    assert finetune(*words, output="whole") == 0
-    killed_at_7(*words)
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
+    finetune, words, whole, killed_at_7, tmp_path, capsys, name
+):
+    more = ("--num-train-epochs", 2, *STEPS, "--save-total-limit", 9)
+    killed_at_7(*words, *more)
     file = next(tmp_path.glob(f"out/runs/*/checkpoint-6/{name}"))
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert finetune(*words, "--resume") == 0
+    assert finetune(*words, *more, "--resume") == 0
     assert re.search(f"checkpoint-6 is damaged: {name} .*resuming from checkpoint-4", capsys.readouterr().out)
-    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert same_weights(whole(*more), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -251,40 +267,29 @@ def test_save_strategy_best_is_refused(finetune, words, capsys):
     assert "--save-strategy: invalid choice: 'best'" in capsys.readouterr().err
 
 
-TERMINATED = """
-import os, signal, sys
-from mybert import cli
-from mybert.finetuning.trainer import FinetuningTrainer
+def terminate_the_second_at_8():
+    train = FinetuningTrainer.training_step
 
-train = FinetuningTrainer.training_step
+    def step(self, *args, **kwargs):
+        if self.state.global_step + 1 == 8 and self.args.process_index == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train(self, *args, **kwargs)
 
-def step(self, *args, **kwargs):
-    if self.state.global_step + 1 == int(os.environ.get("STOP", 0)) and self.args.process_index == 1:
-        os.kill(os.getpid(), signal.SIGTERM)
-    return train(self, *args, **kwargs)
-
-FinetuningTrainer.training_step = step
-sys.exit(cli.main(["finetune", *sys.argv[1:]]))
-"""
+    FinetuningTrainer.training_step = step
 
 
-def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(words, tiny_checkpoint, tmp_path):
-    script = tmp_path / "terminated.py"
-    script.write_text(TERMINATED)
-    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script)
+def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
+    start_processes, words, tiny_checkpoint, tmp_path
+):
     shape = ("--num-train-epochs", 3, "--per-device-train-batch-size", 4, "--learning-rate", "5e-3", "--bootstrap", 0)
-    shape += ("--load-best-model-at-end", "false", "--train-sampling-strategy", "group_by_length")
+    shape += ("--load-best-model-at-end", "false", "--train-sampling-strategy", "group_by_length", "--use-cpu", "true")
 
-    def start(output: str, *more, **environment) -> subprocess.CompletedProcess:
-        argv = (*launch, "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / output, *shape, *more)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        return subprocess.run([*map(str, argv), "--use-cpu", "true"], env=environment, capture_output=True, text=True)
+    def start(output: str, *more, fault=None):
+        argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / output)
+        return start_processes([*argv, *shape, *more], count=2, fault=fault)
 
-    assert start("whole").returncode == 0
-    stopped = start("out", STOP="8")  # five per epoch
-    assert stopped.returncode != 0 and stopped.stdout.count("stopped and saved after step 8 of 15") == 1, (
-        stopped.stderr
-    )
-    assert start("out", "--resume").returncode == 0
-    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert start("whole")[0] == [0, 0]
+    statuses, text = start("out", fault=terminate_the_second_at_8)  # five per epoch
+    assert statuses == [143, 143] and text.count("stopped and saved after step 8 of 15") == 1, text
+    assert start("out", "--resume")[0] == [0, 0]
+    assert same_weights(tmp_path / "whole", tmp_path / "out")

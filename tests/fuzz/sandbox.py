@@ -185,7 +185,7 @@ def bounded(place: Place) -> Iterator[None]:
     """Limits the memory of the process, and puts temporary files and caches into `place`."""
     import datasets
 
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     limits, cache = resource.getrlimit(resource.RLIMIT_AS), datasets.config.HF_DATASETS_CACHE
     folder, tempfile.tempdir = tempfile.tempdir, str(place.free)
     bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True

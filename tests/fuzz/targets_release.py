@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-import httpx2
 import huggingface_hub
 from huggingface_hub import HfApi
 from mutations import mutated_bytes, mutated_json
@@ -29,6 +28,11 @@ from mybert.release.hub.bundle_checks import checkpoint_problems, content_proble
 from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.hub.push import make_card
 from mybert.release.settings import PushSettings
+
+try:
+    import httpx2 as httpx  # of huggingface_hub 2
+except ImportError:
+    import httpx
 
 GOOGLES = Path(__file__).parents[1] / "release/tensorflow_checkpoint"
 CORPUS = {
@@ -191,11 +195,11 @@ def answers(random: Random) -> dict[str, bytes]:
 def read_answers(folder: Path) -> None:
     """Reads the state of the repository before an upload."""
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
+    def answer(request: httpx.Request) -> httpx.Response:
         name = next((name for name in ("refs", "tree") if f"/{name}" in request.url.path), "model")
-        return httpx2.Response(200, content=(folder / f"{name}.json").read_bytes(), request=request)
+        return httpx.Response(200, content=(folder / f"{name}.json").read_bytes(), request=request)
 
-    huggingface_hub.set_client_factory(lambda: httpx2.Client(transport=httpx2.MockTransport(answer)))
+    huggingface_hub.set_client_factory(lambda: httpx.Client(transport=httpx.MockTransport(answer)))
     settings = PushSettings(str(folder), "owner/name", tag="v2", overwrite=True)
     api = HfApi(endpoint="http://hub.invalid", token="hf_x")
     online = mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", False)

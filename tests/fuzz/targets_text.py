@@ -13,7 +13,6 @@ from random import Random
 import datasets
 import pyarrow as pa
 import pyarrow.parquet
-import zstandard
 from mutations import mutated_bytes, mutated_json
 from sandbox import Target
 
@@ -23,8 +22,9 @@ from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.work_folder import _unfinished
+from mybert.corpus.work_folder import unfinished_folder
 from mybert.io.documents import read_documents
+from mybert.io.files import zstd
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.training.sealed_checkpoints import SEAL, find_damage, seal
 from tokenization import MyBertTokenizer
@@ -84,7 +84,9 @@ def compressed(name: str, content: bytes, compress: Callable[[bytes], bytes]) ->
 
 
 def zstd_of_unknown_size(content: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(content)
+    return zstd.compress(
+        content, options={zstd.CompressionParameter.content_size_flag: 0, zstd.CompressionParameter.checksum_flag: 1}
+    )
 
 
 def parquet_files(*columns: pa.Array) -> list[bytes]:
@@ -144,7 +146,7 @@ def read_interrupted_build(folder: Path) -> None:
     """Reads the job of an interrupted build and the record of a shard, as `--resume` does."""
     settings = CorpusSettings(["x.txt"], tokenizer="t", output=str(folder / "out"), resume=True)
     with contextlib.ExitStack() as stack:
-        _unfinished(settings, {"settings": "here"}, stack)
+        unfinished_folder(settings.output, {"settings": "here"}, stack)
     finished(folder / "shard.arrow")
 
 
@@ -199,7 +201,7 @@ TARGETS = [
     Target("text .csv", of_bytes("a.csv", CSV, CSV * 10), read_text, 80),
     Target("text .tsv", of_bytes("a.tsv", CSV.replace(b",", b"\t")), read_text, 70),
     Target("text .gz", compressed("a.jsonl.gz", JSONL, gzip.compress), read_text, 40),
-    Target("text .zst", compressed("a.txt.zst", TEXT, zstandard.compress), read_text, 60),
+    Target("text .zst", compressed("a.txt.zst", TEXT, zstd.compress), read_text, 60),
     Target("text .zst, streamed", compressed("a.txt.zst", TEXT, zstd_of_unknown_size), read_text, 60),
     Target("text .parquet", of_bytes("a.parquet", *PARQUET), read_text, 30),
     Target("text, saved data set", within("saved", SAVED), read_text, 2),

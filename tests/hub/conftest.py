@@ -21,8 +21,9 @@ from hub_server import REPO, WRITER, Hub
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
+from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.run import pretrain
-from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.settings import PretrainSettings
 from mybert.release.hub.push import push
 from mybert.release.settings import PushSettings
 

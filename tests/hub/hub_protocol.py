@@ -29,6 +29,7 @@ class File:
 @dataclass
 class Repo:
     private: bool
+    readers: set[str] | None = None  # of a gated repository
     commits: dict[str, dict[str, File]] = field(default_factory=dict)
     messages: dict[str, tuple[str, str]] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
@@ -247,7 +248,9 @@ def validate_yaml(call: Call):
 
 
 def resolve(call: Call, name: str, revision: str, path: str):
-    _, oid, files = call.state(name, revision)
+    repo, oid, files = call.state(name, revision)
+    if repo.readers is not None and call.user() not in repo.readers:
+        raise error(403 if call.user() else 401, f"Access to model {name} is restricted", "GatedRepo")
     file = files.get(unquote(path))
     if file is None:
         raise Answer(404, b"Entry not found", X_Error_Code="EntryNotFound", X_Repo_Commit=oid)
@@ -277,22 +280,23 @@ def fetch(call: Call, sha256: str):
 
 
 _NAME, _REVISION = r"([\w.-]+/[\w.-]+)", r"([^/]+)"
+_KIND, _SPACE = "(?:models|spaces)", "(?:spaces/)?"
 API = {
     f"{method} {path}": function
     for method, path, function in [
         ("POST", "/api/repos/create", create_repo),
         ("POST", "/api/validate-yaml", validate_yaml),
-        ("GET", f"/api/models/{_NAME}", model_info),
-        ("GET", f"/api/models/{_NAME}/revision/{_REVISION}", model_info),
-        ("GET", f"/api/models/{_NAME}/refs", refs),
-        ("GET", f"/api/models/{_NAME}/tree/{_REVISION}", tree),
-        ("GET", f"/api/models/{_NAME}/tree/{_REVISION}/(.+)", tree),
-        ("POST", f"/api/models/{_NAME}/preupload/{_REVISION}", preupload),
-        ("POST", f"/api/models/{_NAME}/commit/{_REVISION}", commit),
-        ("POST", f"/api/models/{_NAME}/branch/{_REVISION}", create_branch),
-        ("POST", f"/api/models/{_NAME}/tag/{_REVISION}", create_tag),
-        ("POST", f"/{_NAME}.git/info/lfs/objects/batch", lfs_batch),
-        ("POST", f"/{_NAME}.git/info/lfs/verify", lfs_verify),
+        ("GET", f"/api/{_KIND}/{_NAME}", model_info),
+        ("GET", f"/api/{_KIND}/{_NAME}/revision/{_REVISION}", model_info),
+        ("GET", f"/api/{_KIND}/{_NAME}/refs", refs),
+        ("GET", f"/api/{_KIND}/{_NAME}/tree/{_REVISION}", tree),
+        ("GET", f"/api/{_KIND}/{_NAME}/tree/{_REVISION}/(.+)", tree),
+        ("POST", f"/api/{_KIND}/{_NAME}/preupload/{_REVISION}", preupload),
+        ("POST", f"/api/{_KIND}/{_NAME}/commit/{_REVISION}", commit),
+        ("POST", f"/api/{_KIND}/{_NAME}/branch/{_REVISION}", create_branch),
+        ("POST", f"/api/{_KIND}/{_NAME}/tag/{_REVISION}", create_tag),
+        ("POST", f"/{_SPACE}{_NAME}.git/info/lfs/objects/batch", lfs_batch),
+        ("POST", f"/{_SPACE}{_NAME}.git/info/lfs/verify", lfs_verify),
         ("GET", f"/{_NAME}/resolve/{_REVISION}/(.+)", resolve),
     ]
 }

@@ -20,9 +20,11 @@ from transformers import AutoTokenizer
 import modeling_mybert
 from modeling_mybert import AUTO_MAP
 from mybert.common.machine import hardware
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.run import finetune
-from mybert.finetuning.settings import FinetuneSettings, FinetuningArguments
+from mybert.finetuning.settings import FinetuneSettings
 from mybert.release.card.escaping import in_markdown, in_metadata
+from mybert.release.card.examples import EXAMPLES, widget
 from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.settings import PushSettings
@@ -53,6 +55,18 @@ def test_the_hub_accepts_the_metadata(checkpoint, hub, client):
     assert data["library_name"] == "transformers" and data["pipeline_tag"] == "fill-mask"
     assert data["license"] == "apache-2.0" and data["language"] == ["en", "de"]
     assert {"mybert", "custom_code"} <= set(data["tags"])
+
+
+def test_the_examples_are_in_the_language_of_the_model(checkpoint):
+    german = card_of(checkpoint, language=["de", "en"])
+    assert german.data.widget == [{"text": "Die Datei konnte nicht [MASK] werden."}]
+    assert "Die Datei konnte nicht {tokenizer.mask_token} werden." in german.text and "The file" not in german.text
+    assert card_of(checkpoint).data.widget == [{"text": "The file could not be [MASK]."}]
+    unknown = card_of(checkpoint, language=["fi"])
+    assert "widget" not in unknown.data.to_dict() and "The file could not be" in unknown.text
+    for language, found in EXAMPLES.items():
+        assert found.keys() == EXAMPLES["en"].keys() and "{mask}" in found["mask"], language
+        assert widget("question-answering", [language], "[MASK]")[0].keys() == {"text", "context"}
 
 
 def test_the_results_are_those_of_results_json(checkpoint):
@@ -219,7 +233,7 @@ def test_a_name_in_the_metadata_stays_one_string(checkpoint, evil):
     made = card_of(checkpoint)
     data = made.data.to_dict()
     assert data["base_model"] == in_metadata(evil) and data["library_name"] == "transformers"
-    assert data.keys() - {"base_model"} == {"library_name", "pipeline_tag", "metrics", "tags", "model-index"}
+    assert data.keys() - {"base_model"} == {"library_name", "pipeline_tag", "metrics", "tags", "model-index", "widget"}
     assert made.text.lstrip().startswith("# tiny")
 
 
@@ -281,7 +295,7 @@ def test_every_python_example_of_every_head_runs_also_on_long_texts(hub, checkpo
         found = re.findall(r"```python\n(.*?)```", card.text, re.S)
         assert found, head
         if head != "MyBertLMHeadModel":  # continues its input, which leaves no room after a long one
-            end = r"(\btext(?=[. ])|Open the file|missing, stop|Oslo|mask_token\})"
+            end = r"(\bopened(?=\.)|in Rome(?=\.')|Open the file|read it|Oslo|mask_token\})"
             found += [re.sub(end, r"\1 " + "long " * 600, block) for block in found]
         blocks += [(f"{head} {number}", block) for number, block in enumerate(found, 1)]
     (tmp_path / "blocks.json").write_text(json.dumps(blocks))

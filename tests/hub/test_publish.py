@@ -5,8 +5,10 @@ import shutil
 
 import pytest
 from hub_protocol import MAIN, File
-from hub_server import REPO, WRITER
+from hub_server import READER, REPO, WRITER
+from huggingface_hub import HfApi
 
+from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.release.settings import PushSettings
 
@@ -16,11 +18,47 @@ def test_a_push_is_one_commit_that_holds_the_whole_bundle(hub, client, send, che
     repo = hub.repos[REPO]
     assert len(repo.commits) == 2 and repo.refs[MAIN] == published.commit  # the first is the Hub's own
     files = repo.files()
-    expected = {path.name for path in checkpoint.iterdir()} | {"README.md", "provenance.json", ".gitattributes"}
+    private = {"report.html", "samples.jsonl"}  # may quote the user's text
+    expected = {path.name for path in checkpoint.iterdir()} - private
+    expected |= {"README.md", "provenance.json", ".gitattributes", "handler.py", "requirements.txt"}
     assert set(files) == expected
     assert files["model.safetensors"] == (checkpoint / "model.safetensors").read_bytes()
     summary, description = repo.messages[published.commit]
     assert "MyBertForPreTraining" in summary and "trust_remote_code" in description
+
+
+def test_the_hub_counts_the_parameters_and_its_client_verifies_the_files(hub, client, send, process, checkpoint):
+    send()
+    found = HfApi().get_safetensors_metadata(REPO)
+    assert found.parameter_count == {"F32": MyBertForPreTraining.from_pretrained(checkpoint).num_parameters()}
+    assert [file.metadata["format"] for file in found.files_metadata.values()] == ["pt"]
+    hf = ("-m", "huggingface_hub.cli.hf")
+    assert process(*hf, "download", REPO).returncode, "private"
+    for command in (("download", REPO), ("cache", "verify", REPO, "--fail-on-missing-files")):
+        done = process(*hf, *command, token=READER)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+LOAD_GATED = """
+import os, sys
+from modeling_mybert import MyBertModel
+from mybert.common.checkpoint_loading import load_with_tokenizer
+for token in sys.argv[2:]:
+    os.environ["HF_TOKEN"] = token
+    try:
+        print("loaded", type(load_with_tokenizer(MyBertModel, sys.argv[1])[0]).__name__)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_gated_repository_is_loaded_by_those_who_have_access(hub, client, send, process):
+    send(public=True)
+    hub.repos[REPO].readers, stranger = {"alice"}, "hf_" + "Stranger" * 4
+    hub.users[stranger] = ("bob", False)
+    done = process("-c", LOAD_GATED, REPO, stranger, READER)
+    refused, loaded = done.stdout.splitlines()
+    assert "gated repo" in refused and REPO in refused and loaded == "loaded MyBertModel", done.stderr
 
 
 def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):
@@ -112,7 +150,8 @@ def test_left_out_files_are_listed_by_folder_with_their_size(client, send, check
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"0" * size)
     send(folder, dry_run=True, exclude=["plan.md"])
-    assert "left out: checkpoint-4/ (2 files, 2.5 MB), plan.md (1 file, 0.0 MB)\n" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "left out: checkpoint-4/ (2 files, 2.5 MB), plan.md (1 file, 0.0 MB), report.html (1 file, " in out
 
 
 def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):

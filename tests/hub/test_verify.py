@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hub_protocol import MAIN, File
@@ -13,6 +14,7 @@ import modeling_mybert
 from mybert.common.errors import UserError
 from mybert.release.card.model_card import write_card
 from mybert.release.hub import push as push_module
+from mybert.release.hub import verify as verify_module
 from mybert.release.hub.bundle import make_bundle
 from mybert.release.hub.clean_process_check import check_classes, check_tokenizer_and_labels
 from mybert.release.hub.publish import check_upload, publish
@@ -20,6 +22,13 @@ from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings
 
 CLASSES = ["AutoModel", "AutoModelForPreTraining"]
+
+
+@pytest.fixture(autouse=True)
+def quick_processes(clean_processes, monkeypatch):
+    """Checks run in forks; test_round_trip.py checks in processes of their own."""
+    fork = SimpleNamespace(run=lambda command, cwd, **_: clean_processes(*command[3:], cwd=cwd))
+    monkeypatch.setattr(verify_module, "subprocess", fork)
 
 
 @pytest.fixture

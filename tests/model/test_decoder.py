@@ -438,3 +438,18 @@ def test_a_sequence_to_sequence_folder_loads_in_a_process_without_this_project(e
     printed = run_foreign(GENERATE, tmp_path / "saved", task)
     expected = model.generate(**TASK, num_beams=3, max_new_tokens=12).tolist()
     assert [json.loads(line) for line in printed] == [expected, expected]
+
+
+def test_the_exported_model_returns_the_logits_and_the_cache_for_any_batch():
+    _, model = pair(add_cross_attention=False)
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=64)}
+    inputs = batch("right", encoder=False)
+    program = torch.export.export(model, (), inputs, dynamic_shapes=dict.fromkeys(inputs, axes), strict=False).module()
+    other = {name: torch.cat([x, x], dim=1)[:2] for name, x in inputs.items()}
+    with torch.no_grad():
+        for case in (inputs, other):
+            found, expected = program(**case), model(**case)
+            assert (found.logits - expected.logits).abs().max() < 1e-5
+            for ours, theirs in zip(found.past_key_values.layers, expected.past_key_values.layers, strict=True):
+                assert (ours.keys - theirs.keys).abs().max() < 1e-5
+                assert (ours.values - theirs.values).abs().max() < 1e-5

@@ -1,8 +1,6 @@
 """Pipelines of transformers give the same results with MyBERT and with BERT of the same weights."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -87,42 +85,28 @@ TASKS = [
     ("token-classification", "AutoModelForTokenClassification"),
 ]
 TRUNCATE = """
-import json, sys
-if sys.argv[1] == "foreign":
-    sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
-else:
-    import modeling_mybert
+import json
 from transformers import pipeline
-for task, folder, long, short in json.loads(sys.stdin.read()):
-    pipe = pipeline(task, model=folder, trust_remote_code=sys.argv[1] == "foreign")
+for task, folder, long, short in json.loads(sys.argv[1]):
+    pipe = pipeline(task, model=folder, trust_remote_code=True)
     print(json.dumps([pipe(long), pipe(short)]))
 """
 
 
 @pytest.mark.parametrize("process", ["foreign", "installed"])
-def test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length(bert_folders, pair, tmp_path, process):
+def test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length(
+    bert_folders, pair, tmp_path, process, run_foreign
+):
     cases = []
     for task, auto in TASKS:
         head, folder = AUTO_MAP[auto].split(".")[1], tmp_path / auto
         pair(head)[0].save_pretrained(folder)
         MyBertTokenizer.from_pretrained(bert_folders(head), model_max_length=48).save_pretrained(folder)
         cases.append((task, str(folder), LONG, "[MASK] " + "rain " * 45))
-    (tmp_path / "truncate.py").write_text(TRUNCATE)
-    run = subprocess.run(
-        [sys.executable, "-P", "truncate.py", process],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        env={
-            "HF_HUB_OFFLINE": "1",
-            "HF_HOME": str(tmp_path / "home"),
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": ":".join(sys.path) if process == "installed" else "",
-        },
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, run.stderr
-    found = [json.loads(line) for line in run.stdout.splitlines()]
+    if process == "foreign":
+        found = [json.loads(line) for line in run_foreign(TRUNCATE, json.dumps(cases))]
+    else:
+        found = [[pipeline(task, model=folder)(text) for text in texts] for task, folder, *texts in cases]
     assert len(found) == len(TASKS)
     assert all(equal(long, short) for long, short in found)
 

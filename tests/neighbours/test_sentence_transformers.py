@@ -1,8 +1,6 @@
 """sentence-transformers loads, trains and saves MyBERT like a BERT of the same weights."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -93,30 +91,20 @@ def test_training_equals_that_of_bert_and_the_model_is_saved_and_loaded(folders,
     assert np.array_equal(again.encode(TEXTS), trained.encode(TEXTS))
 
 
-FOREIGN_PROCESS = """
-import sys; sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
+ENCODE = """
 import json
 from sentence_transformers import SentenceTransformer
-texts = json.loads(sys.stdin.read())
-for folder in sys.argv[1:]:
+texts = json.loads(sys.argv[1])
+for folder in sys.argv[2:]:
     model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
     print(json.dumps(model.encode(texts).tolist()))
 """
 
 
-def test_a_saved_model_loads_in_a_process_without_this_project(folders, tmp_path):
+def test_a_saved_model_loads_in_a_process_without_this_project(folders, tmp_path, run_foreign):
     model = SentenceTransformer(str(folders["mybert"]), device="cpu")
     model.save(str(tmp_path / "saved"))
-    (tmp_path / "stranger.py").write_text(FOREIGN_PROCESS)
-    run = subprocess.run(
-        [sys.executable, "-P", "stranger.py", folders["mybert"], "saved"],
-        input=json.dumps(TEXTS),
-        capture_output=True,
-        text=True,
-        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, run.stderr
-    for line in run.stdout.splitlines():
+    printed = run_foreign(ENCODE, json.dumps(TEXTS), folders["mybert"], tmp_path / "saved")
+    assert len(printed) == 2
+    for line in printed:
         assert np.abs(np.array(json.loads(line)) - model.encode(TEXTS)).max() < 1e-5
-    assert len(run.stdout.splitlines()) == 2

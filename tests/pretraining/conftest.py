@@ -7,9 +7,9 @@ import torch
 from transformers import BertTokenizer, set_seed
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.settings import PretrainingArguments
 from mybert.pretraining.trainer import MyBertTrainer
 
 FEATURES = datasets.Features(

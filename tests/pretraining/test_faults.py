@@ -1,16 +1,13 @@
 """Faults injected into real processes; `pytest tests/pretraining/test_faults.py -s` prints their cost as a table."""
 
 import json
-import multiprocessing
 import os
 import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -110,57 +107,18 @@ def fill_the_disk():
     at_step(7, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
 
 
-def work(log, fault, argv, ranks):
-    """The child process: the command with an injected fault."""
-    from mybert import cli
-    from mybert.pretraining import report
-
-    report.draw_curves = lambda *_: None  # half of such a short run's time
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    torch.set_num_threads(1)
-    multiprocessing.set_start_method("fork", force=True)  # for loader workers, as where the command is started by hand
-    os.environ |= ranks
-    if fault is not None:
-        fault()
-    raise SystemExit(cli.main(["pretrain", *map(str, argv)]))
-
-
 @pytest.fixture(scope="module")
-def processes():
-    """Starts child processes of a process that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mybert.pretraining.run"])
-    return context
-
-
-@pytest.fixture(scope="module")
-def start(processes, corpus_folder, tmp_path_factory):
+def start(start_processes, corpus_folder):
     """A function that runs the command in `count` processes and returns exit statuses, seconds and output."""
-    logs = tmp_path_factory.mktemp("logs")
 
     def call(output, *extra, fault=None, count=1, batch=16):
         argv = ["--corpus", corpus_folder, "--output", output, "--size", "tiny", "--use-cpu", "--disable-tqdm", True]
         argv += ["--max-steps", STEPS, "--save-steps", SAVE, "--eval-steps", EVALUATE, "--learning-rate", 1e-3]
         argv += ["--logging-steps", 1, "--peak-flops", 1e9]
         argv += ["--per-device-train-batch-size", batch // count, *extra]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        began, children = time.perf_counter(), []
-        log = logs / f"{time.time_ns()}"
-        for rank in range(count):
-            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
-            ranks = {name: str(value) for name, value in (ranks | {"MASTER_PORT": port}).items()}
-            arguments = (f"{log}.{rank}", fault, argv, ranks if count > 1 else {})
-            children.append(processes.Process(target=work, args=arguments))
-            children[-1].start()
-        for child in children:
-            child.join(120)
-        text = "".join(
-            Path(f"{log}.{rank}.{name}").read_text() for rank in range(count) for name in ("stdout", "stderr")
-        )
-        return [child.exitcode for child in children], time.perf_counter() - began, text
+        began = time.perf_counter()
+        statuses, text = start_processes(["pretrain", *argv], count, fault)
+        return statuses, time.perf_counter() - began, text
 
     return call
 

@@ -9,7 +9,8 @@ from mybert import cli
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
-from mybert.pretraining.planning.plan_command import PlanSettings, parallel_configs
+from mybert.pretraining.planning.plan_command import parallel_configs
+from mybert.pretraining.planning.settings import PlanSettings
 
 NEEDED = ["--tokens", "3.3B", "--peak-flops", "400T"]
 

@@ -1,7 +1,6 @@
 """FSDP (version 2) over two gloo processes on the CPU against one process."""
 
 import contextlib
-import multiprocessing
 import os
 import socket
 
@@ -75,15 +74,14 @@ def work(rank, processes, port, corpus, tokenizer, result):
 
 
 @pytest.fixture(scope="module")
-def sharded(pairs, tokenizer, tmp_path_factory):
+def sharded(forks, pairs, tokenizer, tmp_path_factory):
     """The results of two processes with sharded weights."""
     result = tmp_path_factory.mktemp("sharded") / "found.pt"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     arguments = (2, port, pairs(STEPS * SEQUENCES), tokenizer, result)
-    context = multiprocessing.get_context("spawn")
-    children = [context.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
+    children = [forks.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
     for child in children:
         child.start()
     for child in children:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from mybert.common.errors import UserError
+from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler
 from mybert.pretraining.run import pretrain
-from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.settings import PretrainSettings
 
 
 @given(
@@ -99,6 +100,7 @@ def test_a_budget_that_cannot_be_kept_is_refused(max_tokens, message):
         TokenBudget(np.array([32, 3, 3, 3, 3, 3]), max_tokens, seed=0)
 
 
+@pytest.mark.slow
 def test_a_run_by_tokens_resumes_exactly(corpus_folder, tmp_path):
     def run(**choices):
         settings = PretrainSettings(

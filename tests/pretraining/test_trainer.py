@@ -59,8 +59,10 @@ def test_packed_and_padded_batches_train_to_the_same_weights(make_trainer):
         torch.testing.assert_close(value, runs[1][name], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("at", "workers"), [(4, 0), (7, 0), (7, 2), (9, 2)])
-def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_trainer, at, workers):
+@pytest.mark.parametrize(
+    ("at", "workers", "muon"), [(4, 0, False), (7, 0, False), (7, 2, False), (9, 2, False), (7, 0, True)]
+)
+def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_trainer, at, workers, muon):
     """96 examples, 32 a step: an epoch has 3 steps, so that steps 4 and 7 lie within one and step 9 between two."""
     arguments = {
         "max_steps": 11,
@@ -69,6 +71,7 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
         "dataloader_num_workers": workers,
         "learning_rate": 1e-3,
         "logging_steps": 1,
+        "trainer": {"muon": muon},
     }
     whole = make_trainer(output="whole", save_strategy="steps", save_steps=at, save_total_limit=None, **arguments)
     whole.train()

@@ -56,3 +56,21 @@ def test_manifests_of_older_tokenizers_with_unnumbered_inputs_are_read(corpus):
     path.write_text(json.dumps(manifest))
     found = card_data(corpus)
     assert "tokenizer" in found.chain and found.datasets() == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "losses", "nsp", "masked_tokens", "next_sentences"),
+    [
+        ("pretrain", None, True, True, True),
+        ("pretrain", None, False, True, False),
+        ("adapt", None, True, True, False),
+        ("distill", ["soft=5", "hard=2"], True, True, True),
+        ("distill", ["soft=5"], True, True, False),
+        ("distill", ["relations=1"], True, False, False),
+    ],
+)
+def test_the_card_shows_the_heads_that_were_trained(stage, losses, nsp, masked_tokens, next_sentences):
+    manifest = {"stage": stage, "settings": {"losses": losses}}
+    chain = {"corpus": {"stage": "corpus", "settings": {"nsp": nsp}}}
+    data = CardData({"architectures": ["MyBertForPreTraining"]}, 0, manifest, {}, chain)
+    assert (data.predicts_masked_tokens, data.predicts_next_sentences) == (masked_tokens, next_sentences)

@@ -61,6 +61,7 @@ def test_the_export_is_a_plain_bert_without_remote_code(saved_head, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", ["BertForPreTraining"])
     assert not {"auto_map", "custom_pipelines"} & config.keys()
+    assert config["position_embedding_type"] == "absolute"  # CTranslate2 4.8 requires it
     model = transformers.AutoModelForPreTraining.from_pretrained(folder, trust_remote_code=False)
     assert type(model) is transformers.BertForPreTraining
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from mybert.pretraining.settings import PretrainingArguments
+from mybert.pretraining.arguments import PretrainingArguments
 from mybert.training.arguments import advise_half, check_arguments, prepare_launch
 
 

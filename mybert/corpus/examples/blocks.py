@@ -3,13 +3,12 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from mybert.corpus.examples.segment_pairs import Pair, TokenisedDocuments, full_sentences, segment_pairs
-from mybert.corpus.examples.text_encoding import PlainTokenizer
+from mybert.corpus.examples.text_encoding import PlainTokenizer, ranges
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sentences import one_per_line, sentence_splitter
 
@@ -85,16 +84,9 @@ def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSett
     for text in texts:
         sentences += split(text)
         ends.append(len(sentences))
-    parts, lengths = [], []
-    for start in range(0, len(sentences), _SENTENCES_PER_CALL):
-        batch = tokenizer.backend.encode_batch_fast(
-            sentences[start : start + _SENTENCES_PER_CALL], add_special_tokens=False
-        )
-        lists = [encoding.ids for encoding in batch]
-        lengths += map(len, lists)
-        parts.append(np.fromiter(chain.from_iterable(lists), dtype=np.int32))
-    ids = np.concatenate([*parts, np.empty(0, np.int32)])
-    lengths = np.array(lengths, dtype=np.int64)
+    starts = range(0, len(sentences) or 1, _SENTENCES_PER_CALL)
+    parts = [tokenizer.encode(sentences[start : start + _SENTENCES_PER_CALL]) for start in starts]
+    ids, lengths = map(np.concatenate, zip(*parts, strict=True))
     offsets = np.concatenate([[0], lengths[lengths > 0].cumsum()])
     kept = np.concatenate([[0], (lengths > 0).cumsum()])[np.array([0, *ends])]
     full = np.diff(kept) > 0
@@ -122,18 +114,12 @@ def _assemble(ids: np.ndarray, of: dict[str, np.ndarray], tokenizer: PlainTokeni
     out = np.full(offsets[-1], tokenizer.sep_id, dtype=np.int32)
     out[starts] = tokenizer.cls_id
     types = np.zeros(offsets[-1], dtype=np.int8)
-    out[_ranges(starts + 1, a)] = ids[_ranges(of["a"], a)]
+    out[ranges(starts + 1, a)] = ids[ranges(of["a"], a)]
     if nsp:
-        out[_ranges(starts + a + 2, b)] = ids[_ranges(of["b"], b)]
-        types[_ranges(starts + a + 2, b + 1)] = 1
+        out[ranges(starts + a + 2, b)] = ids[ranges(of["b"], b)]
+        types[ranges(starts + a + 2, b + 1)] = 1
     bounds = pa.array(offsets, pa.int32())
     columns = [pa.ListArray.from_arrays(bounds, pa.array(out)), pa.ListArray.from_arrays(bounds, pa.array(types))]
     if nsp:
         columns.append(pa.array(of["is_random"].astype(np.int8)))
     return pa.table(columns, schema=example_schema(nsp))
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The concatenation of `arange(start, start + length)` for each start and length."""
-    before = lengths.cumsum() - lengths
-    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())

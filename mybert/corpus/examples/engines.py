@@ -13,38 +13,29 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from mybert.common.errors import UserError
 from mybert.common.machine import usable_cores
+from mybert.common.progress import Bar
 from mybert.corpus.settings import CorpusSettings
 from tokenization.processes import map_unordered
 
 
 def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusSettings, name: str) -> list:
-    """Computes `[function(task) for task in tasks]` on the engine of `settings`.
+    """Computes `[function(task) for task in tasks]` on the engine of `settings`, with a progress bar called `name`.
 
-    Args:
-        function: picklable, with picklable tasks and results.
-        name: title of the progress bar.
-
-    Raises:
-        UserError: `function` raised one, a process was killed, or Ray is not installed.
+    The function, the tasks and the results are pickled.
     """
     done = _ENGINES[settings.engine](function, tasks, settings)
     results = [None] * len(tasks)
     with explain_killed(), contextlib.closing(done), one_thread_a_process():
-        for number, result in tqdm(done, desc=name, total=len(tasks), disable=not tasks or None):
+        for number, result in Bar(done, total=len(tasks), desc=name, unit="parts") if tasks else ():
             results[number] = result
     return results
 
 
 @contextlib.contextmanager
 def explain_killed() -> Iterator[None]:
-    """
-    Raises:
-        UserError: a process of `map_unordered` was killed.
-    """
+    """Raises a UserError if a process of `map_unordered` was killed."""
     try:
         yield
     except BrokenProcessPool as error:
@@ -70,21 +61,41 @@ def _run_locally(function: Callable, tasks: Sequence, settings: CorpusSettings) 
 
 
 def _run_on_ray(function: Callable, tasks: Sequence, settings: CorpusSettings) -> Iterator[tuple[int, Any]]:
-    """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another.
+    """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another."""
+    return _results(_rows_on_ray(tasks).map(_Row(function)))
 
-    The cluster is the connected one, or that of RAY_ADDRESS, or a new one on this machine.
+
+def map_on_actors(kind: type, arguments: Sequence, tasks: Sequence) -> Iterator[tuple[int, Any]]:
+    """As `_run_on_ray`, by actors that each make one `kind(*arguments)` and call it with tasks.
+
+    An actor has a core, and a GPU if the cluster has some. Those of a lost node are started on another.
     """
+    rows = _rows_on_ray(tasks)
+    import ray
+
+    resources = ray.cluster_resources()
+    units, each = ("GPU", {"num_gpus": 1}) if resources.get("GPU") else ("CPU", {"num_cpus": 1})
+    most = max(1, min(len(tasks), int(resources[units])))
+    made = rows.map(_ActorRow, fn_constructor_args=(kind, arguments), concurrency=(1, most), **each)
+    return _results(made)
+
+
+def _rows_on_ray(tasks: Sequence) -> Any:
+    """A data set of pickled tasks. The cluster is the connected one, that of RAY_ADDRESS, or a new one here."""
     try:
         import ray
     except ImportError as error:
         raise UserError("--engine ray needs Ray: pip install '.[ray]' in MyBERT's folder") from error
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
-    rows = ray.data.from_items(
+    return ray.data.from_items(
         [{"number": number, "task": pickle.dumps(task)} for number, task in enumerate(tasks)],
-        override_num_blocks=len(tasks),  # Ray repeats whole blocks
+        override_num_blocks=max(1, len(tasks)),  # Ray repeats whole blocks
     )
-    for row in rows.map(_Row(function)).iter_rows():
+
+
+def _results(rows: Any) -> Iterator[tuple[int, Any]]:
+    for row in rows.iter_rows():
         result = pickle.loads(row["result"])
         if isinstance(result, Exception):
             raise result
@@ -108,6 +119,20 @@ class _Row:
                 error.add_note(traceback.format_exc())
                 result = error
         return {"number": row["number"], "result": pickle.dumps(result)}
+
+
+class _ActorRow:
+    """As `_Row`, for the function `kind(*arguments)`, which is made once."""
+
+    def __init__(self, kind: type, arguments: Sequence):
+        self._kind, self._arguments, self._row = kind, arguments, None
+
+    def __call__(self, row: dict) -> dict:
+        return _Row(self._called)(row)
+
+    def _called(self, task: Any) -> Any:
+        self._row = self._row or self._kind(*self._arguments)  # here, so that an error is a result
+        return self._row(task)
 
 
 _ENGINES = {"local": _run_locally, "ray": _run_on_ray}

@@ -77,9 +77,6 @@ def segment_pairs(
         short_seq_prob: probability that a document has a shorter, random target length.
         same_document: take a random B from another place in A's document. If the document is too short, B is the
             continuation; a chunk without a continuation gives no pair.
-
-    Raises:
-        UserError: there is no second document for B.
     """
     if not same_document and len(set(documents.identities)) < 2:
         raise UserError(ONE_DOCUMENT)

@@ -51,10 +51,7 @@ class Shard:
 def plan_shards(part: str, lengths: np.ndarray, dupes: int) -> list[Shard]:
     """Plans shards of about the same size.
 
-    Args:
-        part: `training` or `validation`.
-        lengths: (documents,) characters of each, in the order of the part.
-        dupes: number of times that a document is used.
+    `lengths` (documents,) are characters, in the order of the part; each document is used `dupes` times.
     """
     ranges = group_in_blocks(lengths)
     sizes = [int(lengths[start:end].sum()) for start, end in ranges]
@@ -115,8 +112,7 @@ def finished(path: Path) -> dict | None:
 def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
     """Writes the examples of some shards as `Dataset.save_to_disk` does, one file at a time to limit mapped memory.
 
-    Args:
-        identity: determines the fingerprint of the data set, which is random by default.
+    `identity` determines the fingerprint of the data set, which is random by default.
     """
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     files = _open_shards(paths).data.nbytes // _FILE_BYTES + 1
@@ -127,9 +123,9 @@ def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
         part = folder / ".part"
         examples.save_to_disk(str(part), num_shards=1)
         (part / "data-00000-of-00001.arrow").replace(folder / name)
-    state = json.loads((part / "state.json").read_text())
+    state = json.loads((part / "state.json").read_text(encoding="utf-8"))
     state["_data_files"] = [{"filename": name} for name in names]
-    (folder / "state.json").write_text(json.dumps(state, indent=2, sort_keys=True))
+    (folder / "state.json").write_text(json.dumps(state, indent=2, sort_keys=True), encoding="utf-8", newline="\n")
     (part / "dataset_info.json").replace(folder / "dataset_info.json")
     shutil.rmtree(part)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_json
+from mybert.common.progress import Bar
 from mybert.corpus.examples.segment_pairs import ONE_DOCUMENT
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.sentences import cut_document, one_per_line, sentence_splitter
@@ -57,14 +57,7 @@ class StoredDocuments:
 def store_documents(
     documents: Iterable[Document], folder: Path, settings: CorpusSettings, skipped: Counter
 ) -> StoredDocuments:
-    """Writes the documents that are not blank to `folder`.
-
-    Args:
-        skipped: from `read_documents`.
-
-    Raises:
-        UserError: all are blank.
-    """
+    """Writes the documents that are not blank to `folder`. `skipped` comes from `read_documents`."""
     counts = Counter(documents_read=0, documents_empty=0)
     offsets, lengths, identities = array("q", [0]), array("q"), array("q")
     whole = hashlib.sha256()
@@ -91,7 +84,7 @@ def open_stored(folder: Path) -> StoredDocuments | None:
     """Opens the documents written by `store_documents`; None if it did not finish."""
     if not (folder / _FACTS).is_file():
         return None
-    facts = json.loads((folder / _FACTS).read_text())
+    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
     lengths, identities = np.load(folder / "lengths.npy"), np.load(folder / "identities.npy")
     size = (folder / _TEXTS).stat().st_size
     counts, skipped = Counter(facts["counts"]), Counter(facts["skipped"])
@@ -100,7 +93,7 @@ def open_stored(folder: Path) -> StoredDocuments | None:
 
 def _texts(documents, settings: CorpusSettings, counts: Counter) -> Iterator[str]:
     split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
-    for document in tqdm(documents, desc="reading", unit=" documents", unit_scale=True, mininterval=0.5, disable=None):
+    for document in Bar(documents, desc="reading", unit="documents"):
         parts = [document.text]
         if settings.split_documents > 1:
             parts = cut_document(document.text, settings.split_documents, split)
@@ -135,30 +128,22 @@ def _open_offsets(folder: str) -> np.ndarray:
     return np.load(Path(folder) / "offsets.npy", mmap_mode="r")
 
 
-def in_tasks(rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """Splits `rows` into ranges of about 4 million characters.
+def close_stored() -> None:
+    """Closes the file that `read_stored` keeps open: Windows removes no open file."""
+    _open_offsets.cache_clear()
 
-    Args:
-        lengths: (rows,) number of characters of each.
-    """
+
+def in_tasks(rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Splits `rows`, which have `lengths` in characters, into ranges of about 4 million characters."""
     ends = np.flatnonzero(np.diff(np.cumsum(lengths) // CHARACTERS_PER_TASK)) + 1
     return np.split(rows, ends)
 
 
 def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarray, np.ndarray]:
-    """Splits documents into validation and training, each in a random order.
+    """Splits documents into validation and training, each in a random order; returns their indices.
 
-    Equal texts go to the same part. If random next segments need a second document, at least two different texts are
-    held out, or none if there are fewer than four.
-
-    Args:
-        identities: (documents,) equal for equal texts.
-
-    Returns:
-        validation, training: indices of documents.
-
-    Raises:
-        UserError: pairs need two distinct documents and there is only one.
+    Equal texts, which have equal `identities`, go to the same part. If random next segments need a second document, at
+    least two different texts are held out, or none if there are fewer than four.
     """
     distinct, inverse = np.unique(identities, return_inverse=True)
     needed = 2 if settings.nsp and settings.negatives == "other-document" else 1
@@ -179,8 +164,7 @@ def held_out(identities: np.ndarray, settings: CorpusSettings) -> tuple[np.ndarr
 def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
     """Ranges of documents, small enough to balance processes and large enough for random segments.
 
-    Args:
-        lengths: (documents,) characters of each.
+    `lengths` (documents,) are characters.
     """
     sums = np.concatenate([[0], np.cumsum(lengths)])
     blocks, start = [], 0

@@ -27,14 +27,7 @@ _WORD = re.compile(r"\w+")
 
 
 def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
-    """Removes the documents linked to an earlier one by a chain of similar pairs.
-
-    Args:
-        documents: indices of stored documents, ascending.
-
-    Raises:
-        UserError: datasketch is not installed.
-    """
+    """Removes the documents linked to an earlier one by a chain of similar pairs. Indices ascend."""
     try:
         import datasketch  # noqa: F401
     except ImportError as error:
@@ -120,9 +113,5 @@ def _candidates(files: list[Path], bands: int, documents: int) -> np.ndarray:
 
 def _similarities(pairs: np.ndarray, *, folder: str) -> np.ndarray:
     """(pairs,) Jaccard similarity of the word sequences of each pair of documents."""
-    return np.array([_jaccard(*map(word_sequences, read_stored(folder, pair))) for pair in pairs])
-
-
-def _jaccard(one: set, other: set) -> float:
-    common = len(one & other)
-    return common / (len(one) + len(other) - common)
+    both = (map(word_sequences, read_stored(folder, pair)) for pair in pairs)
+    return np.array([len(one & other) / len(one | other) for one, other in both])

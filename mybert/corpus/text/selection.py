@@ -21,27 +21,17 @@ _KEPT, _COUNTS = "kept.npy", "kept.json"
 
 
 class Selection(NamedTuple):
-    """The documents that are used.
-
-    Attributes:
-        documents: (kept,) indices of stored documents, ascending.
-        counts: `documents`, `characters`, `documents_duplicate` (removed or not), `documents_filtered` by filter,
-            `documents_near_duplicate`.
-    """
+    """The documents that are used: their ascending indices, and `counts` by the reason for which others are not."""
 
     documents: np.ndarray
     counts: dict
 
 
 def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selection:
-    """Applies filters, then `deduplicate`, then `deduplicate_near`. An interrupted build reads its selection again.
-
-    Raises:
-        UserError: a filter cannot be imported, fails or returns no bool; or no document is left.
-    """
+    """Applies filters, then `deduplicate`, then `deduplicate_near`. An interrupted build reads its selection again."""
     record = stored.folder / _COUNTS
     if record.is_file():
-        return Selection(np.load(stored.folder / _KEPT), json.loads(record.read_text()))
+        return Selection(np.load(stored.folder / _KEPT), json.loads(record.read_text(encoding="utf-8")))
     kept, filtered = np.arange(len(stored.lengths)), {}
     for name in settings.filter:
         good = _filtered(stored, kept, name, settings)
@@ -98,11 +88,7 @@ def _reason(error: BaseException) -> str:
 
 @functools.cache
 def load_filter(name: str, place: str) -> Callable[[str], bool]:
-    """Imports `package.module:function`, also from the folder `place`.
-
-    Raises:
-        UserError: the module cannot be imported or has no such function.
-    """
+    """Imports `package.module:function`, also from the folder `place`."""
     module, _, function = name.partition(":")
     if place not in sys.path:
         sys.path.append(place)

@@ -11,14 +11,11 @@ from mybert.io.files import open_file
 _DOCUMENT = "-DOCSTART-"
 
 
-def read_columns(path: Path) -> Dataset:
+def read_columns(path: Path) -> tuple[Dataset, list[int]]:
     """
     Returns:
         A row for each sentence: `tokens`, the first column, and `tags`, the last column if there are two or more.
-        Lines that begin a document are dropped.
-
-    Raises:
-        UserError: a line is not UTF-8 or has another number of columns than the first; the message names it.
+        Lines that begin a document are dropped. And the line in which each sentence begins, from 0.
     """
     sentences, width = [[]], None
     with open_file(path) as file:
@@ -38,12 +35,13 @@ def read_columns(path: Path) -> Dataset:
                     f"{path}, line {number}: expected {width} columns as in the first line, {found}; write one word "
                     "per line, and a blank line after a sentence"
                 )
-            sentences[-1].append((fields[0], fields[-1]))
-    rows = list(filter(None, sentences))
-    columns = {"tokens": [[word for word, _ in row] for row in rows]}
+            sentences[-1].append((fields[0], fields[-1], number - 1))
+    sentences = list(filter(None, sentences))
+    columns = {"tokens": [[word for word, _, _ in words] for words in sentences]}
     if width is None or width > 1:
-        columns["tags"] = [[tag for _, tag in row] for row in rows]
-    return Dataset.from_dict(columns, Features({name: List(Value("string")) for name in columns}))
+        columns["tags"] = [[tag for _, tag, _ in words] for words in sentences]
+    rows = Dataset.from_dict(columns, Features({name: List(Value("string")) for name in columns}))
+    return rows, [words[0][2] for words in sentences]
 
 
 def _fields(text: str) -> list[str]:

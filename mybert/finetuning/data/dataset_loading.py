@@ -1,8 +1,9 @@
 """Load labelled rows from a file, a saved data set or the Hub, with columns under the names that a task uses."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ class Split(NamedTuple):
             and a header count), else its row.
         unit: `line` or `row`; what `numbers` count.
         left_out: number of rows that could not be used.
+        columns: name in the file of each column of a task.
     """
 
     source: str
@@ -37,11 +39,16 @@ class Split(NamedTuple):
     numbers: Sequence[int]
     unit: str = "row"
     left_out: int = 0
+    columns: Mapping[str, str] = MappingProxyType({})
 
     def given(self) -> Iterator[dict]:
         """The rows as they are in the file, with all columns."""
         chosen = set(self.numbers)
         return (record.fields for record in self.records() if record.number - 1 in chosen)
+
+    def describe_columns(self) -> str:
+        """A line that names the columns that were chosen."""
+        return f"columns of {self.source}: {', '.join(f'{role} = {name}' for role, name in self.columns.items())}"
 
     def select(self, places: Sequence[int]) -> "Split":
         """Some of the rows, by their ascending positions in `rows`."""
@@ -49,17 +56,10 @@ class Split(NamedTuple):
 
 
 def read_split(name: str, task: Task, labelled: bool = True, split: str = "train") -> Split:
-    """
-    Args:
-        name, split: see `load_table`.
-        task: names the columns, and reads formats of its own.
-        labelled: whether the task's targets are required.
-
-    Raises:
-        UserError: the input cannot be read, has no rows, or lacks a column.
-    """
+    """The columns of a task, with its targets if `labelled`; see `load_table`."""
     found = load_table(name, task, split)
-    return found._replace(rows=task.prepare(task.canonical(found.rows, name, labelled)))
+    rows, columns = task.canonical(found.rows, name, labelled)
+    return found._replace(rows=task.prepare(rows), columns=columns)
 
 
 def load_table(name: str, task: Task, split: str) -> Split:
@@ -70,15 +70,12 @@ def load_table(name: str, task: Task, split: str) -> Split:
     Args:
         name: a file, a folder written by `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
         split: of a data set with several, unless `name` has one.
-
-    Raises:
-        UserError: the input cannot be read, or has no rows.
     """
     path = Path(name)
     kind = file_format(path).kind
     if path.is_file():
-        rows = task.read(path)
-        found = _read_file(path) if rows is None else _of_dataset(name, rows)
+        of_task = task.read(path)
+        found = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
     elif path.is_dir():
         found = _of_dataset(name, open_saved(name, split))
     elif path.is_fifo():
@@ -92,10 +89,11 @@ def load_table(name: str, task: Task, split: str) -> Split:
     return found
 
 
-def _of_dataset(name: str, rows: Dataset) -> Split:
-    rows = _named_labels(rows)
-    records = lambda: (Record(number, row, unit="row") for number, row in enumerate(rows, 1))  # noqa: E731
-    return Split(name, rows, records, range(len(rows)))
+def _of_dataset(name: str, rows: Dataset, lines: Sequence[int] | None = None) -> Split:
+    rows, unit = _named_labels(rows), "row" if lines is None else "line"
+    numbers = range(len(rows)) if lines is None else lines
+    records = lambda: (Record(number + 1, row) for number, row in zip(numbers, rows, strict=True))  # noqa: E731
+    return Split(name, rows, records, numbers, unit)
 
 
 def _read_file(path: Path) -> Split:
@@ -114,7 +112,7 @@ def _read_file(path: Path) -> Split:
         columns, numbers, unit = _columns_of(name, READERS[kind](name))
         if not numbers:
             raise UserError(f"{name} holds no rows")
-        rows = concatenate_datasets([_column(column, values) for column, values in columns.items()], axis=1)
+        rows = concatenate_datasets([make_column(column, values) for column, values in columns.items()], axis=1)
     except UserError:
         raise
     except (pa.ArrowException, ValueError, TypeError, OSError, KeyError, NotImplementedError) as error:
@@ -123,11 +121,7 @@ def _read_file(path: Path) -> Split:
 
 
 def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], list[int], str]:
-    """Values by column name (None where a record lacks a column), places of the records, and their unit.
-
-    Raises:
-        UserError: a record cannot be read, or cannot be written again.
-    """
+    """Values by column name (None where a record lacks a column), places of the records, and their unit."""
     columns, numbers, unit = {}, [], "row"
     for number, fields, problem, detail, unit in records:
         problem = problem or unwritable(fields)
@@ -153,7 +147,7 @@ def unwritable(record: dict) -> str | None:
     return None
 
 
-def _column(name: str, values: list) -> Dataset:
+def make_column(name: str, values: list) -> Dataset:
     """One column; values of several types, and whole numbers that Arrow would round, are kept as JSON."""
     try:
         return Dataset.from_dict({name: values}, on_mixed_types="use_json")
@@ -163,15 +157,15 @@ def _column(name: str, values: list) -> Dataset:
 
 def _named_labels(rows: Dataset) -> Dataset:
     """Replaces the class numbers of `ClassLabel` columns by names, and -1, a hidden label, by None."""
+
+    def named(value: Any, names: Sequence[str]) -> Any:
+        if isinstance(value, list):
+            return [named(item, names) for item in value]
+        return None if value is None or value < 0 else names[value]
+
     for column, feature in rows.features.items():
         inner = getattr(feature, "feature", feature)
         if isinstance(inner, ClassLabel):
-            values = [_named(value, inner.names) for value in rows[column]]
+            values = [named(value, inner.names) for value in rows[column]]
             rows = rows.remove_columns(column).add_column(column, values)
     return rows
-
-
-def _named(value: Any, names: Sequence[str]) -> Any:
-    if isinstance(value, list):
-        return [_named(item, names) for item in value]
-    return None if value is None or value < 0 else names[value]

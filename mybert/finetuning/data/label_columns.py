@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow
 from datasets import Dataset, concatenate_datasets
 
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
+from mybert.finetuning.data.dataset_loading import make_column
 from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number
 
 NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
@@ -32,8 +32,7 @@ def looks_like_list(label: Any) -> bool:
 def expand_label(label: Any, separator: str | None) -> Any:
     """The list of labels that a cell spells; the cell as it is if it spells none, or a list that cannot be read.
 
-    Args:
-        separator: separates labels in texts that are no lists, such as `;`; an empty cell has no label then.
+    `separator` separates labels in texts that are no lists, such as `;`; an empty cell has no label then.
     """
     if looks_like_list(label):
         found = _parse_list(label)
@@ -65,9 +64,6 @@ def join_one_hot(dataset: Dataset, given: str, source: str) -> Dataset:
     """Replaces the columns of `--columns label=a,b,c` by one column named `a,b,c`.
 
     Its values are the names of the columns that hold 1, or {name: value} of values other than 0 and 1.
-
-    Raises:
-        UserError: one of the columns is missing.
     """
     names = [name.strip() for name in given.split(",")]
     if len(names) < 2 or given in dataset.column_names:
@@ -75,28 +71,17 @@ def join_one_hot(dataset: Dataset, given: str, source: str) -> Dataset:
     if missing := [name for name in names if name not in dataset.column_names]:
         raise UserError(f"{source} has no column {missing[0]!r}; there are {short_list(dataset.column_names)}")
     labels = []
-    for values in zip(*(dataset[name] for name in names), strict=True):
-        flags = {name: _flag(value) for name, value in zip(names, values, strict=True)}
-        bad = {name: value for name, value in zip(names, values, strict=True) if flags[name] is None}
-        labels.append(bad or [name for name, flag in flags.items() if flag])
+    for row in dataset.select_columns(names):
+        flags = {name: _TRUTH.get(label_name(value).strip().lower()) for name, value in row.items()}
+        labels.append({name: row[name] for name in names if flags[name] is None} or [n for n in names if flags[n]])
     rest = dataset.select_columns([name for name in dataset.column_names if name not in names])
     return with_column(rest, given, labels)
 
 
 def with_column(rows: Dataset, name: str, values: list) -> Dataset:
     """The rows with another column, whose values may have several types."""
-    try:
-        column = Dataset.from_dict({name: values}, on_mixed_types="use_json")
-    except pyarrow.ArrowInvalid:  # whole numbers too large for a column with fractions
-        column = Dataset.from_dict({name: [None if value is None else str(value) for value in values]})
+    column = make_column(name, values)
     return concatenate_datasets([rows, column], axis=1) if rows.column_names else column
-
-
-def _flag(value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    value_as_number = number(value)
-    return {0: False, 1: True}.get(value_as_number) if value_as_number is not None else _TRUTH.get(str(value).lower())
 
 
 def is_one_hot(labels: Sequence[list]) -> bool:
@@ -118,12 +103,7 @@ def rename_label(label: Any, names: Mapping[str, str]) -> Any:
 
 
 def check_target(label: Any, problem: str, known: Mapping[str, int] | None) -> str | None:
-    """The reason why a target cannot be used, or None.
-
-    Args:
-        problem: as in `config.problem_type`.
-        known: the labels of the configuration; None for training rows.
-    """
+    """The reason why a target cannot be used for a `config.problem_type`, or None; see `check_label`."""
     if is_missing(label):
         return "the label is missing"
     if problem == REGRESSION:

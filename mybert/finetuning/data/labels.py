@@ -70,9 +70,6 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     Args:
         labels: of the training rows; missing ones are left out.
         asked: a key of `PROBLEMS` that overrides the rule.
-
-    Raises:
-        UserError: less than half of the numbers have a fraction.
     """
     if asked is not None:
         return ProblemType(PROBLEMS[asked], f"--problem {asked}")
@@ -83,7 +80,8 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     fractions = [found for found in numbers if not found.is_integer()]
     words = len(labels) - len(numbers)
     if words > _FEW_WORDS * len(labels) or not numbers:
-        return ProblemType(SINGLE, "from truth values" if labels and all(map(_is_truth, labels)) else "from words")
+        truths = labels and {*map(str, labels)} <= {"True", "False", "true", "false"}
+        return ProblemType(SINGLE, "from truth values" if truths else "from words")
     if not fractions:
         return ProblemType(SINGLE, "from words and whole numbers" if words else "from whole numbers")
     if 2 * len(fractions) < len(numbers):
@@ -94,10 +92,6 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     return ProblemType(REGRESSION, f"{len(fractions):,} of {len(numbers):,} labels are numbers with a fraction")
 
 
-def _is_truth(label: Any) -> bool:
-    return isinstance(label, bool) or label in ("True", "False", "true", "false")
-
-
 def sort_labels(labels: Iterable[Any]) -> list[str]:
     """The distinct names: whole numbers in numeric order, words in alphabetical order."""
     names = set(map(label_name, labels))  # 1 and "1" are one label, 1 and True are two
@@ -106,13 +100,10 @@ def sort_labels(labels: Iterable[Any]) -> list[str]:
 
 
 def find_label_typos(counts: Mapping[str, int]) -> list[str]:
-    """A warning for each label that is probably a misspelling of another label.
+    """A warning for each label, with its number of rows, that is probably a misspelling of another label.
 
     Labels are compared without case, spaces, `-` and `_`. A rare label is also compared with frequent ones from which
     it differs in one or two letters. Differences in digits, in B- and I-, or in a prefix (in-, un-) are intended.
-
-    Args:
-        counts: number of rows of each label.
     """
     found, plain = [], {}
     names = sorted(counts, key=counts.get, reverse=True)
@@ -141,28 +132,18 @@ def _is_misspelt(name: str, other: str) -> bool:
 
 def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
     """A warning if labels such as `grain;wheat` look like several labels joined by a separator."""
-    for separator in ";|,":
+    for separator in ";|," if len(counts) <= _MOST_COMPARED else "":
         parts = {name: [part.strip() for part in name.split(separator)] for name in counts}
-        joined = [name for name, several in parts.items() if len(several) > 1]
-        others = Counter(part for several in parts.values() for part in several)
-        again = [
-            name
-            for name in joined
-            if all(parts[name])
-            and any(others[part] > 1 for part in parts[name])
-            and not all(map(str.isdigit, parts[name]))
-        ]
-        if again and len(counts) <= _MOST_COMPARED:
-            return [f"the label {again[0]!r} looks like several labels; --label-separator '{separator}' splits them"]
+        times = Counter(part for several in parts.values() for part in several)
+        for name, several in parts.items():
+            again = len(several) > 1 and all(several) and any(times[part] > 1 for part in several)
+            if again and not all(map(str.isdigit, several)):
+                return [f"the label {name!r} looks like several labels; --label-separator '{separator}' splits them"]
     return []
 
 
 def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
-    """The reason why a label cannot be used, or None.
-
-    Args:
-        known: the labels of the configuration; None for training rows, which define them.
-    """
+    """The reason why a label cannot be used, or None. Training rows define the labels: `known` is None for them."""
     if is_missing(label):
         return "the label is missing"
     if not isinstance(label, (str, int, float)):

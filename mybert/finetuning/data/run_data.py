@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split, read_split
@@ -13,6 +14,8 @@ from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview
 from mybert.finetuning.data.validation import duplicate_rows, usable_rows
 from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
+from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import Task
 from tokenization import MyBertTokenizer
 
@@ -22,13 +25,10 @@ _FEW_ROWS = 10  # fewer are not split, and get a warning
 
 @dataclass(frozen=True)
 class RunData:
-    """
-    Attributes:
-        splits: usable rows of `train`, and of `validation` and `test` where there are any.
-        train_features: features that the model is trained on.
-        validation_features: features that checkpoints are compared on; None without validation rows.
-        overview: statistics of the splits, as printed; see `overview`.
-        duplicates: a warning for each two splits that share rows.
+    """The usable rows of each split, and features of those that train the model and those that compare checkpoints.
+
+    Without validation rows, `validation_features` is None. `overview` has the statistics of the splits, `duplicates` a
+    warning for each two splits that share rows.
     """
 
     splits: dict[str, Split]
@@ -41,27 +41,26 @@ class RunData:
 def load_data(
     settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, seed: int = 42, verbose: bool = True
 ) -> tuple[Task, RunData]:
-    """Loads and validates all splits, takes the labels from the training rows, and prints statistics.
+    """Loads and validates all splits, fits the task to the training rows, and prints statistics.
 
-    Args:
-        seed: of the training rows drawn by `max_train_samples` and of the rows held out for validation.
-
-    Returns:
-        The task fitted to the training rows, and its data.
-
-    Raises:
-        UserError: a file cannot be read, or rows of it cannot be used.
+    `seed` draws the rows of `max_train_samples` and those held out for validation.
     """
     train = read_split(settings.train, task)
     if settings.max_train_samples is not None:
         train = train.select(draw_rows(len(train.rows), settings.max_train_samples, seed))
-    task = _with_inputs(task, train.rows.column_names)
+    # its checkpoint stores the inputs that the training rows have
+    inputs = [name for name in task.inputs if name in train.rows.column_names]
+    task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
+    task = replace(task, trained_inputs=tuple(inputs))
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
     left_out: list[str] = []
     train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
     task = task.fitted(train.rows)
-    lines = [task.summary(train.rows), *left_out]
+    teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
+    if teacher:
+        task = with_labels_of(teacher.task, task, settings.teacher)
+    lines = [task.summary(train.rows), *(split.describe_columns() for split in (train, *given.values())), *left_out]
     splits = {"train": train}
     if settings.share_held_out:
         splits, line = _hold_out(settings, train, task, seed)
@@ -70,29 +69,63 @@ def load_data(
         name: usable_rows(split, task, tokenizer, training=False, errors=settings.errors, report=lines.append)
         for name, split in given.items()
     }
+    unlabelled = None
+    if settings.unlabelled is not None:
+        unlabelled = read_split(settings.unlabelled, task, labelled=False)
+        unlabelled = usable_rows(
+            unlabelled, task, tokenizer, training=False, errors=settings.errors, report=lines.append
+        )
+        lines.append(f"unlabelled: {len(unlabelled.rows):,} rows of {settings.unlabelled}")
     if settings.class_weights and task.classes is None:
         raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
     found, duplicates = overview(splits, task, tokenizer), duplicate_rows(splits, task)
     if verbose:
         print(*lines, sep="\n")
         print_overview(found, task)
-        for line in [*duplicates, *_label_warnings(found["train"]["balance"]), *_few_rows(splits["train"])]:
+        for line in [*duplicates, *_warnings(found["train"])]:
             print(f"warning: {line}")
     validation = splits.get("validation")
+    train_features = task.features(splits["train"].rows, tokenizer, training=True)
+    if teacher:
+        others = unlabelled and task.features(unlabelled.rows, tokenizer, training=True)
+        train_features = _with_teacher(settings, task, teacher, train_features, others, verbose)
     return task, RunData(
         splits=splits,
-        train_features=task.features(splits["train"].rows, tokenizer, training=True),
+        train_features=train_features,
         validation_features=validation and task.features(validation.rows, tokenizer, training=False),
         overview=found,
         duplicates=duplicates,
     )
 
 
-def _with_inputs(task: Task, columns: Sequence[str]) -> Task:
-    """The task with the inputs that the training rows have, which its checkpoint stores."""
-    inputs = [name for name in task.inputs if name in columns]
-    task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
-    return replace(task, trained_inputs=tuple(inputs))
+def _with_teacher(
+    settings: FinetuneSettings,
+    task: Task,
+    teacher: Finetuned,
+    features: Dataset,
+    unlabelled: Dataset | None,
+    verbose: bool,
+) -> Dataset:
+    """The features with the teacher's logits, and those of unlabelled rows after them."""
+    parts = [features] if unlabelled is None else [features, unlabelled]
+    count, soft = sum(map(len, parts)), SoftLabels.of(task, settings)
+    logits = stored_logits(Path(settings.output)) if settings.resume else None
+    if logits is None or len(logits) != count:
+        if verbose:
+            print(
+                f"teacher: {settings.teacher} predicts {count:,} features once, for all epochs and runs; its "
+                f"predictions are kept in {settings.output} until the end, for --resume",
+                flush=True,
+            )
+        logits = [found for part in parts for found in soft.of_teacher(teacher, task, part)]
+    elif verbose:
+        print(f"--resume: the predictions of the teacher {settings.teacher} for {count:,} features are used again")
+    found, others = with_logits(features, logits[: len(features)]), logits[len(features) :]
+    if unlabelled is None:
+        return found
+    return concatenate_datasets(
+        [found, with_logits(soft.without_labels(unlabelled, others, features.features), others)]
+    )
 
 
 def draw_rows(rows: int, count: int, seed: int) -> list[int]:
@@ -103,11 +136,8 @@ def draw_rows(rows: int, count: int, seed: int) -> list[int]:
 def stratified_rows(keys: Sequence[Hashable], share: float, seed: int) -> list[int]:
     """A share of the rows, drawn at random in proportion to how often each key occurs, ascending.
 
-    The only row of a label is never drawn: it would be missing from training.
-
-    Args:
-        keys: label of each row, or another value that can be sorted.
-        share: between 0 and 1.
+    Keys are labels or other values that can be sorted. The only row of a label is never drawn,
+    because training needs it.
     """
     shuffled = np.random.default_rng(seed).permutation(len(keys)).tolist()
     by_key = sorted(shuffled, key=lambda row: keys[row])  # a stable sort: shuffled within each key
@@ -135,12 +165,12 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
     return {"train": train.select(rest), "validation": held_out}, line
 
 
-def _label_warnings(counts: dict[str, int]) -> list[str]:
-    typos = find_label_typos(counts)
-    more = [f"{len(typos) - _SHOWN:,} more labels look like others"] if len(typos) > _SHOWN else []
-    return [*find_joined_labels(counts), *typos[:_SHOWN], *more]
-
-
-def _few_rows(train: Split) -> list[str]:
-    rows = len(train.rows)
-    return [f"{rows} training rows are very few; scores will mean little"] if rows < _FEW_ROWS else []
+def _warnings(train: dict) -> list[str]:
+    """Warnings about the training rows, from their overview."""
+    typos = find_label_typos(train["balance"])
+    lines = [*find_joined_labels(train["balance"]), *typos[:_SHOWN]]
+    if len(typos) > _SHOWN:
+        lines.append(f"{len(typos) - _SHOWN:,} more labels look like others")
+    if train["rows"] < _FEW_ROWS:
+        lines.append(f"{train['rows']} training rows are very few; scores will mean little")
+    return lines

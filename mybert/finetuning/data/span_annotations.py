@@ -87,15 +87,16 @@ def _convert(row: Mapping[str, Any]) -> dict[str, Any]:
             _refuse_overlaps(aligned, offsets, text)
         except ValueError as error:
             spans, aligned, problem = [], [], str(error)
-    widened = []
+    widened, tags = [], ["O"] * len(offsets)
     for span, words in zip(spans, aligned, strict=True):
+        tags[words.start : words.end] = [f"B-{words.label}", *[f"I-{words.label}"] * (words.end - words.start - 1)]
         given, found = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
         widened += [f"{short(given)} to {short(found)}"] if given != found else []
     return {
         "text": text,
         "tokens": [text[start:end] for start, end in offsets],
         "offsets": offsets,
-        "tags": _tags_of(aligned, len(offsets)),
+        "tags": tags,
         "problem": problem,
         "spans": len(spans),
         "widened": widened,
@@ -122,8 +123,8 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
         raise ValueError(f"expected a list of spans, found {short(annotation)}; write [] for a text without entities")
     for item in _label_studio_results(annotation):
         if isinstance(item, Mapping):
-            start, end, label = (_first(item, f"{name}", f"{name}_offset") for name in ("start", "end", "label"))
-            label = item.get("labels") if label is None else label
+            known = {str(key).removesuffix("_offset"): value for key, value in item.items() if value is not None}
+            start, end, label = known.get("start"), known.get("end"), known.get("label", known.get("labels"))
         else:
             start, end, label = item if isinstance(item, Sequence) and len(item) == 3 else (None, None, None)
         label = label[0] if isinstance(label, list) and len(label) == 1 else label
@@ -140,10 +141,6 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
         yield Span(start, end, label)
 
 
-def _first(item: Mapping, *names: str) -> Any:
-    return next((item[name] for name in names if item.get(name) is not None), None)
-
-
 def _label_studio_results(annotation: list) -> list:
     """The labelled regions of Label Studio's only finished annotation; other annotations as they are."""
     if not annotation or not all(isinstance(one, Mapping) and "result" in one for one in annotation):
@@ -156,11 +153,7 @@ def _label_studio_results(annotation: list) -> list:
 
 
 def _align(span: Span, offsets: list[tuple[int, int]], text: str) -> Span:
-    """The words that a span touches.
-
-    Raises:
-        ValueError: it touches none.
-    """
+    """The words that a span touches; raises ValueError if there are none."""
     words = [word for word, (start, end) in enumerate(offsets) if start < span.end and end > span.start]
     if not words:
         raise ValueError(f"the span {span.start} to {span.end} ({span.label}) holds no word: {short(text)}")
@@ -172,10 +165,3 @@ def _refuse_overlaps(spans: list[Span], offsets: list[tuple[int, int]], text: st
         if pair[1].start < pair[0].end:
             shown = [f"{short(text[offsets[a][0] : offsets[b - 1][1]])} ({label})" for a, b, label in pair]
             raise ValueError(f"the spans {' and '.join(shown)} share a word, which can have one tag; keep one of them")
-
-
-def _tags_of(spans: list[Span], words: int) -> list[str]:
-    tags = ["O"] * words
-    for start, end, label in spans:
-        tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
-    return tags

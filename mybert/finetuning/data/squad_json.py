@@ -24,9 +24,6 @@ _ROWS = Features(
 def read_nested(path: Path) -> Dataset | None:
     """Rows {id, question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
     "qas"}]}]}; None if the file has another form. Questions without answers in the file have None.
-
-    Raises:
-        UserError: a paragraph or question lacks a field; the message names its place.
     """
     try:
         with open_file(path) as file:

@@ -21,12 +21,9 @@ _BLOCK = 1 << 20  # bytes
 
 
 class Line(NamedTuple):
-    """
-    Attributes:
-        number: index in the input, from 0.
-        given: the row as given, under its own column names; the line itself if it is not a row.
-        row: a text or a list of texts under each canonical column name; empty if the line has an error.
-        error: why the line cannot be used; `EMPTY` for a blank line, which is not a mistake.
+    """A line, numbered from 0, as given and as a row: a text or a list of texts under each canonical column name.
+
+    A line that cannot be used has an empty row and an `error`; that of a blank line, `EMPTY`, is no mistake.
     """
 
     number: int
@@ -47,11 +44,7 @@ def is_stream(name: str) -> bool:
 
 
 def read_lines(name: str, task: Task, at_once: int) -> Iterator[list[Line]]:
-    """Reads the lines of an input, at most `at_once` at a time. Blank lines of .jsonl files are left out.
-
-    Raises:
-        UserError: the input cannot be opened.
-    """
+    """Reads the lines of an input, at most `at_once` at a time. Blank lines of .jsonl files are left out."""
     reader = LineReader(name, task)
     with open_file(name) as file:
         numbers = itertools.count()
@@ -94,13 +87,15 @@ class LineReader:
     def read(self, number: int, line: bytes) -> Line:
         shown: dict | str = line.decode(errors="backslashreplace").rstrip("\r\n")
         try:
-            text = _decoded(number, line)
+            text = line.decode("utf-8-sig" if number == 0 else "utf-8")
             if not text.strip():
                 with contextlib.suppress(UserError):  # the task reads JSON lines only
                     shown = shown if self.is_json else self.task.plain_row(shown, "it")
                 return Line(number, shown, {}, EMPTY)
             shown = self._given(text)
             return Line(number, shown, self.columns.row(shown))
+        except UnicodeDecodeError as error:
+            return Line(number, shown, {}, f"not UTF-8 ({error.reason})")
         except UserError as error:
             return Line(number, shown, {}, str(error))
 
@@ -125,11 +120,7 @@ class RowColumns:
         self._columns = functools.lru_cache(self._find)  # most rows have the same columns
 
     def row(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The row under the task's canonical column names.
-
-        Raises:
-            UserError: a column is missing, or is neither a text nor a list of texts.
-        """
+        """The row under the task's canonical column names."""
         columns = self._columns(tuple(given))
         if isinstance(columns, str):
             raise UserError(columns)
@@ -147,16 +138,9 @@ class RowColumns:
         # Arrow ends a name at a NUL; no task has such a column
         names_as_values = Dataset.from_dict({name: [name] for name in names if "\0" not in name})
         try:
-            return self.task.canonical(names_as_values, "it", labelled=False)[0]
+            return self.task.canonical(names_as_values, "it", labelled=False)[0][0]
         except UserError as error:
             return str(error)
-
-
-def _decoded(number: int, line: bytes) -> str:
-    try:
-        return line.decode("utf-8-sig" if number == 0 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"not UTF-8 ({error.reason})") from error
 
 
 def _record(text: str) -> dict:

@@ -55,18 +55,12 @@ def print_overview(found: Mapping[str, dict], task: Task) -> None:
     ]
     print_table("Data", rows, ("", *found))
     labels = list(dict.fromkeys(label for split in found.values() for label in split["balance"]))
-    rows = [
-        (label, *(_share(split["balance"].get(label, 0), _total(split, task)) for split in found.values()))
-        for label in labels[:_LABELS_SHOWN]
-    ]
+    totals = [split["rows"] if task.counted == "rows" else sum(split["balance"].values()) for split in found.values()]
+    rows = []
+    for label in labels[:_LABELS_SHOWN]:
+        counts = [split["balance"].get(label, 0) for split in found.values()]
+        shares = (f"{n:,} ({n / max(total, 1):.1%})" for n, total in zip(counts, totals, strict=True))
+        rows.append((label, *shares))
     if len(labels) > _LABELS_SHOWN:
         rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
     print_table(f"Labels: count (share of {task.counted})", rows, ("", *found))
-
-
-def _total(split: dict, task: Task) -> int:
-    return split["rows"] if task.counted == "rows" else sum(split["balance"].values())
-
-
-def _share(count: int, total: int) -> str:
-    return f"{count:,} ({count / max(total, 1):.1%})"

@@ -23,15 +23,9 @@ def usable_rows(
     errors: str,
     report: Callable[[str], object] = print,
 ) -> Split:
-    """The split without rows that cannot be used.
+    """The split without rows that cannot be used; see `Task.check_rows` for `training`.
 
-    Args:
-        training: whether these rows define the labels; otherwise labels must be in the configuration.
-        errors: `strict` raises; `skip` leaves such rows out and reports them.
-        report: called with the line that names the rows left out.
-
-    Raises:
-        UserError: there are problems and `errors` is strict, or no row is left; the message names the first ones.
+    If there are any, `errors="strict"` raises, and `skip` calls `report` with the line that names the rows left out.
     """
     try:
         problems = find_problems(split.rows, task, tokenizer, training)
@@ -48,11 +42,7 @@ def usable_rows(
 
 
 def find_problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
-    """The rows that cannot be used, with the reasons.
-
-    Args:
-        training: see `usable_rows`.
-    """
+    """The rows that cannot be used, with the reasons; for `training` see `usable_rows`."""
     problems = task.check_rows(rows, training)
     bad = {problem.row for problem in problems}
     good = [row for row in range(len(rows)) if row not in bad]
@@ -67,39 +57,26 @@ def refuse_rows(
     unit: str = "row",
     remedy: str = "leave them out by --errors skip",
 ) -> NoReturn:
-    """
-    Args:
-        rows: number of rows; None if it is not known yet.
-        unit: `row` or `line`; what the problems count.
-        remedy: the alternative to correcting the rows.
-
-    Raises:
-        UserError: always; the message names the first problems.
-    """
+    """Raises a UserError that names the first problems and the remedy. `rows` is None if their number is not known."""
     all_bad = len({problem.row for problem in problems}) == rows
     remedy = "are file and columns right?" if all_bad else f"correct them, or {remedy}"
     raise UserError(f"{_report(source, problems, rows, unit)}; {remedy}")
 
 
-def _report(source: str, problems: Sequence[Problem], rows: int | None, unit: str = "row") -> str:
-    bad = {problem.row for problem in problems}
+def _report(source: str, problems: Sequence[Problem], rows: int | None, unit: str) -> str:
+    """The number of bad rows, then each message once with its rows."""
+    numbers_of = {}
+    for row, message in problems:
+        numbers_of.setdefault(message, {})[row + 1] = None  # a row may have one twice
+    listed = []
+    for message, numbers in itertools.islice(numbers_of.items(), _SHOWN):
+        more = f" and {len(numbers) - _SHOWN:,} more" if len(numbers) > _SHOWN else ""
+        shown = ", ".join(map(str, itertools.islice(numbers, _SHOWN)))
+        listed.append(f"{unit}{'s' * (len(numbers) > 1)} {shown}{more}: {message}")
+    listed += ["…"] if len(numbers_of) > _SHOWN else []
     of = "" if rows is None else f" of {rows:,}"
-    return f"{source}: {len(bad):,}{of} {unit}s cannot be used: {_listed(problems, unit)}"
-
-
-def _listed(problems: Sequence[Problem], unit: str) -> str:
-    """Each message once, with its rows."""
-    rows = {}
-    for problem in problems:
-        rows.setdefault(problem.message, {})[problem.row + 1] = None  # a row may have one twice
-    first = itertools.islice(rows.items(), _SHOWN)
-    lines = [f"{_numbered(list(numbers), unit)}: {message}" for message, numbers in first]
-    return "; ".join([*lines, "…"] if len(rows) > _SHOWN else lines)
-
-
-def _numbered(rows: Sequence[int], unit: str) -> str:
-    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-    return f"{unit}{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:_SHOWN]))}{more}"
+    bad = len({problem.row for problem in problems})
+    return f"{source}: {bad:,}{of} {unit}s cannot be used: {'; '.join(listed)}"
 
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
@@ -111,13 +88,12 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
         shared = [(rows_of[key], row) for key, row in keys[other] if key in rows_of]
         if shared:
             units = splits[one].unit, splits[other].unit
-            places = [(f"{units[1]} {row + 1}", f"{units[0]} {twin + 1}") for twin, row in shared[:_SHOWN]]
-            shown = ", ".join(f"{other} {copy} is {one} {first}" for copy, first in places)
-            more = ", …" if len(shared) > _SHOWN else ""
+            shown = [f"{other} {units[1]} {row + 1} is {one} {units[0]} {twin + 1}" for twin, row in shared[:_SHOWN]]
+            shown += ["…"] if len(shared) > _SHOWN else []
             number = f"all {len(shared)}" if len(shared) == len(keys[other]) else len(shared)
             lines.append(
                 f"{number} rows of {other} ({splits[other].source}) are also in {one} ({splits[one].source}) "
-                f"({shown}{more})"
+                f"({', '.join(shown)})"
             )
     return lines
 

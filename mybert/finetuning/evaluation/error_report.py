@@ -35,7 +35,10 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
     if found.matrix is not None:
         console.print(_matrix_table(found.matrix), markup=False)
     elif found.labels:
-        console.print(_label_table(found.labels), markup=False)
+        table = Table("label", *LabelScores._fields, title="Scores of each label", title_justify="left")
+        for name, scores in list(found.labels.items())[:_LISTED]:
+            table.add_row(name, *map(format_cell, scores))
+        console.print(table, markup=False)
     console.print(
         f"{np.count_nonzero(errors)} of {len(errors)} rows are wrong, the mean error is {np.mean(errors):.4g}; "
         f"the worst {len(found.worst)}:",
@@ -45,17 +48,13 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
         console.print(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
         for line in lines or _fields(split.rows[row], found.predictions[row]):
             console.print(f"  {line}", markup=False, soft_wrap=True)
-    path.write_text(console.file.getvalue(), encoding="utf-8")
+    path.write_text(console.file.getvalue(), encoding="utf-8", newline="\n")
 
 
 def _fields(row: dict, prediction: dict) -> list[str]:
     shown = {name: value for name, value in prediction.items() if name not in _LONG}
-    return [f"{name}: {_short(value)}" for name, value in {**row, "predicted": shown}.items()]
-
-
-def _short(value) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+    texts = {name: " ".join(str(value).split()) for name, value in {**row, "predicted": shown}.items()}
+    return [f"{name}: {text if len(text) <= _CELL else f'{text[: _CELL - 1]}…'}" for name, text in texts.items()]
 
 
 def _matrix_table(matrix: Matrix) -> Table:
@@ -75,19 +74,12 @@ def _matrix_table(matrix: Matrix) -> Table:
     return table
 
 
-def _label_table(labels: dict[str, LabelScores]) -> Table:
-    table = Table("label", *LabelScores._fields, title="Scores of each label", title_justify="left")
-    for name, scores in list(labels.items())[:_LISTED]:
-        table.add_row(name, *map(format_cell, scores))
-    return table
-
-
 def draw_errors(path: Path, found: Evaluation) -> None:
     """Draws two pictures side by side.
 
     Left: the confusion matrix, coloured by the share of each true label; for several labels a row, precision and
     recall of each; for regression, predicted against true numbers; otherwise a histogram of the rows' errors. Right:
-    each score with its 95 % interval, beside the best constant prediction.
+    each score with its 95% interval, beside the best constant prediction.
     """
     matrix, labels = found.matrix, found.labels
     size = 3 + 0.4 * min(len(matrix.names) if matrix else len(labels), _BARS)
@@ -149,7 +141,7 @@ def _draw_scores(axis: Axes, found: Evaluation) -> None:
         value, baseline = found.metrics[name], found.baselines[name]
         low, high = found.intervals.get(name, (value, value))
         first = place == 0
-        axis.plot([low, high], [place] * 2, color="C0", linewidth=3, label="95 % interval" if first else None)
+        axis.plot([low, high], [place] * 2, color="C0", linewidth=3, label="95% interval" if first else None)
         axis.plot([value], [place], "o", color="C0", label="score" if first else None)
         constant = "best constant prediction" if first else None
         axis.plot([baseline] * 2, [place - 0.4, place + 0.4], "--", color="black", label=constant)

@@ -2,26 +2,29 @@
 
 import itertools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_folder
+from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
+from mybert.finetuning.evaluation.analysis import analyse, check_slices
 from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
-from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.evaluation.inference import logits_of, token_count
 from mybert.finetuning.settings import EvaluateSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
-from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task, rows_cut
+from mybert.finetuning.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
+from mybert.reports.write import add_report
 
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
@@ -32,7 +35,8 @@ def evaluate(settings: EvaluateSettings) -> Path:
     """Scores a checkpoint on labelled rows and prints the scores.
 
     Returns:
-        The output folder with results.json, predictions.jsonl, errors.txt, errors.png and manifest.json.
+        The output folder with results.json, analysis.json, predictions.jsonl, errors.txt, errors.png, report.html
+        and manifest.json.
 
     Raises:
         UserError: checkpoint, rows, output or a setting cannot be used; nothing is written.
@@ -41,11 +45,14 @@ def evaluate(settings: EvaluateSettings) -> Path:
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         model, tokenizer, task = load_finetuned(settings)
         split = read_split(settings.data, task, split="validation")
+        print(split.describe_columns())
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
+        check_slices(split, settings.slices)
         found = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.batch_tokens
         )
-        write_evaluation(folder, found, split, {"settings": vars(settings), "versions": versions()})
+        facts = {"task": task.name, "metric": task.best_metric, "settings": vars(settings), "versions": versions()}
+        write_evaluation(folder, found, split, facts, task, settings.slices)
         write_manifest(
             folder,
             "evaluate",
@@ -54,6 +61,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             counts={"rows": len(split.rows)},
             metrics=found.metrics,
         )
+        add_report(folder)
     print_evaluation(settings.data, found, task)
     return Path(settings.output)
 
@@ -72,15 +80,11 @@ def evaluate_rows(
     seed: int = 42,
     batch_tokens: int | None = None,
 ) -> Evaluation:
-    """
-    Args:
-        rows: under the canonical column names of the task.
-        samples: number of bootstrap samples for the intervals.
-    """
+    """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`."""
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
     model.eval()
-    with tqdm(total=len(features), desc="evaluating", unit=" features", leave=False, disable=None) as bar:
+    with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
         logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began
@@ -101,9 +105,20 @@ def evaluate_rows(
         worst,
         by_label(*marks) if marks else {},
         task.matrix(predictions, references),
-        rows_cut(features),
+        *_lengths(features, len(rows)),
         seconds,
     )
+
+
+def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
+    """Tokens of each row, and whether it was truncated."""
+    lengths, truncated = np.zeros(rows, dtype=int), np.zeros(rows, dtype=bool)
+    columns = [features[ROW], features["input_ids"]]
+    for row, ids in zip(*columns, strict=True):
+        lengths[row] += token_count(ids)
+    if CUT in features.column_names:
+        np.logical_or.at(truncated, np.asarray(features[ROW]), np.asarray(features[CUT], dtype=bool))
+    return lengths.tolist(), truncated.tolist()
 
 
 def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
@@ -116,12 +131,32 @@ def _intervals(task: Task, predictions: list, references: list, samples: int, se
     return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
 
 
-def write_evaluation(folder: Path, found: Evaluation, split: Split, facts: dict) -> None:
-    """Writes results.json, predictions.jsonl (with each row under `input`), errors.txt and errors.png."""
+def write_evaluation(
+    folder: Path,
+    found: Evaluation,
+    split: Split,
+    facts: dict,
+    task: Task,
+    slices: Sequence[str] = (),
+    runs: Sequence[Sequence[float]] = (),
+) -> None:
+    """Writes results.json, analysis.json, predictions.jsonl, errors.txt and errors.png.
+
+    Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`.
+
+    Args:
+        slices: columns whose groups of rows are scored.
+        runs: the errors of the rows in several runs of a fine-tuning.
+    """
+    given = list(split.given())
+    analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], runs)
+    (folder / "analysis.json").write_text(json_line(analysis), encoding="utf-8", newline="\n")
     write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
-    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        for row, prediction in zip(split.given(), found.predictions, strict=True):
-            file.write(json_line({**prediction, "input": row}))
+    columns = (given, found.predictions, found.references, found.errors, split.numbers)
+    with (folder / "predictions.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        for row, prediction, reference, error, number in zip(*columns, strict=True):
+            about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
+            file.write(json_line({**prediction, **about}))
     write_errors(folder / "errors.txt", split, found)
     draw_errors(folder / "errors.png", found)
 
@@ -135,7 +170,7 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         rows.append((task.title(name), value, interval, found.baselines[name]))
     cut = f", {found.cut:,} truncated to --max-length" if found.cut else ""
     print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} rows/s{cut}")
-    print_table("Scores", rows, ("metric", "value", "95 % interval", "best constant prediction"))
+    print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction"))
     if len(found.labels) > 1:
         rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
         more = len(found.labels) - len(rows)

@@ -11,13 +11,14 @@ class Evaluation(NamedTuple):
 
     Attributes:
         metrics: scores on all rows.
-        intervals: metric → bounds of its 95 % bootstrap interval; empty without bootstrap samples.
+        intervals: metric → bounds of its 95% bootstrap interval; empty without bootstrap samples.
         baselines: metric → score of the best constant prediction.
         predictions, references, errors: one for each row; see `Task`.
         worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.
         labels: the scores of each label; empty for targets without labels.
         matrix: the confusion matrix; None for tasks without labels.
-        cut: number of rows truncated to `max_length`.
+        lengths: tokens of each row as the model read them, in all its windows.
+        truncated: whether each row was truncated to `max_length`.
         seconds: wall time of tokenization and inference.
     """
 
@@ -30,12 +31,17 @@ class Evaluation(NamedTuple):
     worst: dict[int, list[str]]
     labels: dict[str, LabelScores]
     matrix: Matrix | None
-    cut: int
+    lengths: list[int]
+    truncated: list[bool]
     seconds: float
+
+    @property
+    def cut(self) -> int:
+        """Number of truncated rows."""
+        return sum(self.truncated)
 
     def results(self) -> dict:
         """Numbers for results.json."""
-        rate = round(len(self.predictions) / max(self.seconds, 1e-6), 1)
         return {
             "metrics": self.metrics,
             "intervals_95": self.intervals,
@@ -44,5 +50,5 @@ class Evaluation(NamedTuple):
             "rows": len(self.predictions),
             "rows_cut": self.cut,
             "seconds": round(self.seconds, 3),
-            "rows_per_second": rate,
+            "rows_per_second": round(len(self.predictions) / max(self.seconds, 1e-6), 1),
         }

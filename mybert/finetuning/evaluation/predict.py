@@ -1,17 +1,21 @@
 """`mybert predict`: checkpoint + rows → a prediction for each row, in order."""
 
 import itertools
+import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
-
-from tqdm.auto import tqdm
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, json_line, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
-from mybert.common.output_folders import staged_file
-from mybert.finetuning.data.dataset_loading import Split, read_split
+from mybert.common.progress import Bar
+from mybert.corpus.part_files import Parts
+from mybert.corpus.work_folder import PARTS, describe_rows_job, with_absolute_model, work_file
+from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.stream_input import has_lines, is_stream, read_lines
 from mybert.finetuning.data.validation import refuse_rows
 from mybert.finetuning.evaluation.prediction_files import write_table
@@ -31,24 +35,32 @@ class Counts(NamedTuple):
     cut: int
 
 
-def predict(settings: PredictSettings) -> Counts:
+def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Counts:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
-    Each prediction has its `line` in the input, from 1, or its `row` in formats without lines. A blank line of
-    standard input or of a .txt file has the `error` "empty text" instead of a prediction. With `errors="skip"`, each
-    row that cannot be used has an `error`. `OUTPUT.manifest.json` records settings, inputs and counts.
+    Each prediction has its `line` in the input, from 1, or its `row` in formats without lines; of several inputs, also
+    the name of its input as `source`. A blank line of standard input or of a .txt file has the `error` "empty text"
+    instead of a prediction. With `errors="skip"`, each row that cannot be used has an `error`. `OUTPUT.manifest.json`
+    records settings, inputs and counts.
+
+    Args:
+        predictor: instead of the one that the settings name.
 
     Raises:
         UserError: checkpoint, output or, with `errors="strict"`, a row cannot be used; no file is written.
     """
-    _refuse_streams_named_twice(settings.inputs)
     if settings.output == STDIN:
-        return _predict(settings, Predictor(settings), sys.stdout)
-    with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
-        predictor = Predictor(settings)
+        return _predict(settings, predictor or Predictor(settings), sys.stdout)
+    with work_file(settings, describe_rows_job(settings)) as (path, scratch):
+        predictor = predictor or Predictor(settings)
         records = path.with_name("predictions.jsonl")
         with records.open("w", encoding="utf-8", newline="\n") as file:
-            counts = _predict(settings, predictor, file)
+            if any(map(is_stream, settings.inputs)):  # whose lines arrive in parts of any size
+                if settings.resume or settings.engine != "local":
+                    raise UserError("--resume and --engine ray need files as inputs; a pipe can be read only once")
+                counts = _predict(settings, predictor, file)
+            else:
+                counts = _predict_in_parts(settings, predictor, Parts(scratch / PARTS), file)
         if path.suffix == ".jsonl":
             records.replace(path)
         else:
@@ -73,33 +85,93 @@ def main(settings: PredictSettings) -> None:
 
 
 def _predict(settings: PredictSettings, predictor: Predictor, file: TextIO) -> Counts:
-    """Checks all files before the first prediction, so that an error in the last row costs no computation."""
-    parts_of = {name: _parts_of(name, predictor) for name in settings.inputs}
-    for name in [name for name in parts_of if not is_stream(name)]:
-        _check(name, parts_of[name](), settings.errors)
     rows = errors = cut = 0
-    with tqdm(desc="predicting", unit=" features", unit_scale=True, disable=None) as bar:
-        for name in settings.inputs:
-            for part in parts_of[name]():
-                if part.problems and settings.errors == "strict":  # only in a stream: files have been checked
-                    _refuse(name, part, part.problems)
-                predictions, cut_here = predictor.predict(part, bar.update)
-                for number, row, prediction in zip(part.numbers, part.given, predictions, strict=True):
-                    file.write(json_line({**prediction, part.unit: number + 1, "input": row}))
-                file.flush()
-                rows += len(part.numbers)
-                errors += len(part.errors)
-                cut += cut_here
+    parts = checked_parts(settings, predictor)
+    with Bar(desc="predicting", unit="features") as bar:
+        for part in parts:
+            predictions, cut_here = predictor.predict(part, bar.update)
+            for record in part.records(predictions):
+                file.write(json_line(record))
+            file.flush()
+            rows += len(part.numbers)
+            errors += len(part.errors)
+            cut += cut_here
     return Counts(rows - errors, errors, cut)
 
 
-def _check(name: str, parts: Iterable[Part], errors: str) -> None:
-    """
+def _predict_in_parts(settings: PredictSettings, predictor: Predictor, parts: Parts, file: TextIO) -> Counts:
+    """Predicts the parts that are not finished, and joins all of them."""
+    given = enumerate(checked_parts(settings, predictor))
+    if settings.engine == "ray":
+        stored = parts.folder / "rows"
+        stored.mkdir(exist_ok=True)
+        numbers = [_store(part, stored / str(number)) for number, part in given]
+        parts.compute_on_ray(partial(_StoredParts, with_absolute_model(settings), stored), len(numbers), "predicting")
+    else:
+        with Bar(desc="predicting", unit="features") as bar:
+            for number, part in given:
+                if not parts.is_finished(number):
+                    parts.compute(partial(_write_part, predictor, part), number, bar.update)
+    for path in parts.finished():
+        with path.open(encoding="utf-8", newline="\n") as part_file:
+            shutil.copyfileobj(part_file, file)
+    counts = parts.counts()
+    return Counts(counts["rows"] - counts["errors"], counts["errors"], counts["cut"])
+
+
+def _write_part(
+    predictor: Predictor, part: Part, number: int, path: Path, progress: Callable[[int], object]
+) -> dict[str, int]:
+    """Writes the predictions of a part; returns its counts."""
+    predictions, cut = predictor.predict(part, progress)
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(map(json_line, part.records(predictions)))
+    return {"rows": len(part.numbers), "errors": len(part.errors), "cut": cut}
+
+
+def _store(part: Part, path: Path) -> None:
+    path.write_bytes(pickle.dumps(part._replace(given=list(part.given))))
+
+
+class _StoredParts:
+    """Predicts the parts in a folder with one model."""
+
+    def __init__(self, settings: PredictSettings, folder: Path):
+        self._predictor, self._folder = Predictor(settings), folder
+
+    def __call__(self, number: int, path: Path, progress: Callable[[int], object]) -> dict[str, int]:
+        part = pickle.loads((self._folder / str(number)).read_bytes())
+        return _write_part(self._predictor, part, number, path, progress)
+
+
+def checked_parts(settings: PredictSettings, predictor: Predictor) -> Iterator[Part]:
+    """The rows of all inputs. All files are checked before the first part, so that an error in the last row costs no
+    computation.
+
     Raises:
-        UserError: there are no rows, or some cannot be used and `errors` is strict.
+        UserError: an input cannot be read, or, with `errors="strict"`, a row of it cannot be used.
     """
+    for name in filter(is_stream, settings.inputs):
+        if settings.inputs.count(name) > 1:
+            raise UserError(f"{name} can be read only once; name it once")
+    parts_of = {name: _parts_of(name, predictor) for name in settings.inputs}
+    for name in [name for name in parts_of if not is_stream(name)]:
+        _check(name, parts_of[name](), settings.errors)
+    return _read([(name, parts_of[name]) for name in settings.inputs], settings.errors)
+
+
+def _read(inputs: list[tuple[str, Callable[[], Iterator[Part]]]], errors: str) -> Iterator[Part]:
+    for name, parts in inputs:
+        for part in parts():
+            if part.problems and errors == "strict":  # only in a stream: files have been checked
+                _refuse(name, part, part.problems)
+            yield part._replace(source=name) if len(inputs) > 1 else part
+
+
+def _check(name: str, parts: Iterable[Part], errors: str) -> None:
+    """Raises if there are no rows, or if some cannot be used and `errors` is strict."""
     rows, problems, part = 0, [], None
-    with tqdm(desc=f"reading {name}", unit=" rows", unit_scale=True, leave=False, disable=None) as bar:
+    with Bar(desc=f"reading {name}", unit="rows", leave=False) as bar:
         for part in parts:
             rows += len(part.numbers)
             problems += part.problems if errors == "strict" else ()
@@ -120,19 +192,14 @@ def _parts_of(name: str, predictor: Predictor) -> Callable[[], Iterator[Part]]:
     if has_lines(name):
         return lambda: (predictor.usable(part_of(lines)) for lines in read_lines(name, predictor.task, _ROWS_AT_ONCE))
     split = read_split(name, predictor.task, labelled=False, split="test")
-    return lambda: map(predictor.usable, _slices(split))
+    print(split.describe_columns(), file=sys.stderr)
 
+    def parts() -> Iterator[Part]:
+        given = split.given()
+        for first in range(0, len(split.rows), _ROWS_AT_ONCE):
+            numbers = split.numbers[first : first + _ROWS_AT_ONCE]
+            rows = split.rows.select(range(first, first + len(numbers)))
+            part = Part(numbers, itertools.islice(given, len(numbers)), {}, [(numbers, rows)], split.unit)
+            yield predictor.usable(part)
 
-def _slices(split: Split) -> Iterator[Part]:
-    rows, given = split.rows, split.given()
-    for first in range(0, len(rows), _ROWS_AT_ONCE):
-        some = range(first, min(first + _ROWS_AT_ONCE, len(rows)))
-        numbers = split.numbers[some.start : some.stop]
-        yield Part(numbers, itertools.islice(given, len(some)), {}, [(numbers, rows.select(some))], split.unit)
-
-
-def _refuse_streams_named_twice(names: Sequence[str]) -> None:
-    streams = [name for name in names if is_stream(name)]
-    for name in streams:
-        if streams.count(name) > 1:
-            raise UserError(f"{name} can be read only once; name it once")
+    return parts

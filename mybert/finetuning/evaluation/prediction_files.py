@@ -15,15 +15,11 @@ _INPUT = "input"
 
 
 def write_table(records: Path, output: Path) -> None:
-    """Writes JSON lines as a table, in the format that the suffix of `output` names.
+    """Writes predictions in JSON lines as a table, in the format that the suffix of `output` names.
 
     The columns of `input` become columns named `input.NAME`, after those of the prediction. Values in .csv and .tsv
     are quoted as in RFC 4180; lists and objects are written as JSON. A .parquet column whose values do not have one
     type holds JSON texts.
-
-    Args:
-        records: a file of predictions as JSON lines.
-        output: the file to write.
     """
     names = dict.fromkeys(name for record in _flat_records(records) for name in record)
     columns = sorted(names, key=lambda name: name == _INPUT or name.startswith(f"{_INPUT}."))

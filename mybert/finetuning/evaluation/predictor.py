@@ -3,8 +3,8 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from os import PathLike
-from typing import Any, NamedTuple
+from os import PathLike, fspath
+from typing import Any, NamedTuple, Unpack
 
 import datasets
 import numpy as np
@@ -13,12 +13,14 @@ from datasets import Dataset
 
 from mybert.common.command_line import make_settings
 from mybert.common.errors import UserError
+from mybert.common.keywords import PredictKeywords
 from mybert.finetuning.data.dataset_loading import unwritable
+from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
 from mybert.finetuning.data.validation import find_problems, refuse_rows
 from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.settings import PredictSettings
-from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Problem, rows_cut
 
 Row = str | Mapping[str, Any] | tuple
@@ -33,6 +35,7 @@ class Part(NamedTuple):
         errors: index → why the row cannot be used.
         tables: the other rows under canonical column names, with their indices.
         unit: what `numbers` count: `line` or `row`.
+        source: name of the input, if there are several.
     """
 
     numbers: Sequence[int]
@@ -40,11 +43,34 @@ class Part(NamedTuple):
     errors: dict[int, str]
     tables: list[tuple[Sequence[int], Dataset]]
     unit: str = "line"
+    source: str | None = None
 
     @property
     def problems(self) -> list[Problem]:
         """The errors that are mistakes; a blank line is not."""
         return [Problem(number, message) for number, message in self.errors.items() if message != EMPTY]
+
+    def records(self, predictions: Iterable[dict]) -> Iterator[dict]:
+        """Each prediction with the place of its row, from 1, and the row as given."""
+        source = {} if self.source is None else {"source": self.source}
+        for number, row, prediction in zip(self.numbers, self.given, predictions, strict=True):
+            yield {**prediction, **source, self.unit: number + 1, "input": row}
+
+
+class Outputs(NamedTuple):
+    """
+    Attributes:
+        numbers: the indices of the rows in the input.
+        rows: a table of a `Part`.
+        features, logits: input and output of the model.
+        predictions: one for each row.
+    """
+
+    numbers: Sequence[int]
+    rows: Dataset
+    features: Dataset
+    logits: Sequence[np.ndarray]
+    predictions: list[dict]
 
 
 class Predictor:
@@ -57,6 +83,7 @@ class Predictor:
         settings: of `mybert predict`, by keyword: `device`, `dtype`, `batch_tokens`, `max_length`, `columns`, …
 
     Attributes:
+        model, tokenizer: in evaluation mode, on its device.
         task: the task, with its labels in `task.config`.
 
     Raises:
@@ -81,13 +108,16 @@ class Predictor:
         >>>     return predictor(texts)
     """
 
-    def __init__(self, model: str | PathLike | PredictSettings, **settings):
+    def __init__(self, model: str | PathLike[str] | PredictSettings, **settings: Unpack[PredictKeywords]):
         if not isinstance(model, PredictSettings):
-            (model,) = make_settings([PredictSettings], (str(model), ["-"]), settings)
+            (model,) = make_settings([PredictSettings], (fspath(model), ["-"]), settings)
         self._batch_tokens = model.batch_tokens
-        self._model, self._tokenizer, self.task = load_finetuned(model)
+        self.model, self.tokenizer, self.task = self._load(model)
         self._columns = RowColumns(self.task)
         self._tokenizing = threading.Lock()  # truncation is part of a tokenizer's state
+
+    def _load(self, settings: PredictSettings) -> Finetuned:
+        return load_finetuned(settings)
 
     def __call__(
         self, rows: Row | Iterable[Row] | Dataset | pd.DataFrame, errors: str = "strict"
@@ -109,11 +139,15 @@ class Predictor:
         if isinstance(rows, pd.DataFrame):
             rows = [dict(zip(rows.columns, row, strict=True)) for row in rows.itertuples(index=False, name=None)]
         given = [rows] if single else list(rows)
-        part = self.usable(part_of(map(self._line, range(len(given)), given)))
-        if part.problems and errors == "strict":
-            refuse_rows("rows", part.problems, len(given), "row", 'have errors returned by errors="skip"')
-        predictions = self.predict(part)[0]
+        predictions = self.predict(self.part(given, errors))[0]
         return predictions[0] if single else predictions
+
+    def part(self, rows: Sequence[Row], errors: str = "strict") -> Part:
+        """Rows in memory as a part of usable rows; see `__call__`."""
+        part = self.usable(part_of(map(self._line, range(len(rows)), rows)))
+        if part.problems and errors == "strict":
+            refuse_rows("rows", part.problems, len(rows), "row", 'have errors returned by errors="skip"')
+        return part
 
     def _line(self, number: int, row: Row) -> Line:
         try:
@@ -144,7 +178,7 @@ class Predictor:
         for numbers, rows in part.tables:
             rows = self.task.prepare(rows)
             with self._tokenizing:
-                problems = find_problems(rows, self.task, self._tokenizer, training=False)
+                problems = find_problems(rows, self.task, self.tokenizer, training=False)
             errors |= {numbers[row]: message for row, message in reversed(problems)}
             good = [row for row, number in enumerate(numbers) if number not in errors]
             if good:
@@ -161,13 +195,18 @@ class Predictor:
             A prediction or an error for each row, in order; the number of rows truncated to `max_length`.
         """
         found, cut = {number: {"error": message} for number, message in part.errors.items()}, 0
-        for numbers, rows in part.tables:
-            with self._tokenizing, _no_progress_bars():
-                features = self.task.features(rows, self._tokenizer, training=False)
-            logits = logits_of(self._model, self.task, self._tokenizer, features, self._batch_tokens, progress)
-            found |= zip(numbers, self.task.decode(logits, features, rows), strict=True)
+        for numbers, _, features, _, predictions in self.outputs(part, progress):
+            found |= zip(numbers, predictions, strict=True)
             cut += rows_cut(features)
         return [found[number] for number in part.numbers], cut
+
+    def outputs(self, part: Part, progress: Callable[[int], object] | None = None) -> Iterator[Outputs]:
+        """Features and predictions of each table of a part; see `predict`."""
+        for numbers, rows in part.tables:
+            with self._tokenizing, _no_progress_bars():
+                features = self.task.features(rows, self.tokenizer, training=False)
+            logits = logits_of(self.model, self.task, self.tokenizer, features, self._batch_tokens, progress)
+            yield Outputs(numbers, rows, features, logits, self.task.decode(logits, features, rows))
 
 
 def part_of(lines: Iterable[Line]) -> Part:
@@ -179,17 +218,23 @@ def part_of(lines: Iterable[Line]) -> Part:
     tables = []
     for names, some in alike.items():
         columns = {name: [line.row[name] for line in some] for name in names}
-        tables.append(([line.number for line in some], Dataset.from_dict(columns, on_mixed_types="use_json")))
+        tables.append(([line.number for line in some], _table(columns)))
     errors = {line.number: line.error for line in lines if line.error is not None}
     return Part([line.number for line in lines], [line.given for line in lines], errors, tables)
 
 
+def _table(columns: dict[str, list]) -> Dataset | MemoryRows:
+    """A few texts stay in memory; columns of words may have to be split."""
+    is_text = all(isinstance(value, str) for values in columns.values() for value in values)
+    if is_text and "tokens" not in columns and len(next(iter(columns.values()), ())) <= MOST_ROWS:
+        return MemoryRows(columns)
+    return Dataset.from_dict(columns, on_mixed_types="use_json")
+
+
 @contextlib.contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    before = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
+    with contextlib.ExitStack() as stack:
+        if datasets.is_progress_bar_enabled():
+            datasets.disable_progress_bars()
+            stack.callback(datasets.enable_progress_bars)
         yield
-    finally:
-        if before:
-            datasets.enable_progress_bars()

@@ -39,11 +39,7 @@ def _overlap(predicted: list[str], true: list[str]) -> float:
 
 
 def matched(predictions: Sequence[dict], references: Sequence[dict]) -> list[tuple[dict, dict]]:
-    """The prediction and the reference of each `id`.
-
-    Raises:
-        ValueError: a reference has no prediction.
-    """
+    """The prediction and the reference of each `id`; raises ValueError if a reference has no prediction."""
     by_id = {one["id"]: one for one in predictions}
     missing = [one["id"] for one in references if one["id"] not in by_id]
     if missing:

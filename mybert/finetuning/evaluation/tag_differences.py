@@ -14,14 +14,9 @@ def tag_differences(
     reference: Sequence[str],
     scheme: str | None,
 ) -> list[str]:
-    """
-    Args:
-        offsets: start and end of each word in `text`, in characters.
-        predicted, reference: a tag for each word.
-        scheme: of tags of entities; None for other tags.
+    """A line for each span of words with differing entities (or tags): `… in [Paris: LOC → predicted ORG] on …`.
 
-    Returns:
-        A line for each span of words with differing entities (or tags): `… in [Paris: LOC → predicted ORG] on …`.
+    `offsets` are the start and end of each word in `text`, in characters. `scheme` is None for other tags.
     """
     spans = [] if scheme is None else entities.find([reference, predicted], scheme)
     if scheme is None or spans[0] == spans[1]:  # the same entities: what differs is tags that break the scheme

@@ -16,14 +16,7 @@ from mybert.finetuning.metrics.scores import METRICS
 
 
 def load(name: str, **settings: Any) -> evaluate.Metric:
-    """
-    Args:
-        name: a key of `METRICS`.
-        settings: of `evaluate.Metric`, such as `experiment_id`.
-
-    Raises:
-        ValueError: there is no such metric.
-    """
+    """The metric with this name in `METRICS`; `settings` are of `evaluate.Metric`, such as `experiment_id`."""
     if name not in METRICS:
         raise ValueError(f"expected one of {', '.join(METRICS)}, found {name!r}")
     function, features, inputs = METRICS[name]

@@ -41,11 +41,7 @@ def matthews_correlation(predictions: list, references: list, **options: Any) ->
 
 
 def multi_label(predictions: list[list[int]], references: list[list[int]]) -> dict[str, float]:
-    """Several labels per row: `f1_micro`, `f1_macro`, and `accuracy`, the share of rows with all labels correct.
-
-    Raises:
-        ValueError: rows differ in length, or have values other than 0 and 1.
-    """
+    """Several labels per row: `f1_micro`, `f1_macro`, and `accuracy`, the share of rows with all labels correct."""
     for name, rows in (("predictions", predictions), ("references", references)):
         for number, row in enumerate(rows, 1):
             if len(row) != len(references[0]) or not set(row) <= {0, 1}:
@@ -74,9 +70,6 @@ def seqeval(predictions: list[list[str]], references: list[list[str]], scheme: s
     """Entities in tags: `overall_precision`, `overall_recall`, `overall_f1`, and `overall_accuracy` of tags.
 
     The first word, the last word and the type of an entity must be correct, as in seqeval's strict mode.
-
-    Raises:
-        ValueError: sentences differ in length, or tags are not those of entities.
     """
     for number, (predicted, expected) in enumerate(zip(predictions, references, strict=True), 1):
         if len(predicted) != len(expected):
@@ -92,11 +85,7 @@ def seqeval(predictions: list[list[str]], references: list[list[str]], scheme: s
 
 
 def squad(predictions: list[dict], references: list[dict]) -> dict[str, float]:
-    """SQuAD 1.1: `exact_match` and `f1` in percent (Rajpurkar et al. 2016).
-
-    Raises:
-        ValueError: a question has no prediction, or no answer.
-    """
+    """SQuAD 1.1: `exact_match` and `f1` in percent (Rajpurkar et al. 2016)."""
     scores = []
     for prediction, reference in squad_rules.matched(predictions, references):
         text, answers = prediction["prediction_text"], reference["answers"]["text"]

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from datasets import Dataset
 from datasets.fingerprint import generate_random_fingerprint
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
 from mybert.finetuning.tasks.options import TaskOptions
 from mybert.io.files import file_format
@@ -27,24 +28,14 @@ LOWER_IS_BETTER = frozenset({"mse"})  # of the other metrics, higher is better
 
 
 class Problem(NamedTuple):
-    """A row that cannot be used.
-
-    Attributes:
-        row: index of the row.
-        message: what was found and what was expected.
-    """
+    """The index of a row that cannot be used, and a message: what was found and what was expected."""
 
     row: int
     message: str
 
 
 class Matrix(NamedTuple):
-    """A confusion matrix.
-
-    Attributes:
-        names: the labels.
-        counts: (labels, labels) integers; rows are references, columns are predictions.
-    """
+    """A confusion matrix: the labels, and (labels, labels) integers whose rows are references, columns predictions."""
 
     names: list[str]
     counts: np.ndarray
@@ -64,7 +55,6 @@ class Task(ABC):
 
     Class attributes:
         name: the value of `--task`.
-        aliases: other values of `--task`.
         head: class of the model.
         Options: class of the options.
         inputs, targets: usual names of each column by its canonical name, best first.
@@ -79,7 +69,6 @@ class Task(ABC):
     trained_inputs: tuple[str, ...] | None = None
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
     head: ClassVar[type[PreTrainedModel]]
     Options: ClassVar[type[TaskOptions]] = TaskOptions
     inputs: ClassVar[Mapping[str, tuple[str, ...]]]
@@ -91,40 +80,38 @@ class Task(ABC):
 
     # Rows
 
-    def read(self, path: Path) -> Dataset | None:
-        """The rows of a file in a format of this task, or None for the common formats.
+    def read(self, path: Path) -> tuple[Dataset, Sequence[int] | None] | None:
+        """The rows of a file in a format of this task and the lines in which they begin, or None for other formats.
 
-        Raises:
-            UserError: the file is in that format and cannot be read; the message names file and line.
+        Lines count from 0; they are None for formats without lines.
         """
         return None
 
     def plain_row(self, line: str, source: str) -> dict:
-        """A line of plain text as a row.
-
-        Raises:
-            UserError: the task needs more than a text.
-        """
+        """A line of plain text as a row."""
         required = [column for column in self.inputs if column not in self.optional]
         required = required if self.trained_inputs is None else self.trained_inputs
         if len(required) > 1:
             raise UserError(f"{source} holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
         return {self.options.given_columns().get(required[0], required[0]): line}
 
-    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """The columns that the task needs, under their canonical names.
+    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
+        """The columns that the task needs under their canonical names, and the name of each in `dataset`.
 
         Args:
             source: file name, for messages.
             labelled: whether `targets` are required; otherwise they are left out.
-
-        Raises:
-            UserError: a column is missing.
         """
+        dataset = self.combined(dataset, source, labelled)
         found = self.find_columns(dataset.column_names, source, labelled)
-        return dataset.select_columns(list(found.values())).rename_columns(
+        rows = dataset.select_columns(list(found.values())).rename_columns(
             {column: role for role, column in found.items() if column != role}
         )
+        return rows, found
+
+    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+        """The rows, with one column in place of several that the task reads as one."""
+        return dataset
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """Column by canonical name: from `--columns`, else by the usual names."""
@@ -159,7 +146,7 @@ class Task(ABC):
         return {**self.inputs, **(self.targets if labelled else {})}
 
     def prepare(self, rows: Dataset) -> Dataset:
-        """Converts rows with the columns of `alternatives`; returns others unchanged."""
+        """Converts rows with canonical names, such as those with the columns of `alternatives`."""
         return rows
 
     @abstractmethod
@@ -211,9 +198,6 @@ class Task(ABC):
 
         Args:
             source: the checkpoint, for messages.
-
-        Raises:
-            UserError: the options contradict the checkpoint.
         """
         return self
 
@@ -232,9 +216,9 @@ class Task(ABC):
             truncated, and columns that `decode` needs. Each row has at least one feature.
         """
 
-    @abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         """A function from a list of features to a padded batch."""
+        return DataCollatorWithPadding(tokenizer)
 
     # Results
 
@@ -316,8 +300,12 @@ def most_common(values: Iterable[Hashable]) -> Hashable:
     return Counter(values).most_common(1)[0][0]
 
 
-def map_rows(rows: Dataset, encode: Callable[[dict[str, list], list[int]], dict[str, list]]) -> Dataset:
+def map_rows(
+    rows: Dataset | MemoryRows, encode: Callable[[dict[str, list], list[int]], dict[str, list]]
+) -> Dataset | MemoryRows:
     """The features that `encode` makes from batches of rows and their indices."""
+    if isinstance(rows, MemoryRows):
+        return MemoryRows(encode(rows[:], list(range(len(rows)))))
     return rows.map(
         encode,
         batched=True,

@@ -14,6 +14,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.labels import is_missing
 from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, most_common
 
@@ -30,7 +31,6 @@ class MultipleChoice(Task):
 
     name = "multiple-choice"
     head = MyBertForMultipleChoice
-    aliases = ("swag",)
     inputs: ClassVar[Mapping] = {
         "context": ("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "text", "question"),
         "start": ("start", "sent2", "question", "ctx_b"),
@@ -42,14 +42,15 @@ class MultipleChoice(Task):
 
     # Rows
 
-    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+        """Joins the columns of choices, such as `ending0` and `ending1`."""
         numbered = sorted((int(m[2]), m[1]) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
         if numbered and not set(self.inputs["choices"]) & set(dataset.column_names):
             if len(kinds := sorted({kind for _, kind in numbered})) > 1:
                 raise UserError(f"{source}: columns of choices have several names ({', '.join(kinds)}); keep one kind")
             columns = [dataset[f"{kind}{number}"] for number, kind in numbered]
             dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
-        return super().canonical(dataset, source, labelled)
+        return dataset
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         found, given = super().find_columns(names, source, labelled), self.options.given_columns()
@@ -98,9 +99,7 @@ class MultipleChoice(Task):
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             columns = {**self._encode(batch, tokenizer, truncation=True, max_length=self.options.max_length)}
             if "label" in batch:
-                columns["labels"] = [
-                    _choice(*pair) for pair in zip(batch["label"], map(len, batch["choices"]), strict=True)
-                ]
+                columns["labels"] = list(map(_choice, batch["label"], map(len, batch["choices"])))
             return {**columns, ROW: indices}
 
         return map_rows(rows, encode)
@@ -110,6 +109,10 @@ class MultipleChoice(Task):
         starts = batch.get("start") or [""] * len(batch["choices"])
         contexts = [c for c, choices in zip(batch["context"], batch["choices"], strict=True) for _ in choices]
         endings = [f"{s or ''} {c}".strip() for s, row in zip(starts, batch["choices"], strict=True) for c in row]
+        if cut:
+            pairs = zip(contexts, endings, strict=True)
+            read = [without_unread_end(*pair, tokenizer, cut["max_length"]) for pair in pairs]
+            contexts, endings = [first for first, _ in read], [second for _, second in read]
         encoded = tokenizer(contexts, endings, split_special_tokens=True, **cut)
         ends = np.cumsum([len(choices) for choices in batch["choices"]]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))
@@ -126,13 +129,13 @@ class MultipleChoice(Task):
         """`choice`, counted from 0, its `text`, and the probabilities of all choices."""
         predictions = []
         for row, choices in zip(logits, rows["choices"], strict=True):
-            row = row[: len(choices)]  # without the choices that the collator has added
-            best = int(np.argmax(row))
-            predictions.append({"choice": best, "text": choices[best], "scores": softmax(row.astype(float)).tolist()})
+            scores = softmax(row[: len(choices)].astype(float))  # without the choices that the collator has added
+            best = int(np.argmax(scores))
+            predictions.append({"choice": best, "text": choices[best], "scores": scores.tolist()})
         return predictions
 
     def references(self, rows: Dataset) -> list[int]:
-        return [_choice(*pair) for pair in zip(rows["label"], map(len, rows["choices"]), strict=True)]
+        return list(map(_choice, rows["label"], map(len, rows["choices"])))
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[{"choice": most_common(references)}] * len(references)]
@@ -143,10 +146,8 @@ class MultipleChoice(Task):
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """1 - the probability of the right choice if another is predicted."""
-        return [
-            0.0 if p["choice"] == choice else 1 - p["scores"][choice]
-            for p, choice in zip(predictions, references, strict=True)
-        ]
+        pairs = zip(predictions, references, strict=True)
+        return [0.0 if p["choice"] == choice else 1 - p["scores"][choice] for p, choice in pairs]
 
 
 def _choice(label: Any, choices: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Options that several tasks share. Options of one task are in its module."""
+"""Options of the tasks, apart from the tasks, whose imports take seconds."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
-from mybert.common.settings import check_choices, check_least, setting
+from mybert.common.settings import check_choices, setting
+from mybert.finetuning.data.labels import PROBLEMS
+
+ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
+"""MAX_ANSWER_LENGTH and MAX_LENGTH of `modeling_mybert.answer_decoding_mybert`, whose import takes seconds."""
 
 
 @dataclass(kw_only=True)
@@ -14,9 +18,6 @@ class TaskOptions:
     """Options of every task. A fine-tuned checkpoint stores them.
 
     None means the checkpoint's value, else the task's default.
-
-    Raises:
-        UserError: a value is out of range.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
@@ -30,11 +31,11 @@ class TaskOptions:
         None,
         "Tokens per sequence, special tokens included (default: the checkpoint's value, else 128, or 384 for "
         "question-answering).",
+        least=8,
     )
 
     def __post_init__(self):
         check_choices(self)
-        check_least(self, "max_length", 8)
         self.columns = self.columns.split() if isinstance(self.columns, str) else list(self.columns)
         self.given_columns()
 
@@ -61,11 +62,82 @@ class WindowOptions(TaskOptions):
         None,
         "Tokens that consecutive windows of a long input share (default: a third of --max-length).",
         old_name="overlap",
+        least=0,
+    )
+
+    def stride_below(self, room: int) -> int:
+        """The stride of windows that have `room` tokens for text; raises if it is not less."""
+        stride = self.max_length // 3 if self.stride is None else self.stride
+        if self.stride is not None and stride >= room:
+            raise UserError(f"--stride {stride}: expected less than the {room} tokens of a window's text")
+        return stride
+
+
+@dataclass(kw_only=True)
+class TextOptions(WindowOptions):
+    """Options of text-classification."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "long_texts": "truncate"}
+
+    problem: str | None = setting(
+        None,
+        "text-classification: kind of labels (default: lists are multi-label, numbers of which at least half have a "
+        "fraction are regression, others are single-label).",
+        choices=PROBLEMS,
+    )
+    label_separator: str | None = setting(
+        None, "text-classification: separator of several labels in one cell, such as ';' (default: none)."
+    )
+    label_names: list[str] = setting(
+        default_factory=list,
+        help="text-classification: names for classes, as CLASS=NAME, such as 0=negative 1=positive.",
+    )
+    long_texts: str | None = setting(
+        None,
+        "text-classification: truncate texts of more than --max-length tokens, or read them in windows and average "
+        "the logits (default: truncate).",
+        choices=("truncate", "window"),
     )
 
     def __post_init__(self):
         super().__post_init__()
-        check_least(self, "stride", 0)
+        self.label_names = self.label_names.split() if isinstance(self.label_names, str) else list(self.label_names)
+        if len(set(self.given_names().values())) < len(self.label_names):
+            raise UserError(f"--label-names {' '.join(self.label_names)}: two classes have one name")
+
+    def given_names(self) -> dict[str, str]:
+        """Name by class, from `--label-names`."""
+        return pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
+
+
+@dataclass(kw_only=True)
+class TokenOptions(WindowOptions):
+    """Options of token-classification."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False}
+
+    label_all_tokens: bool | None = setting(
+        None, "token-classification: label all tokens of a word instead of the first one (default: false)."
+    )
+
+
+@dataclass(kw_only=True)
+class AnswerOptions(WindowOptions):
+    """Options of question-answering."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_length": ANSWER_WINDOW,
+        "n_best": 20,
+        "max_answer_length": ANSWER_LENGTH,
+    }
+
+    n_best: int | None = setting(None, "question-answering: number of candidate spans (default: 20).", least=1)
+    max_answer_length: int | None = setting(
+        None, f"question-answering: maximum number of tokens in an answer (default: {ANSWER_LENGTH}).", least=1
+    )
+
+
+OPTIONS = (TextOptions, TokenOptions, AnswerOptions)
 
 
 def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:

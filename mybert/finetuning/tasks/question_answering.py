@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -10,12 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
 from modeling_mybert.answer_decoding_mybert import (
-    MAX_ANSWER_LENGTH,
-    MAX_LENGTH,
     NO_ANSWER,
     Answers,
     WindowLogits,
@@ -23,34 +21,11 @@ from modeling_mybert.answer_decoding_mybert import (
     encode_windows,
 )
 from mybert.common.error_messages import short
-from mybert.common.errors import UserError
-from mybert.common.settings import check_least, setting
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
 from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
-from mybert.finetuning.tasks.options import WindowOptions
+from mybert.finetuning.tasks.options import AnswerOptions
 from mybert.io.files import file_format
-
-
-@dataclass(kw_only=True)
-class AnswerOptions(WindowOptions):
-    """Options of question-answering."""
-
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "max_length": MAX_LENGTH,
-        "n_best": 20,
-        "max_answer_length": MAX_ANSWER_LENGTH,
-    }
-
-    n_best: int | None = setting(None, "question-answering: number of candidate spans (default: 20).")
-    max_answer_length: int | None = setting(
-        None, f"question-answering: maximum number of tokens in an answer (default: {MAX_ANSWER_LENGTH})."
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_least(self, "n_best", 1)
-        check_least(self, "max_answer_length", 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +39,6 @@ class QuestionAnswering(Task):
 
     name = "question-answering"
     head = MyBertForQuestionAnswering
-    aliases = ("qa", "squad")
     Options = AnswerOptions
     inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
     targets: ClassVar[Mapping] = {"answers": ("answers",)}
@@ -73,8 +47,9 @@ class QuestionAnswering(Task):
 
     # Rows
 
-    def read(self, path: Path) -> Dataset | None:
-        return read_nested(path) if file_format(path).kind == ".json" else None
+    def read(self, path: Path) -> tuple[Dataset, None] | None:
+        rows = read_nested(path) if file_format(path).kind == ".json" else None
+        return None if rows is None else (rows, None)
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []
@@ -120,12 +95,8 @@ class QuestionAnswering(Task):
 
         `begin` is the index of the window's first token in the context, `first` its index in the window, `offsets` the
         characters of the window's tokens of the context.
-
-        Raises:
-            UserError: `stride` is not less than the number of tokens of context in a window.
         """
-        if (stride := self.options.stride) is not None and stride >= (room := self.options.max_length - 4):
-            raise UserError(f"--stride {stride}: expected less than the {room} tokens that a window has for context")
+        self.options.stride_below(self.options.max_length - 4)  # or `encode_windows` would raise
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             found: dict[str, list] = {}
@@ -146,24 +117,14 @@ class QuestionAnswering(Task):
             tokenizer, question, context, given.max_length, given.stride, given.max_answer_length
         )
         first = question_tokens + 2  # after [CLS] question [SEP]
-        for number, ids in enumerate(encoded["input_ids"]):
-            offsets = [list(pair) for pair in encoded["offset_mapping"][number][first:-1]]
-            window = {
-                "input_ids": ids,
-                "token_type_ids": encoded["token_type_ids"][number],
-                "attention_mask": encoded["attention_mask"][number],
-                ROW: row,
-                "begin": number * step,
-                "first": first,
-                "offsets": offsets,
-            }
+        for number, places in enumerate(encoded["offset_mapping"]):
+            offsets = [list(pair) for pair in places[first:-1]]
+            window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
+            window |= {ROW: row, "begin": number * step, "first": first, "offsets": offsets}
             if answers is not None:
                 start, end = _span(answers, offsets) or (-first, -first)
                 window |= {"start_positions": first + start, "end_positions": first + end}
             yield window
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
-        return DataCollatorWithPadding(tokenizer)
 
     # Results
 
@@ -217,12 +178,11 @@ class QuestionAnswering(Task):
         return [[{"answer": ""}] * len(references)]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
-        pairs = [(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
-        scores = {
-            name: np.array([measure(*pair) for pair in pairs])
-            for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1))
-        }
-        return {name: values[samples].mean(1).tolist() for name, values in scores.items()}
+        scores = {}
+        for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1)):
+            values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+            scores[name] = np.array(values)[samples].mean(1).tolist()
+        return scores
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """1 - F1."""

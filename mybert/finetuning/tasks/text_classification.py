@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,12 +11,12 @@ import numpy as np
 from datasets import Dataset
 from scipy.special import expit, softmax
 from sklearn.metrics import confusion_matrix
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
+from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.label_columns import (
     NOT_A_LIST,
     check_target,
@@ -32,15 +32,15 @@ from mybert.finetuning.data.labels import (
     PROBLEMS,
     REGRESSION,
     SINGLE,
+    ProblemType,
     find_problem,
     known_name,
     label_name,
     sort_labels,
 )
 from mybert.finetuning.evaluation import bootstrap_scores as class_scores
-from mybert.finetuning.evaluation.label_threshold import best_label_threshold
 from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows, most_common
-from mybert.finetuning.tasks.options import WindowOptions, pairs
+from mybert.finetuning.tasks.options import TextOptions
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -52,43 +52,6 @@ _PAIRS = (
 )
 _SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
 _BASELINES = 20  # maximum number of labels whose baselines are computed
-
-
-@dataclass(kw_only=True)
-class TextOptions(WindowOptions):
-    """Options of text-classification."""
-
-    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "long_texts": "truncate"}
-
-    problem: str | None = setting(
-        None,
-        "text-classification: kind of labels (default: lists are multi-label, numbers of which at least half have a "
-        "fraction are regression, others are single-label).",
-        choices=PROBLEMS,
-    )
-    label_separator: str | None = setting(
-        None, "text-classification: separator of several labels in one cell, such as ';' (default: none)."
-    )
-    label_names: list[str] = setting(
-        default_factory=list,
-        help="text-classification: names for classes, as CLASS=NAME, such as 0=negative 1=positive.",
-    )
-    long_texts: str | None = setting(
-        None,
-        "text-classification: truncate texts of more than --max-length tokens, or read them in windows and average "
-        "the logits (default: truncate).",
-        choices=("truncate", "window"),
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.label_names = self.label_names.split() if isinstance(self.label_names, str) else list(self.label_names)
-        if len(set(self.given_names().values())) < len(self.label_names):
-            raise UserError(f"--label-names {' '.join(self.label_names)}: two classes have one name")
-
-    def given_names(self) -> dict[str, str]:
-        """Name by class, from `--label-names`."""
-        return pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +68,6 @@ class TextClassification(Task):
     edges: tuple[float, ...] = ()
 
     name = "text-classification"
-    aliases = ("classification", "sequence-classification", "sentiment", "sts", "nli")
     head = MyBertForSequenceClassification
     Options = TextOptions
     inputs: ClassVar[Mapping] = {
@@ -118,12 +80,13 @@ class TextClassification(Task):
 
     # Rows
 
-    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """Also reads lists, separated labels and one-hot columns, and renames labels by `--label-names`."""
-        if labelled:
-            dataset = join_one_hot(dataset, self.options.given_columns().get("label", ""), source)
-        rows = super().canonical(dataset, source, labelled)
-        if not labelled:
+    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+        """Joins one-hot columns."""
+        return join_one_hot(dataset, self.options.given_columns().get("label", ""), source) if labelled else dataset
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Reads lists and separated labels, and renames labels by `--label-names`."""
+        if "label" not in rows.column_names:
             return rows
         labels = list(rows["label"])
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
@@ -131,9 +94,7 @@ class TextClassification(Task):
         names = self.options.given_names()
         present = {label_name(one) for label in labels for one in (label if isinstance(label, list) else [label])}
         if merged := [name for label, name in names.items() if name in present - names.keys() and label in present]:
-            raise UserError(
-                f"--label-names: {source} has the label {merged[0]!r} already; give each class its own name"
-            )
+            raise UserError(f"--label-names: there is a label {merged[0]!r} already; give each class its own name")
         return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
@@ -149,15 +110,16 @@ class TextClassification(Task):
         return found
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        problems = [
-            Problem(row, f"the {column} is {_text_problem(text)}")
-            for column in self.inputs
-            if column in rows.column_names
-            for row, text in enumerate(rows[column])
-            if not isinstance(text, str) or not text.strip()
-        ]
+        problems = []
+        for column in filter(rows.column_names.__contains__, self.inputs):
+            for row, text in enumerate(rows[column]):
+                if not isinstance(text, str):
+                    found = "missing" if text is None else f"{short(text)}, not a string"
+                    problems.append(Problem(row, f"the {column} is {found}"))
+                elif not text.strip():
+                    problems.append(Problem(row, f"the {column} is empty"))
         if "label" in rows.column_names:
-            problem = self._find_problem(rows).name if training else self.config.problem_type
+            problem = self._problem(rows).name if training else self.config.problem_type
             known = None if training else self.config.label2id
             for row, label in enumerate(rows["label"]):
                 message = check_target(label, problem, known)
@@ -167,11 +129,11 @@ class TextClassification(Task):
                     problems.append(Problem(row, message))
         return sorted(problems)
 
-    def _find_problem(self, rows: Dataset):
+    def _problem(self, rows: Dataset) -> ProblemType:
         return find_problem(rows["label"], self.options.problem)
 
     def summary(self, rows: Dataset) -> str:
-        reason = self._find_problem(rows).reason
+        reason = self._problem(rows).reason
         if self.config.problem_type == REGRESSION:
             labels = self.references(rows)
             return f"{self.name}, regression: numbers from {min(labels):g} to {max(labels):g}, {reason}"
@@ -211,7 +173,7 @@ class TextClassification(Task):
         return self
 
     def fitted(self, rows: Dataset) -> Self:
-        problem, labels = self._find_problem(rows).name, list(rows["label"])
+        problem, labels = self._problem(rows).name, list(rows["label"])
         if problem == REGRESSION:
             task = self.with_config(problem_type=problem, num_labels=1)
             return dataclasses.replace(task, edges=_edges(list(map(float, labels))))
@@ -236,18 +198,23 @@ class TextClassification(Task):
         if windows and "text_pair" in rows.column_names:
             raise UserError("--long-texts window reads single texts; pairs are truncated")
         length = self.options.max_length
-        stride = length // 3 if self.options.stride is None else self.options.stride
-        if windows and stride >= length - 2:
-            raise UserError(f"--stride {stride}: expected less than the {length - 2} tokens of a window's text")
+        overflow = {}
+        if windows:
+            overflow = {"stride": self.options.stride_below(length - 2), "return_overflowing_tokens": True}
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            texts, seconds = batch["text"], batch.get("text_pair")
+            if seconds is not None:
+                both = zip(texts, seconds, strict=True)
+                read = [without_unread_end(*pair, tokenizer, length) for pair in both]
+                texts, seconds = [first for first, _ in read], [second for _, second in read]
             encoded = tokenizer(
-                batch["text"],
-                batch.get("text_pair"),
+                texts,
+                seconds,
                 truncation=True,
                 max_length=length,
                 split_special_tokens=True,  # a literal [SEP] in a text is text
-                **({"stride": stride, "return_overflowing_tokens": True} if windows else {}),
+                **overflow,
             )
             origin = encoded.pop("overflow_to_sample_mapping", range(len(indices)))
             columns = {**encoded, ROW: [indices[i] for i in origin]}
@@ -268,9 +235,6 @@ class TextClassification(Task):
         names = {known_name(one, ids) for one in label}
         return [float(name in names) for name in ids]
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
-        return DataCollatorWithPadding(tokenizer)
-
     # Results
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
@@ -281,7 +245,9 @@ class TextClassification(Task):
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
         if self.config.problem_type == REGRESSION:
             return [{"score": score} for score in means[:, 0].tolist()]
-        names, multi, threshold = list(self.config.label2id), self.config.problem_type == MULTI, self._threshold
+        names, multi = list(self.config.label2id), self.config.problem_type == MULTI
+        threshold = getattr(self.config, "label_threshold", None)  # tuned on validation rows
+        threshold = threshold if isinstance(threshold, float) else 0.5
         predictions = []
         for row in (expit(means) if multi else softmax(means, axis=1)).tolist():
             scores = dict(zip(names, row, strict=True))
@@ -292,19 +258,13 @@ class TextClassification(Task):
             predictions.append({**answer, "scores": scores})
         return predictions
 
-    @property
-    def _threshold(self) -> float:
-        """Probability above which a label of several is predicted: tuned on validation rows, else 0.5."""
-        found = getattr(self.config, "label_threshold", None)
-        return found if isinstance(found, float) else 0.5
-
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
         """Tunes the threshold of several labels for micro F1."""
         if self.config.problem_type != MULTI:
             return self
         scores = [list(prediction["scores"].values()) for prediction in self.decode(logits, features, rows)]
         chosen = self._chosen(self.references(rows))
-        return self.with_config(label_threshold=best_label_threshold(np.array(scores), chosen))
+        return self.with_config(label_threshold=class_scores.best_label_threshold(np.array(scores), chosen))
 
     def references(self, rows: Dataset) -> list:
         """A name, a list of distinct names, or a number for each row."""
@@ -344,7 +304,9 @@ class TextClassification(Task):
             scores = np.array([prediction["score"] for prediction in predictions])
             return class_scores.regression(scores, np.array(references), samples)
         if self.config.problem_type == SINGLE:
-            return class_scores.single_label(*self._ids(predictions, references), self.config.num_labels, samples)
+            ids, labels = self.config.label2id, [prediction["label"] for prediction in predictions]
+            pair = (np.array([ids[label] for label in each]) for each in (labels, references))
+            return class_scores.single_label(*pair, len(ids), samples)
         predicted = self._chosen([prediction["labels"] for prediction in predictions])
         return class_scores.multi_label(predicted, self._chosen(references), samples)
 
@@ -356,34 +318,26 @@ class TextClassification(Task):
             chosen[row, [ids[label] for label in labels]] = True
         return chosen
 
-    def _ids(self, predictions: Sequence[dict], references: Sequence) -> tuple[np.ndarray, np.ndarray]:
-        ids = self.config.label2id
-        return np.array([ids[p["label"]] for p in predictions]), np.array([ids[label] for label in references])
-
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """1 - the probability of the right label if another is predicted; the number of missing and additional labels;
         the absolute difference."""
+        pairs = zip(predictions, references, strict=True)
         if self.config.problem_type == SINGLE:
-            return [
-                0.0 if p["label"] == label else 1 - p["scores"][label]
-                for p, label in zip(predictions, references, strict=True)
-            ]
+            return [0.0 if p["label"] == label else 1 - p["scores"][label] for p, label in pairs]
         if self.config.problem_type == MULTI:
-            both = zip(predictions, references, strict=True)
-            return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in both]
-        return [abs(p["score"] - target) for p, target in zip(predictions, references, strict=True)]
+            return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in pairs]
+        return [abs(p["score"] - target) for p, target in pairs]
 
     def labelled_spans(
         self, predictions: Sequence[dict], references: Sequence
     ) -> tuple[set[tuple], set[tuple]] | None:
         if self.config.problem_type == REGRESSION:
             return None
-        several = self.config.problem_type == MULTI
-        predicted = [prediction["labels"] if several else [prediction["label"]] for prediction in predictions]
-        expected = references if several else [[label] for label in references]
-        return tuple(
-            {(label, row) for row, labels in enumerate(each) for label in labels} for each in (predicted, expected)
-        )
+        if self.config.problem_type == SINGLE:
+            predicted = {(prediction["label"], row) for row, prediction in enumerate(predictions)}
+            return predicted, {(label, row) for row, label in enumerate(references)}
+        predicted = {(label, row) for row, prediction in enumerate(predictions) for label in prediction["labels"]}
+        return predicted, {(label, row) for row, labels in enumerate(references) for label in labels}
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         if self.config.problem_type != SINGLE:
@@ -391,10 +345,6 @@ class TextClassification(Task):
         names = list(self.config.label2id)
         labels = [prediction["label"] for prediction in predictions]
         return Matrix(names, confusion_matrix(references, labels, labels=names))
-
-
-def _text_problem(text: Any) -> str:
-    return "missing" if text is None else "empty" if isinstance(text, str) else f"{short(text)}, not a string"
 
 
 def _edges(labels: Sequence[float]) -> tuple[float, ...]:

@@ -18,7 +18,6 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
 from mybert.common.text_windows import cut_windows
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.label_columns import expand_label, with_column
@@ -27,27 +26,17 @@ from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
-from mybert.finetuning.tasks.options import WindowOptions
+from mybert.finetuning.tasks.options import TokenOptions
 from mybert.io.files import file_format, open_text
 
 logger = logging.getLogger(__name__)
+_warn_once = functools.cache(logger.warning)
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
 _BASELINES = 20  # constant predictions
 _IGNORED = -100  # a label that transformers' losses leave out
 _RAW = ("text", "offsets")  # columns of rows that were texts
-
-
-@dataclass(kw_only=True)
-class TokenOptions(WindowOptions):
-    """Options of token-classification."""
-
-    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False}
-
-    label_all_tokens: bool | None = setting(
-        None, "token-classification: label all tokens of a word instead of the first one (default: false)."
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +51,6 @@ class TokenClassification(Task):
 
     name = "token-classification"
     head = MyBertForTokenClassification
-    aliases = ("ner", "pos", "tagging")
     Options = TokenOptions
     inputs: ClassVar[Mapping] = {"tokens": ("tokens", "words")}
     targets: ClassVar[Mapping] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}
@@ -71,18 +59,14 @@ class TokenClassification(Task):
 
     # Rows
 
-    def read(self, path: Path) -> Dataset | None:
+    def read(self, path: Path) -> tuple[Dataset, Sequence[int]] | None:
         """A CoNLL file. JSON, Parquet and tables with a header row are left to the common readers."""
         kind = file_format(path).kind
         is_table = kind in _NOT_COLUMNS or (kind in _DELIMITERS and self._has_header(path, _DELIMITERS[kind]))
         return None if is_table else read_columns(path)
 
     def _has_header(self, path: Path, delimiter: str) -> bool:
-        """Whether the first line of a table names a column of texts or words, alone or beside another known column.
-
-        Raises:
-            UserError: the file has commas as a table and no such header.
-        """
+        """Whether the first line of a table names a column of texts or words, alone or beside another known column."""
         with open_text(str(path)) as file:
             first, second = (line.rstrip("\n") for line in (next(file, ""), next(file, "")))
         names = [name.strip(' "') for name in first.split(delimiter)]
@@ -127,17 +111,19 @@ class TokenClassification(Task):
         """The line as a text."""
         words = line.split()
         if len(words) > 1 and self._scheme is not None and words[-1] in self.config.label2id and words[-1] != "O":
-            _warn_of_columns()
+            _warn_once(
+                "a line ends in a tag, which is read as a word: .txt and standard input hold one text per line; "
+                "rename a file of columns to .conll"
+            )
         return {self.options.given_columns().get("text", "text"): line}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         known = None if training else self.config.label2id
-        problems = []
-        for number, row in enumerate(rows):
-            message = _tokens_message(row["tokens"]) or row.get("problem")
-            message = message or ("tags" in row and _tags_message(row, known))
-            if message:
-                problems.append(Problem(number, message))
+        messages = (
+            _tokens_message(row["tokens"]) or row.get("problem") or ("tags" in row and _tags_message(row, known))
+            for row in rows
+        )
+        problems = [Problem(number, message) for number, message in enumerate(messages) if message]
         if not training and not problems and "tags" in rows.column_names:
             self._warn_of_lost(self.references(rows))
         return problems
@@ -156,7 +142,7 @@ class TokenClassification(Task):
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         for tokens in rows["tokens"]:
-            ids, _ = _tokenize(tokens, tokenizer)
+            ids, _ = tokenize_words(tokens, tokenizer)
             yield [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
 
     # Model
@@ -174,14 +160,12 @@ class TokenClassification(Task):
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word whose tag it predicts, or -1."""
         size = self.options.max_length - 2
-        stride = self.options.max_length // 3 if self.options.stride is None else self.options.stride
-        if stride >= size:
-            raise UserError(f"--stride {stride}: expected less than the {size} tokens of a window's text")
+        stride = self.options.stride_below(size)
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             columns = {"input_ids": [], "words": [], ROW: [], **({"labels": []} if "tags" in batch else {})}
             for i, row in enumerate(indices):
-                ids, owners = _tokenize(batch["tokens"][i], tokenizer)
+                ids, owners = tokenize_words(batch["tokens"][i], tokenizer)
                 for start, end, words in window_words(owners, size, stride, self.options.label_all_tokens):
                     words = [-1, *words, -1]
                     columns["input_ids"].append([tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id])
@@ -203,9 +187,9 @@ class TokenClassification(Task):
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
         """`tokens`, `tags` and their probabilities, `scores`; with tags of entities also `entities`.
 
-        An entity has `type`, `start`, `end`, `text` and `score`, the mean probability of its tags. `unit` names what
-        `start` and `end` count, from 0: characters in rows of texts, which also have the `offsets` of each token, and
-        words in rows of tokens.
+        An entity has `type`, `start`, `end`, `text` and `score`, the mean probability of its tags. `start` and `end`
+        count from 0: characters in rows of texts, which also have the `offsets` of each token; words in rows of
+        tokens. `unit` says which.
         """
         tokens = list(rows["tokens"])
         summed = [np.zeros((len(words), self.config.num_labels)) for words in tokens]
@@ -265,17 +249,15 @@ class TokenClassification(Task):
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
         tags = [prediction["tags"] for prediction in predictions]
-        right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(tags, references, strict=True)])
         sizes = np.array([len(tags) for tags in references])
+        right = sizes - np.array(self.errors(predictions, references))
         scores = {} if self._scheme is None else entities.score(tags, references, self._scheme, samples)
         return {**scores, "accuracy": (right[samples].sum(1) / sizes[samples].sum(1)).tolist()}
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
         """The number of wrong tags."""
-        return [
-            float(sum(map(str.__ne__, prediction["tags"], tags)))
-            for prediction, tags in zip(predictions, references, strict=True)
-        ]
+        pairs = zip(predictions, references, strict=True)
+        return [float(sum(map(str.__ne__, prediction["tags"], tags))) for prediction, tags in pairs]
 
     def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
         text, offsets = (row["text"], row["offsets"]) if "offsets" in row else joined(row["tokens"])
@@ -295,15 +277,6 @@ class TokenClassification(Task):
         names = list(self.config.label2id)
         tags = references, [prediction["tags"] for prediction in predictions]
         return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
-
-
-@functools.cache
-def _warn_of_columns() -> None:
-    """Warns once that a line looks like a line of a CoNLL file."""
-    logger.warning(
-        "a line ends in a tag, which is read as a word: .txt and standard input hold one text per line; rename a file "
-        "of columns to .conll"
-    )
 
 
 def window_words(
@@ -327,7 +300,7 @@ def window_words(
         yield start, end, [owner if owner in words and (first or all_tokens) else -1 for owner, first in tokens]
 
 
-def _tokenize(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+def tokenize_words(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Token ids, and the word of each token. A word without tokens, such as a control character, becomes [UNK]."""
     encoded = tokenizer(words, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False)
     tokens = [ids or [tokenizer.unk_token_id] for ids in encoded["input_ids"]]

@@ -37,6 +37,7 @@ class Examples:
         lengths: (N,).
         next_sentence_label: (N,), None without pairs.
         epochs, indices: (N,) their keys.
+        mlm_probability: share of labelled tokens; None for that of the masker.
     """
 
     input_ids: np.ndarray
@@ -45,6 +46,7 @@ class Examples:
     next_sentence_label: np.ndarray | None
     epochs: np.ndarray
     indices: np.ndarray
+    mlm_probability: float | None = None
 
 
 class ExampleDataset(Dataset):
@@ -52,9 +54,11 @@ class ExampleDataset(Dataset):
 
     Args:
         corpus: columns `input_ids`, `token_type_ids` and, with pairs, `next_sentence_label`.
+        mlm_probability: of its examples; None for that of the masker.
     """
 
-    def __init__(self, corpus: datasets.Dataset):
+    def __init__(self, corpus: datasets.Dataset, mlm_probability: float | None = None):
+        self.mlm_probability = mlm_probability
         self.has_pairs = "next_sentence_label" in corpus.column_names
         columns = ["input_ids", "token_type_ids", "next_sentence_label"][: 3 if self.has_pairs else 2]
         self.corpus = corpus.select_columns(columns).with_format("arrow")
@@ -75,6 +79,7 @@ class ExampleDataset(Dataset):
             next_sentence_label=pairs,
             epochs=epochs,
             indices=indices,
+            mlm_probability=self.mlm_probability,
         )
 
 
@@ -169,7 +174,9 @@ class PretrainingCollator:
             Both: `masked_lm_positions`, positions of all labels and, if these are many, some positions without labels;
             `next_sentence_label` (N,), with pairs.
         """
-        masked, labels = self.masker(examples.input_ids, examples.lengths, examples.epochs, examples.indices)
+        masked, labels = self.masker(
+            examples.input_ids, examples.lengths, examples.epochs, examples.indices, examples.mlm_probability
+        )
         filler = examples.epochs == FILLER
         labels[np.repeat(filler, examples.lengths)] = IGNORED
         token_types, lengths = examples.token_type_ids.astype(np.int64), examples.lengths

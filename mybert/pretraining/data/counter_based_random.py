@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-MASKS, ORDER = 1, 2
+MASKS, ORDER, WINDOWS = 1, 2, 3
 """Purposes; part of the key, so that two purposes never share a stream."""
 
 
@@ -18,7 +18,7 @@ class RandomWords:
 
     Args:
         seed: any integer in [0, 2**64).
-        purpose: `MASKS` or `ORDER`.
+        purpose: `MASKS`, `ORDER` or `WINDOWS`.
     """
 
     def __init__(self, seed: int, purpose: int):

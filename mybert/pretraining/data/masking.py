@@ -19,7 +19,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True)
 class Masker:
-    """Devlin et al. 2019, appendix A.1: 15 % of the tokens are labelled; 80 % of these become [MASK], 10 % another
+    """Devlin et al. 2019, appendix A.1: 15% of the tokens are labelled; 80% of these become [MASK], 10% another
     token.
 
     In a sequence of n real tokens, including special tokens as in the reference implementation, exactly round(n ×
@@ -78,25 +78,33 @@ class Masker:
         return cls(~special, continues, replacements, tokenizer.mask_token_id, **rules)
 
     def __call__(
-        self, input_ids: np.ndarray, lengths: np.ndarray, epochs: np.ndarray, indices: np.ndarray
+        self,
+        input_ids: np.ndarray,
+        lengths: np.ndarray,
+        epochs: np.ndarray,
+        indices: np.ndarray,
+        probability: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """
         Args:
             input_ids: (T,) the sequences concatenated, with special tokens, without padding.
             lengths: (N,) tokens of each sequence.
             epochs, indices: (N,) epoch and index of each example.
+            probability: in place of that of the masker.
 
         Returns:
             Masked ids and labels, both (T,) int64; labels are `IGNORED` where nothing is predicted.
         """
         random = self._words.ragged(2 * lengths, epochs, indices).reshape(-1, 2)
-        chosen = self._choose(input_ids, lengths, random[:, 0])
+        chosen = self._choose(input_ids, lengths, random[:, 0], probability or self.probability)
         labels = np.where(chosen, input_ids, IGNORED).astype(np.int64)
         masked = input_ids.astype(np.int64)
         masked[chosen] = self._replace(masked[chosen], random[chosen, 1])
         return masked, labels
 
-    def _choose(self, input_ids: np.ndarray, lengths: np.ndarray, priority: np.ndarray) -> np.ndarray:
+    def _choose(
+        self, input_ids: np.ndarray, lengths: np.ndarray, priority: np.ndarray, probability: float
+    ) -> np.ndarray:
         """(T,) bool: the tokens to label."""
         rows = np.repeat(np.arange(len(lengths)), lengths)
         candidates = self.maskable[input_ids]
@@ -108,7 +116,7 @@ class Masker:
         first = np.flatnonzero(starts)  # (W,)
         size = np.bincount(word_of[candidates], minlength=len(first))
 
-        budget = np.maximum(np.rint(lengths * self.probability), 1).astype(np.int64)
+        budget = np.maximum(np.rint(lengths * probability), 1).astype(np.int64)
         if self.max_predictions is not None:
             budget = np.minimum(budget, self.max_predictions)
         budget = np.minimum(budget, np.bincount(rows[candidates], minlength=len(lengths)))
@@ -121,7 +129,7 @@ class Masker:
         return chosen
 
     def _replace(self, originals: np.ndarray, random: np.ndarray) -> np.ndarray:
-        """80 % [MASK], 10 % another token, 10 % the original; high bits choose the action, low bits the token."""
+        """80% [MASK], 10% another token, 10% the original; high bits choose the action, low bits the token."""
         action, draw = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
         replaced = self.replacements[(draw * np.uint64(len(self.replacements))) >> np.uint64(32)]
         tenth = 2**32 / 10

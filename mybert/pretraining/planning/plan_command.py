@@ -3,54 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modeling_mybert.configuration_mybert import NAMED_SIZES, MyBertConfig
-from mybert.common.quantities import Quantity, duration, with_unit
-from mybert.common.settings import check, setting
+from modeling_mybert.configuration_mybert import MyBertConfig
+from mybert.common.quantities import duration, with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
-from mybert.pretraining.planning.flops_and_memory import ModelCosts
-from mybert.pretraining.settings import PretrainingArguments, PretrainSettings
+from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
+from mybert.pretraining.planning.scaling_law import in_words, scaling_law
+from mybert.pretraining.planning.settings import PlanSettings
+from mybert.pretraining.settings import PretrainingOptions, PretrainSettings
 
 _BILLION = 10**9
-_MIN, _MAX = 0.001, 10**9  # beyond are typing errors, and products that overflow a float
-_CHECKPOINTS = PretrainingArguments.save_total_limit + 1  # one more while it is written
-
-
-@dataclass
-class PlanSettings:
-    """Model, text and devices; several sizes or device counts print one line for each combination.
-
-    Raises:
-        UserError: a value is out of range.
-    """
-
-    tokens: Quantity = setting(help="Real tokens of the examples (one epoch), such as 3.3B.")
-    peak_flops: Quantity = setting(
-        help="Peak floating point operations per second of one device, such as 400T.", old_name="flops"
-    )
-    size: list[str] = setting(default_factory=lambda: ["base"], help=f"Model sizes: {', '.join(NAMED_SIZES)}.")
-    devices: list[int] = setting(default_factory=lambda: [1], help="Numbers of devices, each at least 1.")
-    num_train_epochs: float = setting(1.0, "Epochs, above 0.", old_name="epochs")
-    max_length: int = setting(128, "Tokens per sequence, from 1 to 512.", old_name="length")
-    per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass, at least 1.")
-    gradient_accumulation_steps: int = setting(1, "Accumulated batches per optimizer step, at least 1.")
-    vocab_size: int = setting(30_522, "Vocabulary size, at least 1.")
-    bf16: bool = setting(True, "Compute in 16 bits; weights stay in 32 bits.")
-    mfu: float = setting(0.4, "Share of --peak-flops that the run reaches, at most 1; see docs/guides/scale-out.md.")
-    bandwidth: Quantity = setting(Quantity("50G"), "Bytes per second that a device can send while it computes.")
-    memory: Quantity | None = setting(None, "Memory of a device in bytes, such as 80G; marks what does not fit.")
-    price: float | None = setting(None, "Price per device and hour in any currency, 0 or more.")
-
-    def __post_init__(self):
-        check(self, "size", set(self.size) <= NAMED_SIZES.keys(), " or ".join(NAMED_SIZES))
-        check(self, "devices", all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}")
-        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
-            check(self, name, 1 <= getattr(self, name) <= _MAX, f"1 to {_MAX:,}")
-        longest = MyBertConfig().max_position_embeddings
-        check(self, "max_length", 1 <= self.max_length <= longest, f"1 to {longest}")
-        check(self, "mfu", _MIN <= self.mfu <= 1, f"{_MIN} to 1")
-        check(self, "num_train_epochs", _MIN <= self.num_train_epochs <= _MAX, f"{_MIN} to {_MAX:,}")
-        check(self, "price", self.price is None or 0 <= self.price <= _MAX, f"0 to {_MAX:,}")
+_CHECKPOINTS = PretrainingOptions.save_total_limit + 1  # one more while it is written
 
 
 @dataclass(frozen=True)
@@ -149,12 +112,43 @@ def parallel_configs(settings: PlanSettings, size: str, devices: int) -> list[Pa
 
 
 def main(settings: PlanSettings) -> None:
+    if settings.peak_flops is None:
+        settings.peak_flops = _measured_peak(settings.bf16)
+    if settings.time_budget is not None:
+        print_budget(settings)
+        return
     combinations = [(size, devices) for size in settings.size for devices in settings.devices]
     if len(combinations) > 1:
         print_overview(settings, combinations)
     else:
         print_details(parallel_configs(settings, *combinations[0]))
     print_disk(settings)
+
+
+def _measured_peak(half: bool) -> float:
+    import torch
+
+    from mybert.training.speed import measure_peak
+
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    return measure_peak(device, torch.bfloat16 if half else torch.float32)
+
+
+def print_budget(settings: PlanSettings) -> None:
+    """Prints what each size would reach in the time budget, and names the one with the lowest expected loss."""
+    rows, losses = [], {}
+    for size in settings.size:
+        config = parallel_configs(settings, size, settings.devices[0])[0]
+        tokens = config.tokens_per_second * settings.time_budget
+        encoder = count_parameters(config.costs.config)["encoder"]
+        expected = scaling_law().expectation(encoder, tokens, settings.tokens, settings.vocab_size)
+        losses[size] = expected["mlm_loss"]
+        rows.append((size, with_unit(tokens, ""), f"{tokens / settings.tokens:.1f}", in_words(expected)))
+    columns = ("size", "tokens", "passes", "expected on held-out documents (95% interval)")
+    print_table(
+        f"{with_unit(settings.tokens, ' tokens')}, {duration(settings.time_budget)} of training", rows, columns
+    )
+    print(f"lowest expected loss: {min(losses, key=losses.get)}")
 
 
 def print_overview(settings: PlanSettings, combinations: Iterable[tuple[str, int]]) -> None:

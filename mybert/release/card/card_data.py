@@ -7,12 +7,14 @@ from pathlib import Path
 from safetensors import safe_open
 
 from mybert.common.manifest import MANIFEST
+from mybert.io.python_docs import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE
 from mybert.release.heads import PIPELINES, model_configs
 from mybert.release.hub.bundle_checks import read_object
 
-_NOT_ON_THE_HUB = (None, "-", "python-docs")  # inputs of a corpus that have no fingerprint
-_PARENTS = ("model", "checkpoint", "init_from")
+RESULTS, PARENT = "results.json", "parent"
+"""File of a checkpoint with its scores, and its entry with those of the model that `mybert trim` read."""
+_PARENTS = ("model", "checkpoint", "init_from", "teacher")
 
 
 @dataclass
@@ -25,6 +27,7 @@ class CardData:
         chain: manifests of its inputs (see `manifest_chain`).
         files: names in the bundle.
         tokenizer: tokenizer_config.json.
+        of_parent: the results are those of the model before its vocabulary was trimmed.
     """
 
     config: dict
@@ -34,15 +37,18 @@ class CardData:
     chain: dict[str, dict]
     files: set[str] = field(default_factory=set)
     tokenizer: dict = field(default_factory=dict)
+    of_parent: bool = False
 
     @classmethod
     def of(cls, folder: Path) -> "CardData":
         """Reads the files of a bundle."""
+        results = read_object(folder / RESULTS) or {}
         return cls(
             config=read_object(folder / "config.json") or {},
-            parameters=sum(map(_count_weights, _weight_files(folder))),
+            parameters=_count_weights(folder),
             manifest=read_object(folder / MANIFEST) or {},
-            results=read_object(folder / "results.json") or {},
+            results=results.get(PARENT) or results,
+            of_parent=PARENT in results,
             chain=read_object(folder / PROVENANCE) or {},
             files={path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()},
             tokenizer=read_object(folder / "tokenizer_config.json") or {},
@@ -67,6 +73,12 @@ class CardData:
         return next(iter(model_configs(self.config).values()))
 
     @property
+    def mask(self) -> str:
+        """The mask token."""
+        token = self.tokenizer.get("mask_token")
+        return str(token.get("content")) if isinstance(token, dict) else str(token or "[MASK]")
+
+    @property
     def max_length(self) -> int | None:
         """Tokens of the longest sequence in training, which training stores with the tokenizer."""
         lengths = [self.tokenizer.get("model_max_length"), self.encoder_config.get("max_position_embeddings")]
@@ -75,6 +87,28 @@ class CardData:
     def corpora(self) -> dict[str, dict]:
         """Manifests of `mybert corpus` in the chain."""
         return {name: manifest for name, manifest in self.chain.items() if manifest.get("stage") == "corpus"}
+
+    @property
+    def predicts_next_sentences(self) -> bool:
+        """Whether the next sentence head is trained, as far as the manifests say; `adapt` does not train it."""
+        if self.head == "MyBertForPreTraining":
+            corpora = self.corpora().values()
+            single = corpora and all(corpus.get("settings", {}).get("nsp") is False for corpus in corpora)
+            return self.manifest.get("stage") != "adapt" and not single and self._trained_by("hard")
+        return self.head == "MyBertForNextSentencePrediction"
+
+    @property
+    def predicts_masked_tokens(self) -> bool:
+        """Whether the masked-language-model head is trained, as far as the manifests say."""
+        has_head = self.head in ("MyBertForPreTraining", "MyBertForMaskedLM")
+        return has_head and self._trained_by("hard", "soft")
+
+    def _trained_by(self, *losses: str) -> bool:
+        """Whether the model was distilled with one of `losses`, or not distilled."""
+        if self.manifest.get("stage") != "distill":
+            return True
+        found = (self.manifest.get("settings") or {}).get("losses") or ()
+        return any(loss.partition("=")[0] in losses for loss in found)
 
     def base_model(self) -> str | None:
         """The model on the Hub that this model, or a parent of it, was trained from."""
@@ -97,16 +131,16 @@ class CardData:
 
 def _hub_name(entry) -> str | None:
     """The name of an input on the Hub: manifests hold a fingerprint of all other inputs."""
-    if isinstance(entry, dict) and "sha256" not in entry and entry.get("path") not in _NOT_ON_THE_HUB:
-        return str(entry["path"])
+    if isinstance(entry, dict) and "sha256" not in entry:
+        name = entry.get("path")
+        if name not in (None, "-") and not is_python_docs(str(name)):
+            return str(name)
     return None
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    whole = folder / "model.safetensors"
-    return [whole] if whole.is_file() else list(folder.glob("model-*-of-*.safetensors"))
-
-
-def _count_weights(path: Path) -> int:
-    with safe_open(path, "np") as file:
-        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+def _count_weights(folder: Path) -> int:
+    count, whole = 0, folder / "model.safetensors"
+    for path in [whole] if whole.is_file() else folder.glob("model-*-of-*.safetensors"):
+        with safe_open(path, "np") as file:
+            count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return count

@@ -6,7 +6,8 @@ from pathlib import Path
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
 
 PROVENANCE = "provenance.json"
-_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "model", "checkpoint", "init_from")  # inputs made by a stage
+_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "model", "checkpoint", "init_from", "teacher")
+"""Inputs made by a stage."""
 
 
 def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
@@ -28,19 +29,14 @@ def _follow(manifest: dict, prefix: str, chain: dict[str, dict], gaps: list[str]
         if not isinstance(entry, dict) or not isinstance(entry.get("path"), str) or "sha256" not in entry:
             continue  # a data set or model of the Hub
         path, known = Path(entry["path"]), f"{prefix}{name}"
-        if os.path.isfile(path / MANIFEST) and _is_same(path, entry["sha256"]):
-            chain[known] = read_manifest(path)
-            _follow(chain[known], f"{known}/", chain, gaps)
-        elif name in _FOLDERS:
-            gaps.append(f"{known} ({entry['path']}) {_reason(path)}")
-
-
-def _reason(path: Path) -> str:
-    if not os.path.exists(path):
-        return "was not found; relative paths start at the current folder"
-    return "has changed since training" if os.path.isfile(path / MANIFEST) else f"has no {MANIFEST}"
-
-
-def _is_same(folder: Path, sha256: str) -> bool:
-    """Stages identify a folder by its manifest, or by all its files."""
-    return sha256 in (fingerprint(folder / MANIFEST), fingerprint(folder))
+        reason = f"has no {MANIFEST}"
+        if os.path.isfile(path / MANIFEST):  # stages identify a folder by its manifest, or by all its files
+            if entry["sha256"] in (fingerprint(path / MANIFEST), fingerprint(path)):
+                chain[known] = read_manifest(path)
+                _follow(chain[known], f"{known}/", chain, gaps)
+                continue
+            reason = "has changed since training"
+        elif not os.path.exists(path):
+            reason = "was not found; relative paths start at the current folder"
+        if name in _FOLDERS:
+            gaps.append(f"{known} ({entry['path']}) {reason}")

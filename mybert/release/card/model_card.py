@@ -1,12 +1,15 @@
 """Rendering of the model card by `huggingface_hub.ModelCard`."""
 
+import json
 from pathlib import Path
 
+import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from mybert.release.card.card_data import CardData
 from mybert.release.card.escaping import in_markdown, in_metadata
-from mybert.release.card.sections import data_lines, result_tables, training_rows
+from mybert.release.card.examples import examples_in, request_inputs, widget
+from mybert.release.card.sections import adaptation_rows, data_lines, result_tables, training_rows, vocabulary_lines
 from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.settings import PushSettings
@@ -28,15 +31,10 @@ _PRETRAINING_METRICS = (
 
 
 def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: str) -> ModelCard:
-    """Renders the card and saves it in the bundle.
-
-    Args:
-        pin: the revision that the examples load.
-        verification: a sentence on the verification of the bundle.
-    """
+    """Renders the card, whose examples load the revision `pin`, and saves it in the bundle."""
     data = CardData.of(bundle.folder)
     results, task = result_tables(data), PIPELINES[data.head]
-    config = data.encoder_config
+    config, texts = data.encoder_config, examples_in(settings.language)
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
     labels = [in_markdown(label) for label in data.labels]
     card = ModelCard.from_template(
@@ -44,7 +42,13 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         template_path=str(_TEMPLATE),
         title=in_markdown(settings.repo_id.split("/")[1]),
         head=data.head,
+        masked_tokens=data.predicts_masked_tokens,
+        next_sentences=data.predicts_next_sentences,
         task=task,
+        bert=data.head.removeprefix("My") if hasattr(transformers, data.head.removeprefix("My")) else None,
+        texts=texts,
+        code=repr,
+        request=json.dumps({"inputs": request_inputs(data.head, texts, data.mask)}, ensure_ascii=False),
         pipeline_arguments=PIPELINE_ARGUMENTS.get(task, {}),
         sizes=[*sizes, f"{data.parameters:,} parameters"],
         labels=[*labels[:_LABELS_SHOWN], *([f"and {len(labels):,} in total"] if len(labels) > _LABELS_SHOWN else [])],
@@ -53,6 +57,8 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         is_tag=pin != settings.revision,
         data=data_lines(data),
         training=training_rows(data),
+        vocabulary=vocabulary_lines(data),
+        adaptation=adaptation_rows(data),
         results=results,
         baselines=any(row[3] for _, rows in results for row in rows),
         files=data.files,
@@ -79,16 +85,24 @@ def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
         "metrics": list(dict.fromkeys(result.metric_type for result in evaluations)) or None,
         "tags": ["mybert", "bert", "custom_code"],
     }
+    task = PIPELINES[data.head]
+    shown = None if task == "fill-mask" and not data.predicts_masked_tokens else task
     return ModelCardData(
         **{name: in_metadata(value) for name, value in values.items()},
+        widget=widget(shown, settings.language, in_metadata(data.mask)),
         model_name=settings.repo_id.split("/")[1] if evaluations else None,
         eval_results=evaluations or None,
     )
 
 
 def _evaluations(data: CardData) -> list[EvalResult]:
-    """Entries of the `model-index`: one for each metric on held-out documents, test or validation rows."""
-    if data.manifest.get("stage") == "pretrain":
+    """Entries of the `model-index`: one for each metric on held-out documents, test or validation rows.
+
+    A trimmed model has none: its scores were measured on its parent.
+    """
+    if data.of_parent:
+        return []
+    if data.manifest.get("stage") in ("pretrain", "adapt", "distill"):
         metrics = data.results.get("metrics") or {}
         return [
             EvalResult(

@@ -1,9 +1,11 @@
 """The lists and tables of the model card."""
 
+from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
 from mybert.release.card.escaping import in_markdown
 
 _SHOWN = 20  # sources
+_WORDS_SHOWN = 50
 _COUNTS = {
     "documents": "documents",
     "documents_duplicate": "duplicate documents removed",
@@ -29,6 +31,8 @@ _ARGUMENTS = {
 def data_lines(data: CardData) -> list[str]:
     """Sources and counts of the pretraining text; rows of the fine-tuning data."""
     lines = []
+    if data.manifest.get("stage") == "adapt":
+        lines += _corpus_lines(data.manifest, "")
     for name, manifest in data.corpora().items():
         lines += _corpus_lines(manifest, "second phase: " if "phase2" in name else "")
     for split, found in (data.results.get("data") or {}).items():
@@ -58,11 +62,48 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
 
 
 def _source(entry: dict) -> str:
-    names = {"-": "standard input", "python-docs": "the documentation inside Python"}
-    text = in_markdown(names.get(entry.get("path"), entry.get("path", "a source without a name")))
+    name = str(entry.get("path", "a source without a name"))
+    names = {"-": "standard input", PYTHON_DOCS: "the documentation inside Python"}
+    if is_python_docs(name) and ":" in name:
+        names[name] = f"the documentation inside the package {name.partition(':')[2]}"
+    text = in_markdown(names.get(name, name))
     if "bytes" in entry:
         text += f", {in_markdown(entry['bytes'])} bytes"
     return text + (f", SHA-256 {in_markdown(entry['sha256'][:16])}…" if "sha256" in entry else "")
+
+
+def vocabulary_lines(data: CardData) -> list[str]:
+    """What `mybert adapt` or `mybert trim` changed in the vocabulary."""
+    lines = []
+    if found := data.results.get("adaptation"):
+        words = found["new_words"]
+        shown = [f"{word['piece']} ({' '.join(word['pieces'])})" for word in words[:_WORDS_SHOWN]]
+        more = f", and {len(words) - _WORDS_SHOWN:,} more" if len(words) > _WORDS_SHOWN else ""
+        if words:
+            listed = ", ".join(map(in_markdown, shown)) + more
+            lines.append(f"{len(words):,} new words, with their old pieces: {listed}")
+        if found.get("new_head"):
+            lines.append("the masked-language-model head is new: the initial weights had none")
+    if found := data.manifest.get("trimmed"):
+        before, after = found["before"], found["after"]
+        sizes = [f"{in_markdown(part[name])} {name}" for part in (after, before) for name in ("tokens", "parameters")]
+        lines.append(f"{sizes[0]} and {sizes[1]} are left of {sizes[2]} and {sizes[3]}")
+    return lines
+
+
+def adaptation_rows(data: CardData) -> list[tuple[str, str, str]]:
+    """Score, value before and value after adaptation on held-out text."""
+    held_out = (data.results.get("adaptation") or {}).get("held_out") or {}
+    return [
+        (f"{in_markdown(text)} text: {in_markdown(name.replace('_', ' '))}", *map(_or_dash, (value, after.get(name))))
+        for text, found in held_out.items()
+        for after in [found.get("after") or {}]
+        for name, value in (found.get("before") or {}).items()
+    ]
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else in_markdown(value)
 
 
 def training_rows(data: CardData) -> list[tuple[str, str]]:
@@ -70,15 +111,25 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     results, manifest = data.results, data.manifest
     arguments, settings = results.get("training_arguments") or {}, results.get("settings") or {}
     run = {**results, **(results.get("best") or {})}  # of several runs, the published one
-    new = "new weights" if manifest.get("stage") == "pretrain" else None
+    new = "new weights" if manifest.get("stage") in ("pretrain", "distill") else None
+    teacher, layers = settings.get("teacher"), settings.get("layers")
+    start = settings.get("init_from") or settings.get("model") or (teacher if layers else None)
+    if settings.get("optimizer") == "muon":
+        arguments = {**arguments, "optim": "Muon for the encoder's matrices, AdamW for the rest"}
+    if settings.get("max_tokens_per_batch"):
+        arguments = {**arguments, "per_device_train_batch_size": None}
     versions = manifest.get("versions") or results.get("versions") or {}
     flops = run.get("flops", results.get("useful_flops"))
     values = {
-        "initial weights": data.base_model() or settings.get("init_from") or settings.get("model") or new,
+        "initial weights": (data.base_model() if start or not teacher else None) or start or new,
+        "layers kept of the initial weights": layers,
+        "teacher": teacher,
+        "distillation losses": " ".join(settings.get("losses") or ()),
         "maximum sequence length": data.max_length,
         "steps": run.get("steps"),
         "epochs": run.get("epochs"),
         "tokens seen": run.get("tokens_seen"),
+        "tokens per batch and device": settings.get("max_tokens_per_batch"),
         **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
         "dropout": data.encoder_config.get("hidden_dropout_prob") if manifest else None,
         "masking probability": settings.get("mlm_probability"),
@@ -99,7 +150,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
 
 
 def result_tables(data: CardData) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """Title and rows (metric, value, 95 % interval, best constant answer) of each evaluation."""
+    """Title and rows (metric, value, 95% interval, best constant prediction) of each evaluation."""
     results = data.results
     tables = []
     if isinstance(results.get("metrics"), dict):
@@ -111,7 +162,8 @@ def result_tables(data: CardData) -> list[tuple[str, list[tuple[str, str, str, s
             rows = _rows(*(found.get(name) or {} for name in ("metrics", "intervals_95", "constant_baselines")))
             count = f", {in_markdown(found['rows'])} rows" if "rows" in found else ""
             tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", rows))
-    return [(title, rows) for title, rows in tables if rows]
+    parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
+    return [(f"{title}{parent}", rows) for title, rows in tables if rows]
 
 
 def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, str, str, str]]:

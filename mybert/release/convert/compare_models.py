@@ -51,11 +51,7 @@ def outputs_of(model: torch.nn.Module, inputs: Inputs) -> dict[str, Tensor]:
 
 
 def largest_differences(expected: Run, found: Run, batches: Iterable[Inputs]) -> dict[str, float]:
-    """The largest absolute difference of each output, divided by its largest value if that is above 1.
-
-    Args:
-        expected, found: functions from inputs to outputs with the same names.
-    """
+    """The largest absolute difference of each output, divided by its largest value if that is above 1."""
     largest: dict[str, float] = {}
     for name, one, other in _pairs(expected, found, batches):
         difference = (one - other).abs().max() / one.abs().max().clamp(min=1)
@@ -85,14 +81,7 @@ def _pairs(expected: Run, found: Run, batches: Iterable[Inputs]) -> Iterator[tup
 
 
 def refuse_above(bound: float, found: dict[str, float], flag: str) -> None:
-    """
-    Args:
-        found: name and difference of each output.
-        flag: the option that sets `bound`.
-
-    Raises:
-        UserError: a difference is above `bound`, or is not a number.
-    """
+    """Raises if a difference is above `bound`, which `flag` sets, or is not a number."""
     for output, value in found.items():
         if not value <= bound:
             raise UserError(f"{output} differs by {value:.3g}, above {flag} {bound:g}; nothing was written")

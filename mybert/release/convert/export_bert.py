@@ -13,14 +13,7 @@ _MYBERT_ONLY = ("auto_map", "custom_pipelines", "model_type", "architectures", "
 
 
 def write_bert(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Saves `model` as transformers' class of the same head and compares the outputs of both.
-
-    Returns:
-        Name and largest difference of each output.
-
-    Raises:
-        UserError: transformers has no such head, or weights are missing or unexpected.
-    """
+    """Saves `model` as transformers' class of the same head; returns the largest difference of each output."""
     cls, arguments = bert_class(model)
     bert, report = cls.from_pretrained(
         None,
@@ -39,17 +32,14 @@ def bert_config(model: MyBertPreTrainedModel) -> transformers.BertConfig:
     """The configuration of the same model in transformers, with labels and task settings, without remote code."""
     values = {name: value for name, value in model.config.to_dict().items() if name not in _MYBERT_ONLY}
     config = transformers.BertConfig(**values, architectures=[type(model).__name__.removeprefix("My")])
+    config.position_embedding_type = "absolute"  # transformers 5 leaves it out; other programs require it
     if isinstance(model, MyBertForQuestionAnswering):
         config.num_labels = 2  # start and end; BERT sizes its head by this number
     return config
 
 
 def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrainedModel], dict]:
-    """transformers' class of the same head, and the arguments to create it.
-
-    Raises:
-        UserError: there is none.
-    """
+    """transformers' class of the same head, and the arguments to create it."""
     name = type(model).__name__.removeprefix("My")
     cls = getattr(transformers, name, None)
     if cls is None:
@@ -61,16 +51,9 @@ def bert_class(model: MyBertPreTrainedModel) -> tuple[type[transformers.PreTrain
 def differences_from_bert(
     model: MyBertPreTrainedModel, folder: str, left_out: Collection[str] = ()
 ) -> dict[str, float]:
-    """Loads `folder` by transformers' class and compares its outputs with those of `model`, in float32.
+    """The largest differences from the outputs of transformers' class, loaded from `folder`, in float32.
 
-    Args:
-        left_out: weights in `folder` that neither model has.
-
-    Returns:
-        Name and largest difference of each output.
-
-    Raises:
-        UserError: weights are missing or unexpected.
+    `left_out` are weights in `folder` that neither model has.
     """
     cls, arguments = bert_class(model)
     bert, report = cls.from_pretrained(folder, dtype="float32", output_loading_info=True, **arguments)

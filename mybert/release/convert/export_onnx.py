@@ -21,10 +21,7 @@ _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
 def check_onnx_packages() -> None:
-    """
-    Raises:
-        UserError: an optional package is not installed.
-    """
+    """Raises if an optional package is not installed."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"--to onnx needs {' and '.join(missing)}; run: pip install 'mybert[onnx]'")
@@ -36,11 +33,7 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
     The graph accepts any batch size and length. Its inputs are `input_ids`, `attention_mask` and `token_type_ids`;
     its outputs have the names of the model's outputs. Values at padding are undefined.
 
-    Returns:
-        Name and largest difference of each output, computed in ONNX Runtime on padded batches.
-
-    Raises:
-        UserError: the model generates text, which needs more than one graph.
+    Returns the largest difference of each output, computed in ONNX Runtime on padded batches.
     """
     if model.config.is_encoder_decoder or getattr(model.config, "is_decoder", False):
         raise UserError(f"{type(model).__name__} generates text with a cache, which --to onnx does not support")
@@ -62,13 +55,10 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
 
 
 def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Writes `model_int8.onnx` from the `model.onnx` in `folder` by dynamic quantisation.
+    """Writes `model_int8.onnx` from the `model.onnx` in `folder` by dynamic quantisation; returns relative errors.
 
     Weights have one scale per output channel and use 7 of the 8 bits: processors without VNNI add products in 16
     bits, which would overflow. Activations have one scale per batch.
-
-    Returns:
-        Name and relative error of each output.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic

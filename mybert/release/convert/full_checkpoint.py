@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedConfig
 
@@ -24,6 +25,8 @@ from mybert.common.checkpoint_loading import (
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
+from mybert.common.manifest import identity, write_manifest
+from mybert.common.tables import print_table
 from mybert.release.heads import model_configs
 from tokenization import MyBertTokenizer
 
@@ -33,12 +36,9 @@ _PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePr
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """
-    Attributes:
-        name: the folder or Hub name.
-        model: in evaluation mode.
-        tokenizer: None if the folder has none.
-        left_out: names of weights in the checkpoint that the model does not have.
+    """A model in evaluation mode with its tokenizer, if the folder has one.
+
+    `left_out` names the weights in the checkpoint that the model does not have.
     """
 
     name: str
@@ -48,15 +48,9 @@ class Checkpoint:
 
 
 def load_checkpoint(name: str) -> Checkpoint:
-    """Loads a checkpoint with the head that it was saved with.
+    """Loads a BERT, a MyBERT or a MyBERT encoder-decoder with the head that it was saved with.
 
-    Args:
-        name: folder or Hub name of a BERT or MyBERT checkpoint, in safetensors or PyTorch format, or of a MyBERT
-            encoder-decoder.
-
-    Raises:
-        UserError: it cannot be read, has an unknown head, lacks weights, holds code in its weights, or its tokenizer
-            has more tokens than its model.
+    `name` is a folder or Hub name; the weights are in safetensors or PyTorch format.
     """
     with explain_unreadable(name):
         values, _ = PreTrainedConfig.get_config_dict(name)
@@ -68,7 +62,8 @@ def load_checkpoint(name: str) -> Checkpoint:
             loaded = ((model, missing, left_out), *(_load(cls, name) for cls in _PRETRAINING))
             model, missing, left_out = min(loaded, key=lambda found: (len(found[1]), len(found[2])))
         refuse_missing(name, missing, remedy=f"they would be random in {type(model).__name__}")
-        tokenizer = _tokenizer(name)
+        has_none = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES)
+        tokenizer = None if has_none else MyBertTokenizer.from_pretrained(name)
     if tokenizer is not None:
         refuse_other_vocabulary(name, tokenizer, getattr(model.config, "encoder", model.config))
     return Checkpoint(name, model.eval(), tokenizer, left_out)
@@ -94,18 +89,8 @@ def _load(cls: type, name: str) -> tuple[MyBertPreTrainedModel, list[str], list[
     return model, missing, sorted(key for key in report["unexpected_keys"] if not key.endswith("position_ids"))
 
 
-def _tokenizer(name: str) -> MyBertTokenizer | None:
-    if Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES):
-        return None
-    return MyBertTokenizer.from_pretrained(name)
-
-
 def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
-    """Saves the tokenizer, and copies the modules of a sentence-transformers checkpoint.
-
-    Raises:
-        UserError: `modules.json` is not a list of modules.
-    """
+    """Saves the tokenizer, and copies the modules of a sentence-transformers checkpoint."""
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
     modules = Path(checkpoint.name) / "modules.json"
@@ -122,11 +107,25 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
             shutil.copytree(path, folder / path.name)
 
 
-def table_rows(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Rows of the closing table: a missing tokenizer, and weights that were left out."""
-    rows = []
+def finish(checkpoint: Checkpoint, folder: Path, stage: str, settings: Any, source: str, facts: dict) -> None:
+    """Saves what accompanies a converted model: tokenizer, modules, and a manifest with `facts`."""
+    save_companions(checkpoint, folder)
+    write_manifest(
+        folder,
+        stage,
+        settings=settings,
+        inputs={"checkpoint": identity(source)},
+        counts={"parameters": checkpoint.model.num_parameters()},
+        architecture=type(checkpoint.model).__name__,
+        left_out=checkpoint.left_out,
+        **facts,
+    )
+
+
+def print_conversion(title: str, checkpoint: Checkpoint, rows: list[tuple]) -> None:
+    """Prints the closing table, with a missing tokenizer and the weights that were left out."""
     if checkpoint.tokenizer is None:
         rows.append(("tokenizer", "none in the checkpoint"))
     if checkpoint.left_out:
         rows.append((f"left out, {len(checkpoint.left_out)} weights", ", ".join(checkpoint.left_out)))
-    return rows
+    print_table(title, rows)

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, write_manifest
 from mybert.common.output_folders import staged_folder
-from mybert.common.tables import print_table
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_bert import differences_from_bert
-from mybert.release.convert.full_checkpoint import load_checkpoint, save_companions, table_rows
+from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion
 from mybert.release.convert.import_tensorflow import find_prefix, load_tensorflow_checkpoint
 from mybert.release.settings import ImportSettings
 
@@ -28,8 +26,7 @@ def import_bert(settings: ImportSettings) -> Path:
             output is not written then.
     """
     output = Path(settings.output)
-    inputs = [settings.model]
-    with staged_folder(output, overwrite=settings.overwrite, stage="import", inputs=inputs) as folder:
+    with staged_folder(output, overwrite=settings.overwrite, stage="import", inputs=[settings.model]) as folder:
         prefix = find_prefix(settings.model)
         if prefix is None and settings.casing != "auto":
             raise UserError("--casing is for TensorFlow checkpoints; others have it in tokenizer_config.json")
@@ -38,21 +35,11 @@ def import_bert(settings: ImportSettings) -> Path:
         else:
             checkpoint, found = load_tensorflow_checkpoint(prefix, settings.casing)
         checkpoint.model.save_pretrained(folder)
-        save_companions(checkpoint, folder)
         if prefix is None:
             found["differences"] = differences_from_bert(checkpoint.model, settings.model, checkpoint.left_out)
             refuse_above(settings.tolerance, found["differences"], "--tolerance")
-        write_manifest(
-            folder,
-            "import",
-            settings=settings,
-            inputs={"checkpoint": identity(settings.model if prefix is None else f"{prefix}.index")},
-            counts={"parameters": checkpoint.model.num_parameters()},
-            architecture=type(checkpoint.model).__name__,
-            left_out=checkpoint.left_out,
-            **found,
-        )
+        finish(checkpoint, folder, "import", settings, settings.model if prefix is None else f"{prefix}.index", found)
     rows = [(name.replace("_", " "), value) for name, value in found.items() if name != "differences"]
     rows += [(f"largest difference, {name}", value) for name, value in found.get("differences", {}).items()]
-    print_table(f"{settings.model} to {type(checkpoint.model).__name__}", [*rows, *table_rows(checkpoint)])
+    print_conversion(f"{settings.model} to {type(checkpoint.model).__name__}", checkpoint, rows)
     return output

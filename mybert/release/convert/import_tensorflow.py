@@ -51,14 +51,7 @@ _CLASSES = (
 
 
 def find_prefix(checkpoint: str) -> str | None:
-    """The prefix of a TensorFlow checkpoint (its path without ending); None for other checkpoints.
-
-    Args:
-        checkpoint: the prefix, one of its files, or their folder.
-
-    Raises:
-        UserError: the folder holds several checkpoints.
-    """
+    """The prefix of a TensorFlow checkpoint, given as such, as one of its files or as their folder; else None."""
     path = Path(checkpoint)
     if path.is_dir():
         found = sorted(path.glob("*.ckpt*.index"))
@@ -73,21 +66,15 @@ def find_prefix(checkpoint: str) -> str | None:
 def load_tensorflow_checkpoint(prefix: str, casing: str) -> tuple[Checkpoint, dict]:
     """Reads model and tokenizer.
 
-    Args:
-        prefix: see `find_prefix`.
-        casing: auto, cased or uncased.
-
     Returns:
         The checkpoint, and entries for its manifest: the numbers of tensors read and of optimizer tensors skipped, the
         unused settings of `bert_config.json`, and the casing.
-
-    Raises:
-        UserError: a file is missing or damaged, or the files belong to different models.
     """
     stored = TensorFlowCheckpoint(prefix)
     config, unused = _read_config(Path(prefix).with_name("bert_config.json"))
     tokenizer, uncased = _read_tokenizer(Path(prefix).with_name("vocab.txt"), casing, config)
-    optimizer = {name for name, entry in stored.entries.items() if not entry.shape or _is_slot(name, stored)}
+    # optimizer state is stored below the name of its tensor: `…/kernel/adam_m`
+    optimizer = {n for n, entry in stored.entries.items() if not entry.shape or n.rpartition("/")[0] in stored}
     names = {pytorch_name(name): name for name in stored if name not in optimizer}
     model, left_out = _build(stored, config, names)
     found = {
@@ -109,19 +96,10 @@ def pytorch_name(name: str) -> str:
     return re.sub(r"\.beta$", ".bias", name)
 
 
-def _is_slot(name: str, stored: TensorFlowCheckpoint) -> bool:
-    """Whether it is optimizer state, which is stored below the name of its tensor: `…/kernel/adam_m`."""
-    return name.rpartition("/")[0] in stored
-
-
 def _build(
     stored: TensorFlowCheckpoint, config: MyBertConfig, names: dict[str, str]
 ) -> tuple[MyBertPreTrainedModel, list[str]]:
-    """The model, and the names of the tensors that it does not have.
-
-    Args:
-        names: name in MyBERT → name in the checkpoint.
-    """
+    """The model, and the names of the tensors that it does not have. `names` maps its names to the checkpoint's."""
     cls = next(cls for needed, cls in _CLASSES if all(name in names for name in needed))
     if cls is MyBertForSequenceClassification:
         config.num_labels = stored.entries[names["classifier.weight"]].shape[0]

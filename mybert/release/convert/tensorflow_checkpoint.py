@@ -47,11 +47,7 @@ class Entry:
 class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
     """A mapping from name to array. A tensor is read, and its checksum compared, on access.
 
-    Args:
-        prefix: the path without ending, such as `uncased_L-12_H-768_A-12/bert_model.ckpt`.
-
-    Raises:
-        UserError: a file is missing, shortened or damaged. Also raised by `checkpoint[name]`.
+    `prefix` is the path without ending, such as `uncased_L-12_H-768_A-12/bert_model.ckpt`.
     """
 
     def __init__(self, prefix: str | Path):

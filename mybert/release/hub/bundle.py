@@ -2,12 +2,14 @@
 
 import fnmatch
 import hashlib
+import importlib.metadata
 import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from transformers.dynamic_module_utils import get_relative_import_files
 
 import modeling_mybert
@@ -29,11 +31,14 @@ from mybert.release.hub.secret_scan import without_folders
 from mybert.release.settings import PushSettings
 
 CARD = "README.md"
+HANDLER = "handler.py"
+_ENDPOINT = ("torch", "transformers")  # older versions are installed there
 # Left out by default: hidden files, checkpoints and state of the training run, and rows of the user's data.
 _LEFT_OUT = (
     *(".*", "*/.*", "__pycache__", "*/__pycache__", CARD),
     *("runs", "checkpoint-[0-9]*", "*/checkpoint-[0-9]*", "damaged-checkpoint-*", "*/damaged-checkpoint-*"),
-    *("predictions.*", "*/predictions.*", "errors.*", "*/errors.*"),
+    *("predictions.*", "*/predictions.*", "errors.*", "*/errors.*", "analysis.json", "*/analysis.json"),
+    *("report.html", "samples.jsonl"),
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin"),
     *("pytorch_model_fsdp*", "global_step*", "events.out.tfevents*"),
 )
@@ -41,12 +46,9 @@ _LEFT_OUT = (
 
 @dataclass
 class Bundle:
-    """
-    Attributes:
-        source: the checkpoint.
-        folder: the copy that is published.
-        left_out: name and size of each file of the checkpoint that is not published.
-        notes: remarks for the user.
+    """The checkpoint `source`, and the copy in `folder` that is published.
+
+    `left_out` has the size of each file of the checkpoint that is not published, `notes` remarks for the user.
     """
 
     source: Path
@@ -74,12 +76,7 @@ class Bundle:
 
 
 def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
-    """Copies the files to publish from the checkpoint into the empty `folder`; the card is added later.
-
-    Raises:
-        UserError: the checkpoint cannot be loaded by others, holds credentials or local paths, or changed meanwhile;
-            all reasons are listed.
-    """
+    """Copies the files to publish from the checkpoint into the empty `folder`; the card is added later."""
     source = Path(settings.model)
     bundle = Bundle(source, folder)
     files = _select(bundle, [*_LEFT_OUT, *(settings.exclude or [])])
@@ -92,6 +89,7 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     _refuse(source, list(loading_problems(folder, source)))
     _limit_length(bundle)
     _complete_code(bundle)
+    _add_handler(bundle)
     _add_provenance(bundle)
     _refuse(source, list(content_problems(folder, [path.relative_to(folder) for path in bundle.files().values()])))
     return bundle
@@ -113,17 +111,14 @@ def _select(bundle: Bundle, exclude: list[str]) -> list[Path]:
 def _copy(bundle: Bundle, path: Path) -> None:
     source, target = bundle.source / path, bundle.folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    if path.name in RECORDS and (record := read_object(source)) != (shortened := _shortened(record)):
-        write_json(target, shortened)
-        bundle.notes.append(f"{path.as_posix()}: local paths replaced by names")
-    else:
-        shutil.copyfile(source, target)
-
-
-def _shortened(record: dict) -> dict:
-    """The record without local paths. Labels stay unchanged: some begin with a slash."""
-    labels = {name: record[name] for name in ("id2label", "label2id") if name in record}
-    return {**without_folders(record), **labels}
+    if path.name in RECORDS:
+        record = read_object(source)
+        labels = {name: record[name] for name in ("id2label", "label2id") if name in record}  # some begin with a slash
+        if (shortened := {**without_folders(record), **labels}) != record:
+            write_json(target, shortened)
+            bundle.notes.append(f"{path.as_posix()}: local paths replaced by names")
+            return
+    shutil.copyfile(source, target)
 
 
 def _limit_length(bundle: Bundle) -> None:
@@ -139,11 +134,7 @@ def _limit_length(bundle: Bundle) -> None:
 
 
 def _complete_code(bundle: Bundle) -> None:
-    """Writes code and `auto_map` if the checkpoint lacks a part of them.
-
-    Raises:
-        UserError: they are incomplete for an encoder-decoder, which only its own class can complete.
-    """
+    """Writes code and `auto_map` if the checkpoint lacks a part of them."""
     auto_map = bundle.config.get("auto_map")
     auto_map = auto_map if isinstance(auto_map, dict) else {}
     is_pair = "" not in model_configs(bundle.config)
@@ -166,6 +157,15 @@ def _complete_code(bundle: Bundle) -> None:
     code = [path for path in bundle.folder.iterdir() if is_code(path.relative_to(bundle.folder))]
     if any(not (here / p.name).is_file() or (here / p.name).read_bytes() != p.read_bytes() for p in code):
         bundle.notes.append("the model code is the checkpoint's own and differs from this version of MyBERT")
+
+
+def _add_handler(bundle: Bundle) -> None:
+    """Adds what Inference Endpoints need, unless the checkpoint has its own: handler.py and requirements.txt."""
+    needed = [line for line in importlib.metadata.requires("mybert") or () if Requirement(line).name in _ENDPOINT]
+    source = Path(__file__).with_name(HANDLER).read_text(encoding="utf-8")
+    for name, text in ((HANDLER, source), ("requirements.txt", "".join(f"{line}\n" for line in needed))):
+        if not (bundle.folder / name).exists():
+            (bundle.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _add_provenance(bundle: Bundle) -> None:

@@ -74,11 +74,7 @@ def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
 
 
 def loading_problems(folder: Path, source: Path) -> Iterator[str]:
-    """Loads model and tokenizer of a bundle.
-
-    Args:
-        source: the checkpoint, for messages.
-    """
+    """Loads model and tokenizer of a bundle; messages name the checkpoint `source`."""
     try:
         checkpoint = load_checkpoint(str(folder))
         tokenizer, vocabulary = checkpoint.tokenizer, folder / "vocab.txt"

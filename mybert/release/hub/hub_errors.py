@@ -24,11 +24,7 @@ _REMEDIES = {
 def hub_errors(state: str) -> Iterator[None]:
     """Converts every exception in a block of calls to the Hub into a UserError.
 
-    Args:
-        state: what the repository holds if the block fails, for the message.
-
-    Raises:
-        UserError: instead of any other exception.
+    Its message ends with `state`, which says what the repository holds if the block fails.
     """
     try:
         with report_full_disk("the download", remedy="free some space, or set TMPDIR to another disk"):

@@ -25,12 +25,7 @@ _REPLACED = ["*.safetensors", "*.safetensors.index.json", "*_mybert.py"]  # file
 
 @dataclass(frozen=True)
 class Published:
-    """
-    Attributes:
-        commit: its hash.
-        url: address of the commit, or of the pull request.
-        private: whether the repository is private.
-    """
+    """A commit: its hash, the address of it or of its pull request, and whether the repository is private."""
 
     commit: str
     url: str
@@ -38,10 +33,7 @@ class Published:
 
 
 def check_login() -> None:
-    """
-    Raises:
-        UserError: offline mode is set, there is no token, or it has characters that no HTTP header can hold.
-    """
+    """Raises in offline mode, without a token, and for a token with characters that no HTTP header can hold."""
     if constants.is_offline_mode():
         raise UserError("HF_HUB_OFFLINE is set: unset it to publish, or add --dry-run")
     token = get_token()
@@ -52,17 +44,10 @@ def check_login() -> None:
 
 
 def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
-    """Sends the bundle as one commit.
+    """Sends the bundle as one commit, whose description names the revision `pin`.
 
     Large files are stored before the commit and stay stored: a second run after an interruption sends only the
     missing files. A commit without changes is not made.
-
-    Args:
-        pin: the tag or branch that the card loads.
-
-    Raises:
-        UserError: no access, the repository holds something else or was changed meanwhile, or the connection was
-            lost. The repository is unchanged.
     """
     api = HfApi(library_name="mybert")
     with hub_errors("nothing was sent"):
@@ -90,11 +75,7 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
 def find_parent(api: HfApi, bundle: Bundle, settings: PushSettings) -> tuple[str, bool]:
     """Creates the repository and the branch if they are missing.
 
-    Returns:
-        The commit that the new one follows, and whether the repository is private.
-
-    Raises:
-        UserError: the revision is a tag or a missing pull request, or the tag names other files.
+    Returns the commit that the new one follows, and whether the repository is private.
     """
     repo_id, name = settings.repo_id, settings.revision
     api.create_repo(repo_id, private=not settings.public, exist_ok=True)
@@ -115,11 +96,7 @@ def find_parent(api: HfApi, bundle: Bundle, settings: PushSettings) -> tuple[str
 
 
 def find_stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str) -> list[str]:
-    """Files of the repository that the commit deletes.
-
-    Raises:
-        UserError: the repository holds something other than a MyBERT.
-    """
+    """Files of the repository that the commit deletes."""
     names = api.list_repo_files(settings.repo_id, revision=revision)
     others = [name for name in names if name not in _NEW_REPOSITORY]
     if others and not settings.overwrite and not _holds_mybert(api, settings.repo_id, revision, names):
@@ -140,11 +117,7 @@ def _holds_mybert(api: HfApi, repo_id: str, revision: str, names: list[str]) -> 
 
 
 def check_upload(bundle: Bundle, settings: PushSettings, published: Published, home: Path) -> None:
-    """Downloads the commit into the empty cache of `home` and compares every byte.
-
-    Raises:
-        UserError: a file differs from the one that was sent.
-    """
+    """Downloads the commit into the empty cache of `home` and compares every byte."""
     snapshot = Path(snapshot_download(settings.repo_id, revision=published.commit, cache_dir=home / "hub"))
     differing = [
         name

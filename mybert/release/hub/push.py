@@ -1,7 +1,6 @@
 """`mybert push`: publish a checkpoint on the Hugging Face Hub."""
 
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from huggingface_hub import ModelCard
@@ -15,6 +14,7 @@ from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.hub.publish import Published, check_login, check_upload, publish, set_tags
+from mybert.release.hub.space import check_space, publish_space, write_space
 from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings
 
@@ -51,6 +51,7 @@ def push(settings: PushSettings) -> Published | None:
                 sentence = verify_bundle(bundle, reference, classes)
             pin = _pin(settings, bundle)
             card = make_card(bundle, settings, pin, sentence)
+            space = _make_space(bundle, settings, Path(scratch) / "space")
         if settings.dry_run:
             _print_plan(bundle, settings)
             print(f"\n{card}")
@@ -60,8 +61,24 @@ def push(settings: PushSettings) -> Published | None:
             verify_upload(bundle, settings, published, classes, reference, Path(scratch) / "home")
         if pin != settings.revision:
             set_tags(bundle, settings, published)
+        if space is not None:
+            print(f"the demo is at {publish_space(space, settings)}")
         _print_result(bundle, settings, published, pin)
         return published
+
+
+def _make_space(bundle: Bundle, settings: PushSettings, folder: Path) -> Path | None:
+    """The folder of the Space, which has been run if `settings.verify`; None without `settings.space`."""
+    if settings.space is None:
+        return None
+    folder.mkdir()
+    write_space(bundle, settings, folder)
+    if settings.verify:
+        print(f"Running the Space {settings.space} in a clean process", flush=True)
+        check_space(folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    bundle.notes.append(f"Space {settings.space}: {size:,} bytes with the model")
+    return folder
 
 
 def main(settings: PushSettings) -> None:
@@ -70,11 +87,7 @@ def main(settings: PushSettings) -> None:
 
 
 def make_card(bundle: Bundle, settings: PushSettings, pin: str, sentence: str) -> ModelCard:
-    """`write_card`, with one line for records that MyBERT did not write.
-
-    Raises:
-        UserError: manifest.json or results.json has another structure.
-    """
+    """`write_card`, with one line for records that MyBERT did not write."""
     try:
         return write_card(bundle, settings, pin, sentence)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -92,11 +105,7 @@ def _pin(settings: PushSettings, bundle: Bundle) -> str:
 
 
 def verify_bundle(bundle: Bundle, reference: Path, classes: list[str]) -> str:
-    """Verifies the bundle before the upload and returns a sentence for the card.
-
-    Args:
-        reference: an empty folder for the outputs of the checkpoint.
-    """
+    """Verifies the bundle before the upload, writes its outputs to `reference`; returns a sentence for the card."""
     write_reference(bundle.source, reference)
     verify(str(bundle.folder), reference, classes)
     sentence = (
@@ -112,11 +121,7 @@ def verify_bundle(bundle: Bundle, reference: Path, classes: list[str]) -> str:
 def verify_upload(
     bundle: Bundle, settings: PushSettings, published: Published, classes: list[str], reference: Path, home: Path
 ) -> None:
-    """Downloads the commit and verifies it in the same way.
-
-    Args:
-        home: an empty folder for the cache of the Hub.
-    """
+    """Downloads the commit into the empty Hub cache `home` and verifies it in the same way."""
     commit = published.commit[:12]
     with hub_errors(f"commit {commit} is complete, but not verified"):
         check_upload(bundle, settings, published, home)
@@ -128,8 +133,8 @@ def verify_upload(
 
 def _print_plan(bundle: Bundle, settings: PushSettings) -> None:
     sizes = [(name, path.stat().st_size) for name, path in bundle.files().items()]
-    rows = [*sizes, ("total", sum(size for _, size in sizes))]
-    print_table(f"{settings.model} → {settings.repo_id} (dry run, nothing is sent)", rows, ("file", "bytes"))
+    sizes.append(("total", sum(size for _, size in sizes)))
+    print_table(f"{settings.model} → {settings.repo_id} (dry run, nothing is sent)", sizes, ("file", "bytes"))
     _print_notes(bundle)
 
 
@@ -149,15 +154,9 @@ def _print_result(bundle: Bundle, settings: PushSettings, published: Published, 
 def _print_notes(bundle: Bundle) -> None:
     for note in bundle.notes:
         print(note)
-    counts: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
+    sizes: dict[str, list[int]] = {}  # by file, or by folder with its slash
     for name, size in bundle.left_out.items():
-        top, below, _ = name.partition("/")
-        counts[top + below] += 1
-        sizes[top + below] += size
-    if counts:
-        parts = [
-            f"{name} ({number} file{'s' * (number > 1)}, {sizes[name] / 1e6:,.1f} MB)"
-            for name, number in counts.items()
-        ]
+        sizes.setdefault("".join(name.partition("/")[:2]), []).append(size)
+    parts = [f"{name} ({len(s)} file{'s' * (len(s) > 1)}, {sum(s) / 1e6:,.1f} MB)" for name, s in sizes.items()]
+    if parts:
         print(one_line(f"left out: {', '.join(parts)}"))

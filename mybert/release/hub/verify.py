@@ -20,15 +20,11 @@ from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
 SCRIPT = Path(__file__).with_name("clean_process_check.py")
 TOLERANCE = 1e-4  # for plain BERT, as in `mybert export`
 _TEXTS = ["A text.", "Text, with “quotes”, 数字 123 and ñandú.", "", "long " * 40]
-_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "OMP_NUM_THREADS")
+ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "OMP_NUM_THREADS")
 
 
 def write_reference(checkpoint: Path, folder: Path) -> None:
-    """Writes what a published model must reproduce: outputs, labels and token ids by the classes of this package.
-
-    Raises:
-        UserError: the checkpoint cannot be loaded.
-    """
+    """Writes what a published model must reproduce: outputs, labels and token ids by the classes of this package."""
     loaded = load_checkpoint(str(checkpoint))
     model, tokenizer, head = loaded.model, loaded.tokenizer, type(loaded.model).__name__
     encoder = model.encoder if model.config.is_encoder_decoder else model.base_model
@@ -53,7 +49,7 @@ def write_reference(checkpoint: Path, folder: Path) -> None:
         "threads": torch.get_num_threads(),
     }
     save_file({name: x.contiguous() for name, x in tensors.items()}, folder / "reference.safetensors")
-    (folder / "reference.json").write_text(json.dumps(reference), encoding="utf-8")
+    (folder / "reference.json").write_text(json.dumps(reference), encoding="utf-8", newline="\n")
 
 
 def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
@@ -77,12 +73,9 @@ def verify(model: str, reference: Path, classes: list[str], revision: str = "mai
         reference: a folder of `write_reference`.
         classes: names of Auto classes, except AutoConfig.
         home: HF_HOME of that process (default: an empty folder).
-
-    Raises:
-        UserError: a class or the pipeline fails, or an output, a label or a token id differs.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         environment |= {"HF_HOME": str(home or scratch), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         command = [sys.executable, "-P", "-E", str(SCRIPT), model, revision, str(reference), *classes]
         done = subprocess.run(
@@ -94,13 +87,9 @@ def verify(model: str, reference: Path, classes: list[str], revision: str = "mai
 
 
 def compare_with_bert(folder: Path) -> float | None:
-    """Exports a bundle to transformers' own BERT and compares the outputs.
+    """The largest difference of the outputs from those of transformers' own BERT; raises above the tolerance.
 
-    Returns:
-        The largest difference; None for an encoder-decoder, which transformers has no BERT class for.
-
-    Raises:
-        UserError: it is above the tolerance, or transformers has no such head.
+    None for an encoder-decoder, which transformers has no BERT class for.
     """
     model = load_checkpoint(str(folder)).model
     if model.config.is_encoder_decoder:

@@ -1,17 +1,15 @@
-"""Stored texts: the texts of all inputs, checked before the first vector is computed."""
+"""Stored texts: the texts of all inputs, checked before the first of them is processed."""
 
 import json
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from mybert.common.errors import UserError
-from mybert.embedding.embedder import Embedder
-from mybert.embedding.settings import EmbedSettings
 from mybert.io.documents import Document, Problems, read_documents
 
 CHARACTERS_PER_BATCH = 1 << 20
@@ -41,26 +39,40 @@ class StoredTexts(NamedTuple):
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number)
 
+    def batch(self, number: int) -> pa.RecordBatch:
+        """The batch of a number in `batches`."""
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            return reader.get_batch(number)
+
+    def other_values(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """The other columns of each input row, as read."""
+        return [pickle.loads(content) for content in batch["others"].to_pylist()]
+
     def other_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """The other columns of the input rows. Values of several types are converted to strings."""
-        rows = [pickle.loads(content) for content in batch["others"].to_pylist()]
+        rows = self.other_values(batch)
         return {name: _column([row.get(name) for row in rows], type) for name, type in self.types.items()}
 
 
-def store_texts(settings: EmbedSettings, path: Path, embedder: Embedder) -> StoredTexts:
-    """Writes the texts of `settings.inputs` to `path`.
+def store_texts(
+    inputs: Sequence[str],
+    path: Path,
+    *,
+    text_column: str,
+    errors: str,
+    usable: Callable[[list[Document], Problems], list[Document]] | None = None,
+) -> StoredTexts:
+    """Writes the texts of `inputs` to `path`.
 
     Args:
-        embedder: measures the texts, so that one that is too long is reported before any vector is computed.
-
-    Raises:
-        UserError: an input cannot be read, a text is too long, or there is no text.
+        inputs, text_column, errors: see `read_documents`; a text in a .txt file is a line.
+        usable: returns the texts that can be used and reports the others.
     """
-    problems, count = Problems(settings.errors, Counter()), 0
+    problems, count = Problems(errors, Counter()), 0
     documents = read_documents(
-        settings.inputs,
-        text_column=settings.text_column,
-        errors=settings.errors,
+        inputs,
+        text_column=text_column,
+        errors=errors,
         plain_text="line",
         skipped=problems.skipped,
         with_other_columns=True,
@@ -68,8 +80,8 @@ def store_texts(settings: EmbedSettings, path: Path, embedder: Embedder) -> Stor
     types: dict[str, pa.DataType] = {}
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         for texts in _batches(documents):
-            if settings.long_texts == "refuse":
-                texts = _short_enough(texts, embedder, problems)
+            if usable is not None:
+                texts = usable(texts, problems)
             if texts:
                 rows = [text._asdict() | {"others": pickle.dumps(text.others)} for text in texts]
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))
@@ -116,12 +128,11 @@ def _batches(texts: Iterator[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def _short_enough(texts: list[Document], embedder: Embedder, problems: Problems) -> list[Document]:
-    kept = []
-    for text, length in zip(texts, embedder.lengths([text.text for text in texts]), strict=True):
-        if length <= embedder.max_length:
-            kept.append(text)
-        else:
-            detail = f"{length:,}; --long-texts window splits such texts into windows"
-            problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
-    return kept
+def rename_taken(columns: dict, taken: Iterable[str]) -> dict:
+    """Renames the columns of the user whose names are taken: `line` becomes `input_line`."""
+    renamed = {}
+    for name, column in columns.items():
+        while name in taken or name in renamed:
+            name = f"input_{name}"
+        renamed[name] = column
+    return renamed

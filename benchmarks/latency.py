@@ -1,0 +1,143 @@
+"""Latency of classifying one text: MyBERT beside transformers' pipeline, ONNX Runtime and OpenVINO.
+
+    python benchmarks/latency.py CLASSIFIER [--tokens 16 64 128] [--rounds 200] [--threads 2]
+
+CLASSIFIER is a folder with transformers' BERT for sequence classification and its tokenizer. Every side takes a text
+and returns the label and its probability, which are compared before anything is timed. All sides take turns in one
+process, so that other load slows them alike. OpenVINO takes part if it is installed.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import track
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from modeling_mybert import MyBertForSequenceClassification
+from mybert import Predictor
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.tables import print_table
+from mybert.release.convert.export_onnx import ONNX_FILE, write_onnx
+
+Classify = Callable[[str], tuple[str, float]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 128])
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
+    tokenizer = AutoTokenizer.from_pretrained(arguments.folder)
+    with contextlib.ExitStack() as stack:
+        sides = sides_of(arguments.folder, tokenizer, arguments.threads, stack)
+        for tokens in arguments.tokens:
+            compare(
+                sides, text_of(tokens, tokenizer), arguments.rounds, f"{tokens} tokens, {arguments.threads} threads"
+            )
+
+
+def sides_of(folder: str, tokenizer, threads: int, stack: contextlib.ExitStack) -> dict[str, Classify]:
+    theirs = pipeline(
+        "text-classification",
+        model=AutoModelForSequenceClassification.from_pretrained(folder).eval(),
+        tokenizer=tokenizer,
+        device="cpu",
+    )
+    model = MyBertForSequenceClassification.from_pretrained(folder).eval()
+    ours = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    predictor = Predictor(folder, device="cpu")
+    onnx = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    write_onnx(model, onnx)
+    labels = list(model.config.id2label.values())
+    sides = {
+        "transformers, pipeline": of_pipeline(theirs),
+        "MyBERT, pipeline": of_pipeline(ours),
+        "MyBERT, Predictor": lambda text: (lambda found: (found["label"], found["score"]))(predictor(text)),
+        "ONNX Runtime": of_graph(onnx_runtime(onnx / ONNX_FILE, threads), tokenizer, labels),
+    }
+    if importlib.util.find_spec("openvino"):
+        sides["OpenVINO"] = of_graph(openvino(onnx / ONNX_FILE, threads), tokenizer, labels)
+    return sides
+
+
+def of_pipeline(classify) -> Classify:
+    def run(text: str) -> tuple[str, float]:
+        (found,) = classify(text)
+        return found["label"], found["score"]
+
+    return run
+
+
+def of_graph(logits_of, tokenizer, labels: list[str]) -> Classify:
+    def run(text: str) -> tuple[str, float]:
+        logits = logits_of(dict(tokenizer(text, return_tensors="np")))[0]
+        shares = np.exp(logits - logits.max())
+        best = int(shares.argmax())
+        return labels[best], float(shares[best] / shares.sum())
+
+    return run
+
+
+def onnx_runtime(path: Path, threads: int):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(["logits"], inputs)[0]
+
+
+def openvino(path: Path, threads: int):
+    from openvino import Core
+
+    options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    request = Core().compile_model(path, "CPU", options).create_infer_request()
+    return lambda inputs: request.infer(inputs)["logits"]
+
+
+def text_of(tokens: int, tokenizer) -> str:
+    """A text of whole-word tokens, special tokens included in the count."""
+    words = ("the film was long and the story did not make sense but we liked it " * tokens).split()
+    text = " ".join(words[: tokens - 2])
+    assert len(tokenizer(text)["input_ids"]) == tokens
+    return text
+
+
+def compare(sides: dict[str, Classify], text: str, rounds: int, title: str) -> None:
+    label, score = sides["transformers, pipeline"](text)
+    for name, classify in sides.items():
+        found = classify(text)
+        assert found[0] == label and abs(found[1] - score) < 1e-4, f"{name}: {found}, expected {label}, {score}"
+    seconds = {name: [] for name in sides}
+    for number in track(range(rounds + 20), description=title):
+        for name, classify in sides.items():
+            begun = time.perf_counter()
+            classify(text)
+            if number >= 20:  # warm
+                seconds[name].append(time.perf_counter() - begun)
+    median = {name: float(np.median(values)) for name, values in seconds.items()}
+    rows = [
+        (
+            name,
+            f"{1000 * median[name]:.2f}",
+            f"{1000 * np.quantile(values, 0.99):.2f}",
+            f"{median[name] / median['MyBERT, Predictor']:.2f}",
+        )
+        for name, values in seconds.items()
+    ]
+    print_table(title, rows, ("side", "p50 ms", "p99 ms", "p50 / Predictor's"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Compare pretraining recipes at equal computing time: one short run for each call, one line of JSON for each run.
+
+    python benchmarks/recipe_search.py CORPUS --name tiny --size tiny --seconds 240 [--output results.jsonl]
+
+CORPUS is a folder of `mybert corpus`. A run ends after SECONDS of this process' CPU time, so that runs beside other
+work stay comparable; evaluation is not counted. The schedule is a function of the share of the time, as with
+`mybert pretrain --time-budget`. All runs are scored on the same masks of the same held-out examples.
+"""
+
+import argparse
+import copy
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.pretraining import cooccurrence
+from mybert.pretraining.corpus_loading import Corpus
+from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
+from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.data.windows import cut_windows
+from mybert.pretraining.planning.flops_and_memory import count_parameters
+from mybert.pretraining.schedule import Schedule, parse_lengths
+
+EVALUATED, EVALUATION_BATCH = 600, 50
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("corpus")
+    add("--name", required=True)
+    add("--seconds", type=float, default=240)
+    add("--size", default="tiny")
+    add("--layers", type=int, help="in place of the size's own number")
+    add("--initializer-range", type=float, default=0.08)
+    add("--optimizer", choices=("muon", "adamw", "lamb"), default="muon")
+    add("--rate", type=float, default=3e-3)
+    add("--embedding-rate", type=float, help="of the embeddings, if different")
+    add("--muon-steps", type=int, default=5, help="Newton-Schulz iterations")
+    add("--beta2", type=float, default=0.98)
+    add("--schedule", choices=("linear", "cosine", "wsd"), default="linear")
+    add("--warmup", type=float, default=0.03)
+    add("--tokens", type=int, nargs="+", default=[2048], help="per step, at the start and at the end")
+    add("--lengths", nargs="+", default=["40:0.4", "128"])
+    add("--masked", type=float, nargs="+", default=[0.15], help="share of tokens, at the start and at the end")
+    add("--whole-words", action="store_true")
+    add("--nsp-weight", type=float, default=1.0)
+    add("--dropout", type=float, default=0.0)
+    add("--average", type=float, help="decay of an exponential moving average of the weights")
+    add("--grow", help="SHARE:LAYERS, start with LAYERS and stack them at SHARE of the time")
+    add("--start", choices=("random", "positions", "vectors", "bias", "cooccurrence"), default="cooccurrence",
+        help="sinusoid positions; and token vectors; and output bias; and the identity in the MLM head")  # fmt: skip
+    add("--identity-attention", action="store_true", help="value and output matrices start near the identity")
+    add("--teacher", help="checkpoint whose predictions are learned instead of the tokens")
+    add("--seed", type=int, default=0)
+    add("--save", help="folder for the model")
+    add("--output", type=Path, default=Path("results.jsonl"))
+    return parser.parse_args()
+
+
+def start_model(options: argparse.Namespace, corpus: Corpus) -> MyBertForPreTraining:
+    torch.manual_seed(options.seed)
+    layers = {"num_hidden_layers": options.layers} if options.layers else {}
+    config = MyBertConfig.from_size(
+        options.size,
+        vocab_size=len(corpus.tokenizer),
+        initializer_range=options.initializer_range,
+        hidden_dropout_prob=options.dropout,
+        attention_probs_dropout_prob=options.dropout,
+        **layers,
+    )
+    model = MyBertForPreTraining(config)
+    if options.start != "random":
+        random = copy.deepcopy(model.state_dict())
+        cooccurrence.initialize_from_text(model, corpus, options.seed)
+        order = ("positions", "vectors", "bias", "cooccurrence")
+        parts = ("position_embeddings", "word_embeddings", "predictions.bias", "transform.dense")
+        undone = parts[order.index(options.start) + 1 :]
+        model.load_state_dict({n: v for n, v in random.items() if any(p in n for p in undone)}, strict=False)
+    if options.identity_attention:
+        with torch.no_grad():
+            for layer in model.bert.encoder.layer:
+                for weight in (layer.attention.self.value.weight, layer.attention.output.dense.weight):
+                    weight.mul_(0.5).add_(torch.eye(len(weight)), alpha=0.7)
+    return model.train()
+
+
+class Lamb(torch.optim.AdamW):
+    """AdamW whose step of each matrix has the length of the matrix times the rate (You et al. 2020)."""
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        matrices = [p for group in self.param_groups for p in group["params"] if p.ndim > 1 and p.grad is not None]
+        before = [p.clone() for p in matrices]
+        super().step()
+        rate = self.param_groups[0]["lr"]
+        for parameter, old in zip(matrices, before, strict=True):
+            change = parameter - old
+            ratio = rate * old.norm() / change.norm().clamp_min(1e-12)
+            parameter.copy_(old + change * ratio)
+
+
+def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) -> list[torch.optim.Optimizer]:
+    matrices, embeddings, tables, vectors = [], [], [], []
+    for name, parameter in model.named_parameters():
+        if options.optimizer == "muon" and parameter.ndim == 2 and ".encoder." in name:
+            matrices.append(parameter)
+        elif parameter.ndim < 2:
+            vectors.append(parameter)
+        else:
+            (embeddings if "embeddings" in name else tables).append(parameter)
+    embedding_rate = options.embedding_rate or options.rate
+    groups = [
+        {"params": tables, "peak": options.rate},
+        {"params": embeddings, "peak": embedding_rate},
+        {"params": vectors, "peak": options.rate, "weight_decay": 0.0},
+    ]
+    kind = Lamb if options.optimizer == "lamb" else torch.optim.AdamW
+    optimizers = [kind(groups, lr=options.rate, betas=(0.9, options.beta2), eps=1e-6)]
+    if matrices:
+        group = [{"params": matrices, "peak": options.rate}]
+        settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, "weight_decay": 0.01}
+        optimizers.append(torch.optim.Muon(group, options.rate, **settings))
+    return optimizers
+
+
+def rate_factor(options: argparse.Namespace, share: float) -> float:
+    rest = max(share - options.warmup, 0) / (1 - options.warmup)
+    factors = {
+        "linear": 1 - rest,
+        "cosine": 0.5 * (1 + math.cos(math.pi * rest)),
+        "wsd": 1 - math.sqrt(max(rest - 0.7, 0) / 0.3),
+    }
+    return min(share / options.warmup, 1) * factors[options.schedule]
+
+
+def stack_layers(model: MyBertForPreTraining, layers: int) -> None:
+    """Repeats the layers (Gong et al. 2019, "Efficient training of BERT by progressively stacking")."""
+    old = model.bert.encoder.layer
+    model.bert.encoder.layer = torch.nn.ModuleList(copy.deepcopy(old[i % len(old)]) for i in range(layers))
+    model.config.num_hidden_layers = layers
+
+
+class Batches:
+    """Batches of the training examples by share of the time, in a random order."""
+
+    def __init__(self, options: argparse.Namespace, corpus: Corpus):
+        ends = [(values[0], values[-1]) for values in (options.tokens, options.masked)]
+        self.schedule = Schedule(parse_lengths(options.lengths), *ends)
+        self.examples, self.seed = ExampleDataset(corpus.train), options.seed
+        self.mean, self.place, self.epoch = corpus.shape.mean_length, 0, 0
+        masker = Masker.from_tokenizer(
+            corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
+        )
+        self.collate = PretrainingCollator(masker, True, corpus.tokenizer.pad_token_id)
+        self.order = permutation(len(self.examples), self.seed, 0)
+
+    def next(self, share: float) -> dict:
+        length = self.schedule.length(share)
+        count = max(1, round(self.schedule.tokens_per_batch(share) / min(length, self.mean)))
+        if self.place + count > len(self.order):
+            self.epoch, self.place = self.epoch + 1, 0
+            self.order = permutation(len(self.examples), self.seed, self.epoch)
+        keys = [(self.epoch, int(index)) for index in self.order[self.place : self.place + count]]
+        self.place += count
+        self.examples.mlm_probability = self.schedule.mlm_probability(share)
+        return self.collate(cut_windows(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS)))
+
+
+def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
+    masker = Masker.from_tokenizer(corpus.tokenizer, probability=0.15, seed=7)
+    collate = PretrainingCollator(masker, True, corpus.tokenizer.pad_token_id)
+    examples = ExampleDataset(corpus.validation)
+    sample = permutation(len(examples), 1, 0)[:EVALUATED]
+    loss = right = masked = pairs = follows = 0.0
+    model.eval()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for start in range(0, len(sample), EVALUATION_BATCH):
+            keys = [(EVALUATION, int(index)) for index in sample[start : start + EVALUATION_BATCH]]
+            batch = collate(examples.__getitems__(keys))
+            outputs = model(**batch, sparse_logits=True)
+            targets = batch["labels"].flatten()[batch["masked_lm_positions"]]
+            known = targets >= 0
+            logits = outputs.prediction_logits[known].float()
+            loss += torch.nn.functional.cross_entropy(logits, targets[known], reduction="sum").item()
+            right += (logits.argmax(-1) == targets[known]).sum().item()
+            masked += known.sum().item()
+            if "next_sentence_label" in batch:
+                labels = batch["next_sentence_label"]
+                follows += (outputs.seq_relationship_logits.argmax(-1) == labels).sum().item()
+                pairs += len(labels)
+    model.train()
+    return {"loss": loss / masked, "accuracy": right / masked, "nsp_accuracy": follows / max(pairs, 1)}
+
+
+def losses(options: argparse.Namespace, model: MyBertForPreTraining, teacher, batch: dict) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(**batch, sparse_logits=teacher is not None)
+    loss = outputs.mlm_loss
+    if teacher is not None:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            wanted = teacher(**batch, sparse_logits=True).prediction_logits.float().softmax(-1)
+        loss = -(wanted * outputs.prediction_logits.float().log_softmax(-1)).sum(-1).mean()
+    has_pairs = outputs.nsp_loss is not None and options.nsp_weight
+    return loss + options.nsp_weight * outputs.nsp_loss if has_pairs else loss
+
+
+def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTraining, dict]:
+    began = time.process_time()
+    model = start_model(options, corpus)
+    share, layers = 0.0, model.config.num_hidden_layers
+    grow_at, first = (float(part) for part in options.grow.split(":")) if options.grow else (None, None)
+    if grow_at is not None:
+        stack_layers(model, int(first))
+    teacher = MyBertForPreTraining.from_pretrained(options.teacher).eval() if options.teacher else None
+    optimizers, batches = make_optimizers(options, model), Batches(options, corpus)
+    average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
+    steps = tokens = 0
+    while (share := (time.process_time() - began) / options.seconds) < 1:
+        if grow_at is not None and share >= grow_at:
+            stack_layers(model, layers)
+            optimizers, grow_at = make_optimizers(options, model), None
+            average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
+        factor = rate_factor(options, share)
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            group["lr"] = group["peak"] * factor
+        batch = batches.next(share)
+        losses(options, model, teacher, batch).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+        model.zero_grad()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters() if average else ():
+                average[name].lerp_(parameter, 1 - options.average)
+        steps, tokens = steps + 1, tokens + batch["input_ids"].numel()
+    if average:
+        model.load_state_dict(average, strict=False)
+    return model, {"steps": steps, "tokens": tokens}
+
+
+def main() -> None:
+    options = read_options()
+    corpus = Corpus.load(options.corpus)
+    model, counts = train(options, corpus)
+    if options.save:
+        model.save_pretrained(options.save)
+        corpus.tokenizer.save_pretrained(options.save)
+    encoder = count_parameters(model.config)["encoder"]
+    result = {"name": options.name, "arguments": sys.argv[1:], "encoder": encoder, "unique": corpus.shape.tokens}
+    result |= counts | evaluate(model, corpus)
+    print(json.dumps(result))
+    with options.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

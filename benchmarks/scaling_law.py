@@ -1,0 +1,127 @@
+"""Fit the scaling law of held-out loss to finished runs of `mybert pretrain`, and write scaling_law.json.
+
+    python benchmarks/scaling_law.py MODEL [MODEL …] --output mybert/pretraining/planning/scaling_law.json
+    python benchmarks/scaling_law.py MODEL [MODEL …] --test HELD_OUT_MODEL [HELD_OUT_MODEL …]
+
+Each MODEL is an output folder of `mybert pretrain`, whose results.json has its loss, accuracy and tokens and
+config.json its size; or a file of benchmarks/recipe_search.py, with a run a line. The exponents are fitted if the runs
+differ enough to tell them apart, otherwise those of the present law stay.
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from modeling_mybert import MyBertConfig
+from mybert.common.tables import print_table
+from mybert.pretraining.planning.flops_and_memory import count_parameters
+from mybert.pretraining.planning.scaling_law import ScalingLaw, scaling_law
+
+_FITTED = ("floor", "size_factor", "size_power", "token_factor", "token_size_power", "token_power")
+_DATA_SIZES, _REPEATS = 3, 3
+"""Sizes needed to fit the exponent of the size; passes over the text needed to fit the value of repeats."""
+
+
+class Run(NamedTuple):
+    name: str
+    parameters: int
+    tokens: int
+    unique: int
+    loss: float
+    accuracy: float
+
+
+def read_runs(names: list[str]) -> list[Run]:
+    runs = []
+    for name in names:
+        if Path(name).is_dir():
+            runs.append(read_run(name))
+        else:
+            lines = map(json.loads, Path(name).read_text(encoding="utf-8").splitlines())
+            runs += [
+                Run(*map(line.get, ("name", "encoder", "tokens", "unique", "loss", "accuracy"))) for line in lines
+            ]
+    return runs
+
+
+def read_run(folder: str) -> Run:
+    results = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
+    encoder = count_parameters(MyBertConfig.from_pretrained(folder))["encoder"]
+    metrics = results["metrics"]
+    return Run(
+        folder,
+        encoder,
+        results["tokens_seen"],
+        results["corpus_tokens"],
+        metrics["mlm_loss"],
+        metrics["mlm_accuracy"],
+    )
+
+
+def fit(runs: list[Run], start: ScalingLaw) -> ScalingLaw:
+    """Least squares of the logarithm of the loss, robust to single runs, from the numbers of `start`."""
+    names = [name for name in _FITTED if name in _free(runs)]
+    if any(run.tokens > _REPEATS * run.unique for run in runs):
+        names.append("repeat_limit")
+
+    def law(logarithms: np.ndarray) -> ScalingLaw:
+        return dataclasses.replace(start, **dict(zip(names, np.exp(logarithms), strict=True)))
+
+    def residuals(logarithms: np.ndarray) -> list[float]:
+        found = law(logarithms)
+        return [np.log(found.loss(run.parameters, run.tokens, run.unique) / run.loss) for run in runs]
+
+    first = np.log([max(getattr(start, name), 1e-3) for name in names])
+    found = law(least_squares(residuals, first, loss="soft_l1", f_scale=0.02).x)
+    errors = [found.loss(run.parameters, run.tokens, run.unique) - run.loss for run in runs]
+    freedom = max(len(runs) - len(names), 1)
+    slope, at_zero = np.polyfit([run.loss for run in runs], [run.accuracy for run in runs], 1)
+    return dataclasses.replace(
+        found,
+        accuracy_slope=-float(slope),
+        accuracy_at_zero=float(at_zero),
+        loss_error=float(np.sqrt(np.sum(np.square(errors)) / freedom)),
+        runs=len(runs),
+        source=", ".join(sorted(Path(run.name).name for run in runs)),
+    )
+
+
+def _free(runs: list[Run]) -> set[str]:
+    """The numbers that these runs can determine."""
+    if len({run.parameters for run in runs}) >= _DATA_SIZES:
+        return set(_FITTED)
+    several = len({run.parameters for run in runs}) > 1
+    return {"token_factor", "token_power", "token_size_power"} if several else {"token_factor", "token_power"}
+
+
+def print_runs(title: str, runs: list[Run], law: ScalingLaw) -> None:
+    rows = []
+    for run in runs:
+        loss = law.loss(run.parameters, run.tokens, run.unique)
+        error = f"{loss / run.loss - 1:+.1%}"
+        rows.append((run.name, run.parameters, run.tokens, run.unique, run.loss, loss, error, run.accuracy))
+    print_table(title, rows, ("run", "encoder", "tokens", "unique", "loss", "law", "error", "accuracy"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="finished runs that the law is fitted to")
+    parser.add_argument("--test", nargs="*", default=[], help="finished runs that the fit does not see")
+    parser.add_argument("--output", help="file to write")
+    arguments = parser.parse_args()
+    runs = read_runs(arguments.models)
+    law = fit(runs, scaling_law())
+    print_runs("fitted", runs, law)
+    if arguments.test:
+        print_runs("not seen by the fit", read_runs(arguments.test), law)
+    if arguments.output:
+        Path(arguments.output).write_text(json.dumps(law.to_json(), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

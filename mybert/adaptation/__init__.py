@@ -1,0 +1,1 @@
+"""Domain adaptation: a changed vocabulary, and the model that fits it."""

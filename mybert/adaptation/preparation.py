@@ -1,0 +1,206 @@
+"""What an adaptation trains on: texts, new words, the model with their rows, and the corpus."""
+
+import contextlib
+import dataclasses
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from modeling_mybert import MyBertForPreTraining
+from mybert.adaptation.own_words import read_words
+from mybert.adaptation.settings import AUTO, AdaptSettings
+from mybert.adaptation.texts import digest, held_out_texts, read_texts, up_to, write_texts
+from mybert.adaptation.token_rows import change_rows
+from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.errors import UserError
+from mybert.common.manifest import MANIFEST, write_json
+from mybert.corpus.build import build_corpus
+from mybert.corpus.settings import CorpusSettings
+from mybert.io.documents import read_documents
+from tokenization import MyBertTokenizer
+from tokenization.new_words import MIN_DOCUMENTS, NewWord, choose_new_words, count_tokens, count_uses, describe_words
+from tokenization.vocabulary_change import add_pieces, spell
+
+START, CORPUS = "start", "corpus"
+DOMAIN, GENERAL = "held_out_domain.jsonl", "held_out_general.jsonl"
+_TRAINING = "training.jsonl"
+_PAYS = 20_000
+"""With --new-words auto, a word is added if it saves one of this number of tokens, ..."""
+_LEAST_SAVED = 20
+"""... and at least this number of tokens: its vector learns from these occurrences."""
+_MAY_BE_NEW = ("cls.", "bert.pooler.")
+"""Weights that a BERT checkpoint may lack, depending on how it was trained."""
+
+
+def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> dict:
+    """Writes the folders `START` (model and tokenizer) and `CORPUS` and the held-out texts into the folder `work`.
+
+    Texts, words and examples that an interrupted call has left there are used again.
+
+    Args:
+        rows: texts of labelled rows, which are read like those of `settings.inputs`.
+
+    Returns:
+        Facts of the adaptation: `counts`, `new_head`, `new_words`, `new_ids`, `vocabulary_size`.
+
+    Raises:
+        UserError: an input cannot be used, or words were asked for and the text has none.
+    """
+    model, tokenizer, missing = load_with_tokenizer(MyBertForPreTraining, settings.model)
+    refuse_missing(settings.model, missing, new=_MAY_BE_NEW)
+    new_head = any(key.startswith("cls.predictions.") for key in missing)
+    if new_head:
+        kind = (model.config.architectures or ["encoder"])[0]
+        print(f"{settings.model} ({kind}) has no masked-language-model head: a new one starts with random weights")
+    own = read_words(settings.words, tokenizer) if settings.words else []
+    counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows))
+    found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
+    words = [NewWord(**word) for word in found]
+    adapted, new_ids = _change_model(model, tokenizer, words, settings.model)
+    model.save_pretrained(work / START)
+    adapted.save_pretrained(work / START)
+    _build_corpus(settings, work, model.config.max_position_embeddings)
+    return {
+        "counts": {**counts, "parameters": model.num_parameters()},
+        "new_head": new_head,
+        "new_words": found,
+        "new_ids": new_ids,
+        "vocabulary_size": {"before": len(tokenizer), "after": len(adapted)},
+    }
+
+
+def _once(file: Path, make: Callable[[], Any]) -> Any:
+    """What `make` returns, from the file if an interrupted call has written it."""
+    if not file.is_file():
+        write_json(file, make())
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
+    counts = _write_domain(settings, work, rows)
+    return counts | _write_general(settings, work, counts["characters"])
+
+
+def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
+    everything, skipped = work / "domain.jsonl", Counter()
+    write_texts(everything, _distinct(chain(_read(settings.inputs, settings, skipped), rows), skipped))
+    held = held_out_texts(everything, settings.validation_share)
+    counts = Counter(digest(text) in held for text in read_texts(everything))
+    if not counts:
+        raise UserError("no document holds text; check the inputs and --text-column")
+    characters = write_texts(work / _TRAINING, _part(everything, held, is_held=False))
+    write_texts(work / DOMAIN, _part(everything, held, is_held=True))
+    found = {"documents": counts[False], "documents_held_out": counts[True], "characters": characters}
+    return found | ({"skipped": dict(skipped)} if skipped else {})
+
+
+def _distinct(texts: Iterable[str], skipped: Counter) -> Iterator[str]:
+    """Each text once: copies of a document do not make its words those of several documents."""
+    seen = set()
+    for text in texts:
+        if (found := digest(text)) in seen:
+            skipped["duplicate documents"] += 1
+        else:
+            seen.add(found)
+            yield text
+
+
+def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str, int]:
+    """Writes the replayed and the held-out general text. `domain`: characters of the domain."""
+    if settings.general:
+        _write_given("general", settings, work / GENERAL)
+    if not settings.replay:
+        return {}
+    everything = work / "general.jsonl"
+    _write_given("replay", settings, everything)
+    held = held_out_texts(everything, settings.validation_share)
+    room = domain * settings.replay_share / (1 - settings.replay_share)
+    replayed = write_texts(work / f"replay-{_TRAINING}", up_to(_part(everything, held, is_held=False), room))
+    if not settings.general:
+        write_texts(work / GENERAL, _part(everything, held, is_held=True))
+    return {"replay_characters": replayed}
+
+
+def _write_given(name: str, settings: AdaptSettings, path: Path) -> None:
+    """Writes the texts that the setting `name` names."""
+    if not write_texts(path, _read(getattr(settings, name), settings, Counter())):
+        raise UserError(f"--{name}: no document holds text; check the inputs and --text-column")
+
+
+def _read(names: Sequence[str], settings: AdaptSettings, skipped: Counter) -> Iterator[str]:
+    if names:
+        documents = read_documents(names, text_column=settings.text_column, errors=settings.errors, skipped=skipped)
+        yield from (document.text for document in documents if document.text.strip())
+
+
+def _part(path: Path, held: set[bytes], *, is_held: bool) -> Iterator[str]:
+    return (text for text in read_texts(path) if (digest(text) in held) == is_held)
+
+
+def _choose_words(settings: AdaptSettings, tokenizer: MyBertTokenizer, own: list[str], work: Path) -> list[dict]:
+    """The new words as dictionaries."""
+    vocabulary, unk = tokenizer.get_vocab(), tokenizer.unk_token
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    if not own and not settings.limit:
+        return []
+    uses = count_uses(read_texts(work / _TRAINING), tokenizer.backend_tokenizer)
+    words = describe_words(own, uses, pieces, unk)
+    if not settings.limit:
+        return list(map(dataclasses.asdict, words))
+    least = MIN_DOCUMENTS
+    if settings.new_words == AUTO:
+        least = max(_LEAST_SAVED, count_tokens(uses, pieces, unk) // _PAYS)
+    chosen = choose_new_words(uses, [*pieces, *own], settings.limit, least_saving=least, unk_token=unk)
+    if not chosen:
+        raise UserError(
+            f"the text has no new word that {MIN_DOCUMENTS} documents share; give more text, or --new-words 0 to "
+            "continue pretraining with the same vocabulary"
+        )
+    if settings.new_words != AUTO and len(chosen) < settings.limit:
+        print(f"the text yields {len(chosen):,} new words of the {settings.limit:,} asked for")
+    words += [dataclasses.replace(word, pieces=spell(word.piece, vocabulary) or [unk]) for word in chosen]
+    return list(map(dataclasses.asdict, words))
+
+
+def _change_model(
+    model: MyBertForPreTraining, tokenizer: MyBertTokenizer, words: list[NewWord], name: str
+) -> tuple[MyBertTokenizer, list[int]]:
+    """Adds rows to the model; returns the new tokenizer and the ids of the new words."""
+    if not words:
+        return tokenizer, []
+    base = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    pieces = [word.piece for word in words]
+    change = add_pieces(sorted(base, key=base.__getitem__), pieces, tokenizer.unk_token, used=added)
+    adapted = tokenizer.with_vocabulary(change.pieces)
+    behind = range(len(base), len(tokenizer))  # words from add_tokens stay behind the vocabulary
+    if behind and (growth := len(change.pieces) - len(base)):
+        print(f"the {len(behind):,} words from add_tokens of {name} get ids that are higher by {growth:,}")
+    origins = [*change.origins, *([row] for row in behind)]
+    origins += [[row] for row in range(len(origins), model.config.vocab_size)]  # without a token
+    change_rows(model, origins)
+    ids = adapted.get_vocab()
+    return adapted, [ids[word.piece] for word in words]
+
+
+def _build_corpus(settings: AdaptSettings, work: Path, positions: int) -> None:
+    if (work / CORPUS / MANIFEST).is_file():
+        return
+    texts = sorted(work.glob(f"*{_TRAINING}"))
+    with contextlib.redirect_stdout(io.StringIO()):  # a report with paths of the temporary folder
+        build_corpus(
+            CorpusSettings(
+                [str(path) for path in texts],
+                output=str(work / CORPUS),
+                tokenizer=str(work / START),
+                max_length=min(settings.max_length, positions),
+                nsp=False,
+                validation_share=settings.validation_share,
+                num_proc=settings.num_proc,
+                resume=settings.resume,
+            )
+        )

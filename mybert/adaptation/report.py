@@ -1,0 +1,37 @@
+"""Tables at the end of `mybert adapt`."""
+
+from mybert.common.tables import print_table
+
+_SHOWN = 50
+_SCORES = {
+    "tokens_per_word": "tokens per word",
+    "unknown_rate": "unknown words",
+    "bits_per_character": "bits per character",
+    "masked_word_accuracy": "masked-word accuracy",
+}
+
+
+def print_adaptation(adaptation: dict) -> None:
+    """
+    Args:
+        adaptation: the entry of this name in results.json.
+    """
+    if words := adaptation["new_words"]:
+        words = sorted(words, key=lambda word: -word["saved"])  # those of --words come first otherwise
+        rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words[:_SHOWN]]
+        title = f"{len(words):,} new words" + (f"; the {_SHOWN} that save most" if len(words) > _SHOWN else "")
+        print_table(title, rows, ("word", "old pieces", "tokens saved"))
+    if nearest := adaptation.get("nearest_tokens"):
+        rows = [(word, *(" ".join(found[when]) for when in ("before", "after"))) for word, found in nearest.items()]
+        print_table("Nearest tokens of new words", rows, ("word", "start", "trained"))
+    rows = [
+        (f"{text}: {title}", *(found[when].get(name) for when in ("before", "after")))
+        for text, found in adaptation.get("held_out", {}).items()
+        for name, title in _SCORES.items()
+    ]
+    if rows:
+        print_table("Held-out text", rows, ("score", "before", "after"))
+    if "domain" not in adaptation.get("held_out", {}):
+        print("the domain was not measured: no document is held out (give two or more, and a --validation-share)")
+    if "general" not in adaptation.get("held_out", {}):
+        print("forgetting was not measured: give general text by --general or --replay")

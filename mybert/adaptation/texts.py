@@ -1,0 +1,71 @@
+"""Texts of an adaptation on disk: training and held-out documents."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+
+def write_texts(path: Path, texts: Iterable[str]) -> int:
+    """Writes documents as JSON lines; returns their number of characters."""
+    characters = 0
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for text in texts:
+            characters += len(text)
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    return characters
+
+
+def read_texts(path: Path) -> Iterator[str]:
+    """The documents of a file of `write_texts`; none if it does not exist."""
+    if path.is_file():
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)["text"]
+
+
+def held_out_texts(path: Path, share: float) -> set[bytes]:
+    """Digests of the documents to hold out of a file of `write_texts`, chosen by a hash of their text.
+
+    Equal texts are on one side. Of two different texts or more at least one is held out, unless `share` is 0.
+    """
+    distinct = sorted(set(map(digest, read_texts(path))))
+    count = min(max(round(share * len(distinct)), 1), len(distinct) - 1) if share else 0
+    return set(distinct[: max(count, 0)])
+
+
+def digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def up_to(texts: Iterable[str], characters: float) -> Iterator[str]:
+    """The first texts, until they have this number of characters."""
+    for text in texts:
+        if characters <= 0:
+            return
+        characters -= len(text)
+        yield text
+
+
+def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[str]:
+    """Passages of whole words, evenly spread over the texts.
+
+    Args:
+        characters: of all passages together, about.
+        length: largest number of characters of a passage, unless its only word is longer.
+    """
+    found = [passage for text in texts for passage in _cut(text.split(), length)]
+    wanted = min(len(found), -(-characters // length))
+    return [found[index * len(found) // wanted] for index in range(wanted)]
+
+
+def _cut(words: list[str], length: int) -> Iterator[str]:
+    passage, size = [], 0
+    for word in words:
+        if passage and size + len(word) > length:
+            yield " ".join(passage)
+            passage, size = [], 0
+        passage.append(word)
+        size += len(word) + 1
+    if passage:
+        yield " ".join(passage)

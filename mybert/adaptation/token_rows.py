@@ -1,0 +1,50 @@
+"""Token tables of a model after a change of its vocabulary: embedding, vocabulary projection and its bias."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+
+@torch.no_grad()
+def change_rows(model: PreTrainedModel, origins: Sequence[Sequence[int]]) -> None:
+    """Replaces the rows of the input embedding and, if the model has one, of the vocabulary projection.
+
+    A row with one origin is that row, bit for bit. A row with several is their mean, which is the usual start of a new
+    word (Hong et al. 2021, AVocaDo; Gee et al. 2022, Fast Vocabulary Transfer).
+
+    Args:
+        model: any head of MyBERT; it is changed in place, and so are the token ids of its configuration. The id of a
+            token that does not stay becomes None.
+        origins: old ids behind each new id.
+    """
+    old = [tensor.detach().clone() for tensor in _tables(model)]
+    model.resize_token_embeddings(len(origins), mean_resizing=False)
+    for table, before in zip(_tables(model), old, strict=True):
+        table.copy_(_mean_rows(before, origins))
+    moved = {ids[0]: index for index, ids in enumerate(origins) if len(ids) == 1}
+    for config in (model.config, getattr(model, "generation_config", None)):
+        for name, value in list(vars(config).items()) if config is not None else ():
+            if name.endswith("_token_id") and isinstance(value, int):
+                stays = value < len(origins) and list(origins[value]) == [value]
+                setattr(config, name, value if stays else moved.get(value))
+
+
+def _tables(model: PreTrainedModel) -> list[Tensor]:
+    """The distinct tensors with one row a token: (V, H) tables and (V,) biases."""
+    output = model.get_output_embeddings()
+    found = [model.get_input_embeddings().weight]
+    if output is not None:
+        found += [tensor for tensor in (output.weight, output.bias) if tensor is not None]
+        head = getattr(getattr(model, "cls", None), "predictions", None)
+        found += [head.bias] if head is not None else []
+    return list({id(tensor): tensor for tensor in found}.values())
+
+
+def _mean_rows(table: Tensor, origins: Sequence[Sequence[int]]) -> Tensor:
+    rows = table[torch.tensor([ids[0] for ids in origins], device=table.device)]
+    for index, ids in enumerate(origins):
+        if len(ids) > 1:
+            rows[index] = table[torch.tensor(list(ids), device=table.device)].mean(0)
+    return rows

@@ -1,0 +1,67 @@
+"""Which weights of a model train: all, embeddings and heads, new rows alone, or low-rank updates (LoRA)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from modeling_mybert import MyBertForPreTraining
+from mybert.common.errors import UserError
+
+
+def freeze_encoder(model: MyBertForPreTraining) -> None:
+    """Embeddings and heads train."""
+    model.bert.encoder.requires_grad_(False)
+
+
+def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
+    """
+    Args:
+        new_ids: the ids of new words, whose rows of the embedding and of the output bias train.
+        new_head: whether the masked-language-model head has no trained weights yet and trains too.
+    """
+
+    def adjust(model: MyBertForPreTraining) -> None:
+        model.requires_grad_(False)
+        _train_rows(model, new_ids, new_head)
+
+    return adjust
+
+
+def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
+    """Low-rank updates of all linear maps of the layers (Hu et al. 2021), beside the new rows; merged after training.
+
+    Raises:
+        UserError: PEFT is not installed.
+    """
+    try:
+        from peft import LoraConfig, LoraModel
+    except ImportError as error:
+        raise UserError("--lora-rank needs PEFT: pip install 'mybert[lora]'") from error
+
+    def adjust(model: MyBertForPreTraining) -> Callable[[], None]:
+        linear = [name for name, module in model.bert.encoder.named_modules() if isinstance(module, torch.nn.Linear)]
+        config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=[f"bert.encoder.{name}" for name in linear])
+        adapters = LoraModel(model, config, "default")
+        _train_rows(model, new_ids, new_head)
+        return adapters.merge_and_unload
+
+    return adjust
+
+
+def _train_rows(model: MyBertForPreTraining, new_ids: Sequence[int], new_head: bool) -> None:
+    chosen = torch.zeros(model.config.vocab_size, dtype=torch.bool)
+    chosen[list(new_ids)] = True
+    head = model.cls.predictions
+    if new_head:
+        head.transform.requires_grad_(True)
+    for table in (model.get_input_embeddings().weight, head.bias):
+        if len(new_ids) or (new_head and table.dim() == 1):
+            table.requires_grad_(True)
+            if not (new_head and table.dim() == 1):
+                table.register_hook(lambda gradient: _only(gradient, chosen))
+
+
+def _only(gradient: Tensor, chosen: Tensor) -> Tensor:
+    keep = chosen.to(gradient.device)
+    return torch.where(keep if gradient.dim() == 1 else keep[:, None], gradient, 0)

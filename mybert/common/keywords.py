@@ -1,0 +1,481 @@
+"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
+
+Written by tests/common/keyword_types.py from the settings of the commands; `TrainerKeywords` has the fields of
+transformers' TrainingArguments 5.23.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas
+
+Name: TypeAlias = str | PathLike[str]
+Rows: TypeAlias = "Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame"
+
+
+class EmbedderKeywords(TypedDict, total=False):
+    """Of `Embedder`."""
+
+    layers: int | Sequence[int]
+    normalize: bool
+    long_texts: Literal["refuse", "window"]
+    max_length: int | None
+    stride: int | None
+    batch_tokens: int | None
+    device: Name
+    dtype: Literal["float32", "bfloat16"]
+
+
+class ScorerKeywords(TypedDict, total=False):
+    """Of `Scorer`."""
+
+    max_length: int | None
+    batch_tokens: int | None
+    device: Name
+    dtype: Literal["float32", "bfloat16"]
+
+
+class TrainerKeywords(TypedDict, total=False):
+    """Of all training."""
+
+    output: Required[Name]
+    resume: bool
+    overwrite: bool
+    per_device_train_batch_size: int
+    num_train_epochs: float
+    max_steps: int
+    learning_rate: float
+    lr_scheduler_type: Any
+    lr_scheduler_kwargs: Any
+    warmup_steps: float
+    optim: Any
+    optim_args: Name | None
+    weight_decay: float
+    adam_beta1: float
+    adam_beta2: float
+    adam_epsilon: float
+    optim_target_modules: Name | Sequence[Name] | None
+    gradient_accumulation_steps: int
+    average_tokens_across_devices: bool
+    max_grad_norm: float
+    label_smoothing_factor: float
+    bf16: bool
+    fp16: bool
+    bf16_full_eval: bool
+    fp16_full_eval: bool
+    tf32: bool | None
+    activation_checkpointing: bool | None
+    activation_checkpointing_kwargs: Any
+    gradient_checkpointing: bool | None
+    gradient_checkpointing_kwargs: Any
+    torch_compile: bool
+    torch_compile_backend: Name | None
+    torch_compile_mode: Name | None
+    use_liger_kernel: bool
+    liger_kernel_config: Any
+    use_cache: bool
+    neftune_noise_alpha: float | None
+    torch_empty_cache_steps: int | None
+    auto_find_batch_size: bool
+    logging_strategy: Any
+    logging_steps: float
+    logging_first_step: bool
+    log_on_each_node: bool
+    logging_nan_inf_filter: bool
+    include_num_input_tokens_seen: bool | Name
+    log_level: Name
+    log_level_replica: Name
+    disable_tqdm: bool | None
+    report_to: Name | Sequence[Name]
+    run_name: Name | None
+    project: Name
+    trackio_space_id: Name | None
+    trackio_bucket_id: Name | None
+    trackio_static_space_id: Any
+    eval_strategy: Literal["no", "steps", "epoch"]
+    eval_delay: float
+    per_device_eval_batch_size: int
+    prediction_loss_only: bool
+    eval_on_start: bool
+    eval_do_concat_batches: bool
+    eval_use_gather_object: bool
+    eval_accumulation_steps: int | None
+    include_for_metrics: Name | Sequence[Name]
+    batch_eval_metrics: bool
+    save_only_model: bool
+    save_steps: float
+    save_on_each_node: bool
+    save_total_limit: int
+    enable_jit_checkpoint: bool
+    push_to_hub: bool
+    hub_token: Name | None
+    hub_private_repo: bool | None
+    hub_model_id: Name | None
+    hub_strategy: Any
+    hub_always_push: bool
+    hub_revision: Name | None
+    load_best_model_at_end: bool
+    metric_for_best_model: Name | None
+    greater_is_better: bool | None
+    ignore_data_skip: bool
+    restore_callback_states_from_checkpoint: bool
+    full_determinism: bool
+    seed: int
+    data_seed: int | None
+    use_cpu: bool
+    accelerator_config: Any
+    parallelism_config: Any
+    dataloader_drop_last: bool
+    dataloader_num_workers: int
+    dataloader_pin_memory: bool
+    dataloader_persistent_workers: bool
+    dataloader_prefetch_factor: int | None
+    dataloader_multiprocessing_context: Name | None
+    dataloader_in_order: bool
+    remove_unused_columns: bool
+    train_sampling_strategy: Name
+    length_column_name: Name
+    ddp_find_unused_parameters: bool | None
+    ddp_bucket_cap_mb: int | None
+    ddp_broadcast_buffers: bool | None
+    ddp_static_graph: bool | None
+    ddp_backend: Name | None
+    ddp_timeout: int
+    fsdp: Name | None
+    fsdp_config: Any
+    deepspeed: Any
+    debug: Name | Sequence[Name]
+    skip_memory_metrics: bool
+    do_train: bool
+    do_eval: bool
+    do_predict: bool
+    resume_from_checkpoint: Name | None
+    local_rank: int
+
+
+class TaskKeywords(TypedDict, total=False):
+    """Of all commands with a task."""
+
+    columns: Name | Sequence[Name] | Mapping[str, object]
+    max_length: int | None
+    stride: int | None
+    n_best: int | None
+    max_answer_length: int | None
+    label_all_tokens: bool | None
+    problem: Literal["single-label", "multi-label", "regression"] | None
+    label_separator: Name | None
+    label_names: Name | Sequence[Name] | Mapping[str, object]
+    long_texts: Literal["truncate", "window"] | None
+    errors: Literal["strict", "skip"]
+
+
+class InferenceKeywords(TypedDict, total=False):
+    """Of all predictions."""
+
+    task: Name | None
+    batch_tokens: int | None
+    device: Name
+    dtype: Literal["float32", "bfloat16"]
+
+
+class PretrainKeywords(TrainerKeywords, total=False):
+    """Of `pretrain`."""
+
+    config: Name
+    corpus: Name | None
+    text: Name | Sequence[Name]
+    time_budget: str | float | None
+    size: Name | None
+    init_from: Name | None
+    dropout: float | None
+    initializer_range: float | None
+    initial_embeddings: Name
+    attn_implementation: Name | None
+    optimizer: Name
+    mlm_probability: float
+    start_mlm_probability: float | None
+    max_predictions_per_seq: int | None
+    whole_word_masking: bool
+    masking_seed: int | None
+    max_tokens_per_batch: int | None
+    start_tokens_per_batch: int | None
+    length_schedule: Name | Sequence[Name]
+    padding_free: bool
+    phase2_corpus: Name | None
+    phase2_share: float
+    on_nonfinite: Name
+    peak_flops: float | None
+    keep_checkpoints: int | None
+    dry_run: bool
+    eval_steps: float
+    save_strategy: Any
+    label_names: Name | Sequence[Name] | Mapping[str, object] | None
+
+
+class AdaptKeywords(TrainerKeywords, total=False):
+    """Of `adapt`."""
+
+    config: Name
+    inputs: Name | Sequence[Name] | None
+    model: Required[Name]
+    task_data: Name | Sequence[Name] | None
+    task: Name
+    columns: Name | Sequence[Name] | Mapping[str, object] | None
+    new_words: int | Name | None
+    words: Name | None
+    replay: Name | Sequence[Name] | None
+    replay_share: float
+    general: Name | Sequence[Name] | None
+    freeze: Literal["nothing", "encoder", "all"]
+    lora_rank: int | None
+    time_budget: Name | None
+    row_steps: int
+    max_length: int
+    whole_word_masking: bool
+    validation_share: float
+    eval_characters: int
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    num_proc: int | None
+    eval_steps: float
+    save_strategy: Any
+    label_names: Name | Sequence[Name] | Mapping[str, object] | None
+
+
+class TrimKeywords(TypedDict, total=False):
+    """Of `trim`."""
+
+    config: Name
+    inputs: Name | Sequence[Name] | None
+    model: Required[Name]
+    output: Required[Name]
+    task_data: Name | Sequence[Name] | None
+    task: Name
+    columns: Name | Sequence[Name] | Mapping[str, object] | None
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    num_proc: int | None
+    overwrite: bool
+
+
+class DistillKeywords(PretrainKeywords, total=False):
+    """Of `distill`."""
+
+    teacher: Required[Name]
+    layers: int | None
+    losses: Name | Sequence[Name] | Mapping[str, object] | None
+    temperature: float
+    relation_heads: int | None
+
+
+class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
+    """Of `finetune`."""
+
+    config: Name
+    task: Required[Name]
+    model: Required[Name]
+    train: Required[Rows]
+    validation: Rows | None
+    validation_share: float | None
+    test: Rows | None
+    teacher: Name | None
+    unlabelled: Rows | None
+    temperature: float
+    soft_share: float
+    layers: int | None
+    metric: Name | None
+    seeds: int
+    sweep: Literal["paper", "miniatures"] | None
+    patience: int | None
+    dropout: float | None
+    attn_implementation: Name | None
+    class_weights: bool
+    freeze: Literal["encoder"] | None
+    max_train_samples: int | None
+    bootstrap: int
+    slices: Name | Sequence[Name]
+    calibrate: bool
+    dry_run: bool
+    eval_steps: float | None
+    save_strategy: Literal["no", "steps", "epoch"]
+
+
+class EvaluateKeywords(TaskKeywords, InferenceKeywords, total=False):
+    """Of `evaluate`."""
+
+    config: Name
+    overwrite: bool
+    model: Required[Name]
+    data: Required[Rows]
+    output: Required[Name]
+    bootstrap: int
+    seed: int
+    slices: Name | Sequence[Name]
+
+
+class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
+    """Of `predict`."""
+
+    config: Name
+    overwrite: bool
+    output: Name
+    engine: Literal["local", "ray"]
+    resume: bool
+
+
+class DoctorKeywords(TypedDict, total=False):
+    """Of `doctor`."""
+
+    config: Name
+    report: bool
+
+
+class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
+    """Of `explain`."""
+
+    config: Name
+    overwrite: bool
+    output: Name
+    method: Literal["integrated-gradients", "occlusion"]
+    labels: Name | Sequence[Name]
+    steps: int | None
+    tolerance: float
+    attention: int
+
+
+class EmbedKeywords(EmbedderKeywords, total=False):
+    """Of `embed`."""
+
+    config: Name
+    output: Required[Name]
+    vectors: Literal["mean", "cls", "pooler", "words"]
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    engine: Literal["local", "ray"]
+    resume: bool
+    overwrite: bool
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Of `search`."""
+
+    config: Name
+    model: Name | None
+    top_k: int
+    output: Name | None
+    device: Name
+    overwrite: bool
+
+
+class ScoreKeywords(ScorerKeywords, total=False):
+    """Of `score`."""
+
+    config: Name
+    output: Required[Name]
+    masking: Literal["token", "within-word", "whole-word"]
+    pairs: Name | None
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    overwrite: bool
+
+
+class ExportKeywords(TypedDict, total=False):
+    """Of `export`."""
+
+    config: Name
+    to: Required[Literal["bert", "onnx"]]
+    output: Required[Name]
+    int8: bool
+    tolerance: float
+    int8_tolerance: float
+    overwrite: bool
+
+
+class MergeKeywords(TypedDict, total=False):
+    """Of `merge`."""
+
+    config: Name
+    models: Required[Name | Sequence[Name]]
+    output: Required[Name]
+    weights: float | Sequence[float] | None
+    overwrite: bool
+
+
+class PushKeywords(TypedDict, total=False):
+    """Of `push`."""
+
+    config: Name
+    repo_id: Required[Name]
+    public: bool
+    revision: Name
+    tag: Name | None
+    create_pr: bool
+    overwrite: bool
+    license: Name | None
+    language: Name | Sequence[Name] | None
+    exclude: Name | Sequence[Name] | None
+    verify: bool
+    space: Name | None
+    dry_run: bool
+
+
+class TrainTokenizerKeywords(TypedDict, total=False):
+    """Of `train_tokenizer`."""
+
+    config: Name
+    inputs: Required[Name | Sequence[Name]]
+    output: Required[Name]
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    num_proc: int | None
+    overwrite: bool
+    vocab_size: int
+    uncased: bool
+    min_frequency: int
+    character_coverage: float
+    pad_to_multiple_of: int
+    compare: Name | None
+
+
+class BuildCorpusKeywords(TypedDict, total=False):
+    """Of `build_corpus`."""
+
+    config: Name
+    inputs: Required[Name | Sequence[Name]]
+    output: Required[Name]
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    num_proc: int | None
+    overwrite: bool
+    tokenizer: Required[Name]
+    max_length: int
+    short_seq_prob: float
+    dupe_factor: int
+    negatives: Literal["other-document", "same-document"]
+    nsp: bool
+    one_sentence_per_line: bool
+    language: Name
+    document_per_file: bool
+    deduplicate: bool
+    deduplicate_near: float | None
+    filter: Name | Sequence[Name]
+    split_documents: int
+    validation_share: float
+    seed: int
+    engine: Literal["local", "ray"]
+    resume: bool
+
+
+class ImportBertKeywords(TypedDict, total=False):
+    """Of `import_bert`."""
+
+    config: Name
+    output: Required[Name]
+    casing: Literal["auto", "cased", "uncased"]
+    tolerance: float
+    overwrite: bool

@@ -1,0 +1,24 @@
+"""A shallower encoder from the layers of a deeper one."""
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from mybert.common.errors import UserError
+
+
+def chosen_layers(available: int, kept: int) -> list[int]:
+    """Evenly spaced layers from the first to the last; 6 of 12 are those of DistilBERT: 0, 2, 4, 7, 9, 11."""
+    return [round(place * (available - 1) / max(kept - 1, 1)) for place in range(kept)]
+
+
+def keep_layers(model: PreTrainedModel, kept: int, name: str) -> None:
+    """Removes all but `kept` evenly spaced layers of a BERT (Sanh et al. 2019, section 3).
+
+    Args:
+        name: the checkpoint, for the message.
+    """
+    encoder, available = model.base_model.encoder, model.config.num_hidden_layers
+    if kept > available:
+        raise UserError(f"--layers {kept}: {name} has {available} layers")
+    encoder.layer = nn.ModuleList(encoder.layer[number] for number in chosen_layers(available, kept))
+    model.config.num_hidden_layers = kept

@@ -1,0 +1,95 @@
+"""Progress of long steps on a terminal; nothing is shown in files and pipes."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class Bar:
+    """A progress bar with speed and time left.
+
+    Args:
+        items: to iterate over.
+        total: number of units; None if it is not known.
+        desc: what is done.
+        unit: what `update` counts, in the plural.
+        leave: whether the bar stays when it is finished.
+        console: where it is shown (default: standard error).
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Any] = (),
+        *,
+        total: int | None = None,
+        desc: str,
+        unit: str,
+        leave: bool = True,
+        console: Console | None = None,
+    ):
+        self._items = items
+        console = console or Console(stderr=True)
+        self._progress = Progress(
+            *columns(),
+            console=console,
+            transient=not leave,
+            disable=not console.is_terminal,
+            redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe, which gets what is printed
+            refresh_per_second=4,
+        )
+        self._task = self._progress.add_task(desc, total=total, unit=unit, details="")
+
+    def update(self, count: int = 1) -> None:
+        """Adds `count` units."""
+        self._progress.advance(self._task, count)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __iter__(self) -> Iterator[Any]:
+        with self:
+            for item in self._items:
+                yield item
+                self.update()
+
+
+def columns() -> tuple[ProgressColumn, ...]:
+    """The columns of a bar. A task has the fields `unit` and `details`."""
+    return (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        _Amount(),
+        TextColumn("{task.fields[details]}", markup=False),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+    )
+
+
+class _Amount(ProgressColumn):
+    """Units done, of all, and in a second."""
+
+    def render(self, task: Task) -> Text:
+        of = "" if task.total is None else f" of {int(task.total):,}"
+        speed = task.finished_speed or task.speed
+        rate = "" if speed is None else f", {speed:,.3g}/s" if speed < 1000 else f", {speed:,.0f}/s"
+        return Text(f"{int(task.completed):,}{of} {task.fields['unit']}{rate}")
+
+
+def sparkline(values: Sequence[float], width: int = 20) -> str:
+    """The last values as blocks of different heights.
+
+    >>> sparkline([3.0, 2.0, 1.0, 1.5])
+    '█▅▁▃'
+    """
+    values = values[-width:]
+    low, span = min(values, default=0.0), max(values, default=0.0) - min(values, default=0.0)
+    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1)) if span else 0] for value in values)

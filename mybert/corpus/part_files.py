@@ -1,0 +1,76 @@
+"""An output computed in parts, each written to a file: `--resume` and other machines compute only what is missing."""
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mybert.common.json_io import read_json_object
+from mybert.common.manifest import write_json
+from mybert.common.progress import Bar
+from mybert.corpus.examples.engines import map_on_actors
+
+Progress = Callable[[int], object]
+Compute = Callable[[int, Path, Progress], dict[str, int]]
+"""Writes the file of a part; its number, its path and the progress of the work are given. Returns counts."""
+
+
+class Parts:
+    """The files of the parts in a folder.
+
+    A part is finished when its counts are written, after its file.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.part"
+
+    def _counts_path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.json"
+
+    def is_finished(self, number: int) -> bool:
+        return self._counts_path(number).is_file()
+
+    def compute(self, compute: Compute, number: int, progress: Progress) -> None:
+        """Computes a part; a copy of this call elsewhere does no harm."""
+        aside = self.folder / f".{number:06d}-{os.getpid()}-{uuid.uuid4().hex}"
+        try:
+            counts = compute(number, aside, progress)
+            aside.replace(self.path(number))
+        finally:
+            aside.unlink(missing_ok=True)
+        write_json(self._counts_path(number), counts)
+
+    def compute_on_ray(self, make: Callable[[], Compute], count: int, name: str) -> None:
+        """Computes the unfinished ones of `count` parts on a Ray cluster; each actor calls `make` once."""
+        if missing := [number for number in range(count) if not self.is_finished(number)]:
+            for _ in Bar(map_on_actors(_Actor, (make, self), missing), total=len(missing), desc=name, unit="parts"):
+                pass
+
+    def finished(self) -> Iterator[Path]:
+        """The files in order, up to the first that is missing."""
+        number = 0
+        while self.is_finished(number):
+            yield self.path(number)
+            number += 1
+
+    def counts(self) -> Counter:
+        """The sums of the counts of `finished`."""
+        total: Counter = Counter()
+        for number, _ in enumerate(self.finished()):
+            total.update(read_json_object(self._counts_path(number), "start again without --resume"))
+        return total
+
+
+class _Actor:
+    """Computes parts with one model."""
+
+    def __init__(self, make: Callable[[], Compute], parts: Parts):
+        self._compute, self._parts = make(), parts
+
+    def __call__(self, number: int) -> None:
+        self._parts.compute(self._compute, number, lambda _: None)

@@ -1,0 +1,164 @@
+"""results.json of a corpus: numbers from a sample of documents and examples, for its report and `mybert doctor`."""
+
+from collections import Counter
+from pathlib import Path
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from mybert.common.manifest import json_line
+from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
+from mybert.corpus.settings import CorpusSettings
+from mybert.corpus.text.document_store import read_stored
+from mybert.corpus.text.sentences import one_per_line, sentence_splitter
+
+RESULTS = "results.json"
+_DOCUMENTS, _CHARACTERS = 500, 20_000  # read; of each
+_EXAMPLES, _TOKENS = 5_000, 20_000_000  # read for frequent tokens; scanned for shared spans
+_SHOWN_EXAMPLES, _SHOWN_TOKENS, _SHOWN_CHARACTERS = 10, 30, 600
+_SPAN, _SPANS = 20, 2_000  # tokens of a span; number of spans
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that it has an inverse modulo 2**64
+
+
+def write_statistics(
+    folder: Path, stored: Path, documents: np.ndarray, parts: dict[str, list[dict]], settings: CorpusSettings
+) -> None:
+    """Writes results.json. It depends on the documents, the examples and the settings alone.
+
+    Args:
+        folder: of the examples and the tokenizer.
+        stored: the folder of the stored documents.
+        documents: indices of the documents that are used.
+        parts: records of `make_shard`.
+    """
+    tokenizer = load_wordpiece(str(folder / "tokenizer"))
+    training = datasets.load_from_disk(str(folder))
+    lengths = {name: _sum(record["lengths"] for record in records) for name, records in parts.items()}
+    found = {
+        "length_counts": {name: dict(counts) for name, counts in lengths.items() if counts},
+        **_of_documents(read_stored(stored, evenly(documents, _DOCUMENTS)), folder / "tokenizer", settings),
+        **_frequent_tokens(training, tokenizer),
+        "examples": _some_examples(training, tokenizer),
+    }
+    if (folder / "validation").is_dir():
+        found["shared_spans"] = shared_spans(training, datasets.load_from_disk(str(folder / "validation")))
+    (folder / RESULTS).write_text(json_line(found), encoding="utf-8", newline="\n")
+
+
+def evenly(values: np.ndarray | range, count: int) -> np.ndarray:
+    """At most `count` of the values, at even distances, with the first and the last."""
+    places = np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int)
+    return np.asarray(values)[np.unique(places)]
+
+
+def _sum(counters) -> Counter:
+    total: Counter = Counter()
+    for counter in counters:
+        total.update(counter)
+    return Counter({length: total[length] for length in sorted(total, key=int)})
+
+
+def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -> dict:
+    """Sentences and tokens of each document, tokens of a word, and the words that are [UNK]."""
+    split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
+    plain = plain_tokenizer(str(tokenizer))
+    texts = [text[:_CHARACTERS] for text in texts]
+    sentences = [len(split(text)) for text in texts]
+    words = tokens = divided = 0
+    unknown: Counter = Counter()
+    sizes = []
+    for text, encoding in zip(texts, plain.backend.encode_batch(texts, add_special_tokens=False), strict=True):
+        of_word = Counter(encoding.word_ids)
+        words, tokens = words + len(of_word), tokens + len(encoding.ids)
+        divided += sum(count > 1 for count in of_word.values())
+        sizes.append(len(encoding.ids))
+        for place in np.flatnonzero(np.asarray(encoding.ids) == plain.unk_id).tolist():
+            start, end = encoding.offsets[place]
+            unknown[text[start:end]] += 1
+    return {
+        "documents_sampled": len(texts),
+        "sentence_counts": _doubling(sentences),
+        "document_tokens": _doubling(sizes),
+        "tokens_per_word": tokens / max(words, 1),
+        "split_words": divided / max(words, 1),
+        "unknown_words": unknown.most_common(_SHOWN_TOKENS),
+    }
+
+
+def _doubling(values: list[int]) -> dict[str, int]:
+    """How many values lie in 0, 1, 2 to 3, 4 to 7, …"""
+    counts = Counter(value.bit_length() for value in values)
+    bits_of = range(min(counts, default=0), max(counts, default=-1) + 1)
+    return {str(bits) if bits < 2 else f"{2 ** (bits - 1)} to {2**bits - 1}": counts[bits] for bits in bits_of}
+
+
+def _frequent_tokens(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
+    some = examples.select(evenly(range(len(examples)), _EXAMPLES)).with_format("numpy")
+    counts = np.zeros(len(tokenizer), dtype=np.int64)
+    for batch in some.iter(1000):
+        counts += np.bincount(np.concatenate(list(batch["input_ids"])), minlength=len(tokenizer))
+    counts[tokenizer.all_special_ids] = 0
+    order = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i]]
+    pieces = list(zip(tokenizer.convert_ids_to_tokens(order), counts[order].tolist(), strict=True))
+    continued = [pair for pair in pieces if pair[0].startswith("##")]
+    return {"common_tokens": pieces[:_SHOWN_TOKENS], "common_continuations": continued[:_SHOWN_TOKENS]}
+
+
+def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[dict]:
+    found = []
+    for row in examples.select(evenly(range(len(examples)), _SHOWN_EXAMPLES)):
+        ids = row["input_ids"]
+        middle = ids.index(tokenizer.sep_token_id)
+        a, b = tokenizer.decode(ids[1:middle]), tokenizer.decode(ids[middle + 1 : -1])
+        found.append(
+            {
+                "a": a[:_SHOWN_CHARACTERS],
+                "b": b[:_SHOWN_CHARACTERS],
+                "label": row.get("next_sentence_label"),
+                "tokens": len(ids),
+            }
+        )
+    return found
+
+
+def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> dict:
+    """Spans of held-out examples that are also in training examples, wherever they begin there.
+
+    Spans are compared by rolling hashes (Karp and Rabin 1987) of all positions of the first training examples.
+
+    Returns:
+        `tokens` of a span, number of `spans` and how many were `found`, and `training_tokens` that were scanned.
+    """
+    wanted = []
+    for batch in validation.select(evenly(range(len(validation)), _SPANS)).with_format("numpy").iter(1000):
+        for ids in batch["input_ids"]:
+            segment = max(np.split(ids, np.flatnonzero(ids == ids[-1])), key=len)[1:]  # [SEP] ends each
+            if len(segment) >= _SPAN:
+                start = (len(segment) - _SPAN) // 2
+                wanted.append(segment[start : start + _SPAN])
+    if not wanted:
+        return {}
+    hashes = rolling_hashes(np.concatenate(wanted))[::_SPAN]
+    found, scanned = np.zeros(len(hashes), dtype=bool), 0
+    order = np.sort(np.unique(hashes))
+    for batch in training.select_columns("input_ids").with_format("numpy").iter(20_000):
+        ids = np.concatenate(list(batch["input_ids"]))
+        here = np.unique(rolling_hashes(ids))
+        present = order[np.isin(order, here, assume_unique=True)]
+        found |= np.isin(hashes, present)
+        scanned += len(ids)
+        if scanned >= _TOKENS or found.all():
+            break
+    return {"tokens": _SPAN, "spans": len(hashes), "found": int(found.sum()), "training_tokens": scanned}
+
+
+def rolling_hashes(ids: np.ndarray) -> np.ndarray:
+    """A hash of each span of `_SPAN` tokens, (tokens - `_SPAN` + 1,) uint64."""
+    if len(ids) < _SPAN:
+        return np.empty(0, dtype=np.uint64)
+    powers = np.concatenate([[np.uint64(1)], np.cumprod(np.full(len(ids) - 1, _FACTOR, dtype=np.uint64))])
+    sums = np.concatenate([[np.uint64(0)], np.cumsum((ids.astype(np.uint64) + np.uint64(1)) * powers)])
+    inverse = np.uint64(pow(int(_FACTOR), -1, 2**64))
+    back = np.concatenate([[np.uint64(1)], np.cumprod(np.full(len(ids) - 1, inverse, dtype=np.uint64))])
+    return (sums[_SPAN:] - sums[:-_SPAN]) * back[: len(ids) - _SPAN + 1]

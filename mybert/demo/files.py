@@ -1,0 +1,68 @@
+"""Files that a user of the page chooses: rows that a head answers one by one, and texts to search."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.demo.heads import Head
+from mybert.io.documents import Document, read_documents
+
+TEXT_FILES = [".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"]
+
+
+def read_texts(path: str, column: str) -> tuple[list[Document], str]:
+    """The texts of a file, and a line about what was skipped.
+
+    Args:
+        column: of the texts; in a .txt file each line is a text.
+
+    Raises:
+        UserError: the file holds no text or cannot be read.
+    """
+    skipped: Counter = Counter()
+    documents = list(
+        read_documents(
+            [path], text_column=column, errors="skip", plain_text="line", skipped=skipped, with_other_columns=True
+        )
+    )
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.items())
+    if not documents:
+        raise UserError(f"the file holds no text{f' ({reasons})' if reasons else ''}")
+    return documents, f"{len(documents):,} texts{f'; skipped {reasons}' if reasons else ''}"
+
+
+def answer_file(head: Head, path: str, output: Path) -> None:
+    """Answers each row of a file and writes a CSV file: the prediction, its probability, an error, and the inputs.
+
+    Raises:
+        UserError: the file holds no text or cannot be read.
+    """
+    first, *others = head.columns_of_files
+    documents, _ = read_texts(path, first)
+    with output.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        inputs = [f"input.{name}" for name in (first, *others)]
+        writer.writerow(["line", "prediction", "probability", "error", *inputs])
+        for document in documents:
+            texts = [document.text, *(document.others.get(name) for name in others)]
+            writer.writerow([document.line, *_answer(head, texts), *texts])
+
+
+def _answer(head: Head, texts: list) -> tuple[str, float | str, str]:
+    """Prediction, probability and error. Several masks have their words and the product of their probabilities."""
+    missing = [name for name, text in zip(head.columns_of_files, texts, strict=True) if not isinstance(text, str)]
+    if missing:
+        return "", "", f"no text in the column {missing[0]!r}"
+    try:
+        found = head.answer(*texts)
+    except UserError as error:
+        return "", "", str(error)
+    if not head.columns:
+        name = max(found.shares, key=found.shares.get)
+        return name, round(found.shares[name], 4), ""
+    best = {mask: (word, share) for mask, word, share in reversed(found.rows)}  # the most probable word is the first
+    probability = 1.0
+    for _, share in best.values():
+        probability *= share
+    return " ".join(best[mask][0] for mask in sorted(best)), round(probability, 4), ""

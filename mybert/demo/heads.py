@@ -1,0 +1,273 @@
+"""What the page offers for a checkpoint: functions from typed texts to what is shown, one for each head."""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mybert.common.devices import choose_device
+from mybert.common.errors import UserError
+from mybert.explanation.explainer import Explainer
+from mybert.explanation.similarity import SimilarityPredictor, make_predictor
+from mybert.finetuning.data.stream_input import RowColumns
+from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.finetuning.settings import PredictSettings
+from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint
+from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
+
+Marked = list[tuple[str, Any]]
+"""Parts of a text, each with a label, a number from -1 to 1, or None."""
+
+_EXAMPLES, _CHARACTERS = 5, 2000
+_TOP = 8  # words for a mask
+_COLOURS = "red raises it, violet lowers it"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the page shows of a prediction.
+
+    Attributes:
+        shares: name → probability, or a text.
+        marked: a text in parts.
+        rows: of a table of details.
+    """
+
+    shares: Mapping[str, float] | str = ""
+    marked: Marked | None = None
+    rows: Sequence[Sequence] = ()
+
+
+@dataclass(frozen=True)
+class Head:
+    """One tab of the page. Heads with one title and equal fields are shown side by side.
+
+    Attributes:
+        title: of the tab.
+        fields: name of each text field → number of its lines.
+        answer: from the texts of the fields to an `Answer`.
+        shares, marked: titles of these parts of an answer; empty if it lacks them.
+        columns: of the table of an answer; empty if it has none.
+        examples: texts of the fields.
+        source: makes the predictions of files or the vectors of a search.
+        columns_of_files: of a file whose rows are answered one by one, one for each field; empty with a `source`.
+    """
+
+    title: str
+    fields: Mapping[str, int]
+    answer: Callable[..., Answer]
+    shares: str = ""
+    marked: str = ""
+    columns: Sequence[str] = ()
+    examples: Sequence[Sequence[str]] = ()
+    source: Predictor | None = None
+    columns_of_files: Sequence[str] = ()
+
+
+def heads_of(name: str, device: str = "auto") -> list[Head]:
+    """The tabs of a checkpoint: of its task, or of the heads of a pretrained model and of its encoder."""
+    predictor = make_predictor(PredictSettings(model=name, inputs=["-"], device=device))
+    if not isinstance(predictor, SimilarityPredictor):
+        return [_TASKS[predictor.task.name](predictor, recorded_examples(name, predictor))]
+    checkpoint = load_checkpoint(name)
+    checkpoint.model.to(choose_device(device))
+    return [*_pretrained(checkpoint, recorded_samples(name)), _similarity(predictor), _search(predictor)]
+
+
+# Pretrained models
+
+
+def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> list[Head]:
+    heads, kind = [], type(checkpoint.model).__name__.removeprefix("MyBertFor")
+    if kind in ("PreTraining", "MaskedLM"):
+        mask = checkpoint.tokenizer.mask_token
+        words = [[f"{word['before']} {mask} {word['after']}".strip()] for word in samples.get("words", ())]
+        examples = words or [[f"The {mask} is in the house."]]
+        fill, fields = partial(_fill_masks, checkpoint), {f"Text with {mask}": 3}
+        columns = ("mask", "word", "probability")
+        heads.append(
+            Head("Masked words", fields, fill, "First mask", "", columns, examples, columns_of_files=("text",))
+        )
+    if kind in ("PreTraining", "NextSentencePrediction"):
+        examples = [[pair["a"], pair["b"]] for pair in samples.get("pairs", ())]
+        examples += [["The door was open.", "He went into the house."], ["The door was open.", "Seven is a number."]]
+        fields, follows = {"First text": 3, "Second text": 3}, partial(_next_sentence, checkpoint)
+        head = Head("Next sentence", fields, follows, "Second text", examples=examples[:_EXAMPLES])
+        heads.append(replace(head, columns_of_files=("text", "text_pair")))
+    return heads
+
+
+def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
+    """The most probable words for each [MASK]."""
+    tokenizer = checkpoint.tokenizer
+    (masks,) = fill_masks(checkpoint.model, tokenizer, [text], _TOP)
+    if not masks:
+        raise UserError(f"write {tokenizer.mask_token} in place of the words to predict")
+    found = [{tokenizer.convert_ids_to_tokens(token): share for token, share in best} for best in masks]
+    rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(found, 1) for word, p in shares.items()]
+    return Answer(found[0], rows=rows)
+
+
+def _next_sentence(checkpoint: Checkpoint, first: str, second: str) -> Answer:
+    """Whether the second text follows the first one."""
+    (follows,) = follow_probabilities(checkpoint.model, checkpoint.tokenizer, [(first, second)])
+    return Answer({"follows the first": follows, "comes from elsewhere": 1 - follows})
+
+
+# Encoders
+
+
+def _similarity(predictor: SimilarityPredictor) -> Head:
+    explainer = Explainer(predictor)
+
+    def answer(first: str, second: str) -> Answer:
+        (found,) = explainer([(first, second)])
+        marked = [part for one in found["explanations"] for part in [*coloured(found, one), ("\n", None)]]
+        rows = [row for one in found["explanations"] for row in values(one)]
+        return Answer(f"{found['similarity']:.3f}", marked, rows)
+
+    fields, columns = {"First text": 2, "Second text": 2}, ("word", "value")
+    examples = [["A man plays the guitar.", "Someone is making music."]]
+    return Head(
+        "Similarity", fields, answer, "Cosine similarity", f"Words that matter ({_COLOURS})", columns, examples
+    )
+
+
+def _search(predictor: SimilarityPredictor) -> Head:
+    """A search in a file of texts, which the page builds from `source`."""
+    return Head("Search", {"Query": 1}, lambda query: Answer(), source=predictor)
+
+
+# Tasks
+
+
+def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
+    explainer, inputs = Explainer(predictor), predictor.task.trained_inputs or ("text",)
+
+    def answer(*texts: str) -> Answer:
+        (found,) = explainer([tuple(texts)])
+        one = of_all_windows(found["explanations"])
+        shares = found["scores"] if "scores" in found else f"{found['score']:.3f}"
+        return Answer(shares, coloured(found, one), values(one))
+
+    names = {"text": "Text", "text_pair": "Second text"}
+    title = "Number" if predictor.task.config.problem_type == "regression" else "Labels"
+    fields = {names[role]: 4 for role in inputs}
+    marked = f"Words that matter{' for the first label' if title == 'Labels' else ''} ({_COLOURS})"
+    return Head("Classify" if title == "Labels" else "Rate", fields, answer, title, marked, ("word", "value"),
+                examples or [["a great film"] * len(fields)], predictor)  # fmt: skip
+
+
+def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
+    def answer(text: str) -> Answer:
+        found = predictor(text)
+        if "entities" in found:
+            spans = [(e["start"], e["end"], e["type"], e["score"]) for e in found["entities"]]
+        else:
+            triples = zip(found["offsets"], found["tags"], found["scores"], strict=True)
+            spans = [(*place, tag, score) for place, tag, score in triples]
+        rows = [(text[start:end], kind, round(score, 4)) for start, end, kind, score in spans]
+        return Answer(marked=parts(text, [span[:3] for span in spans]), rows=rows)
+
+    examples = examples or [["Ann lives in Rome."]]
+    columns = ("text", "label", "probability")
+    return Head("Tag", {"Text": 4}, answer, "", "Labels", columns, examples, predictor)
+
+
+def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
+    def answer(question: str, context: str) -> Answer:
+        found = predictor((question, context))
+        spans = [(found["start"], found["end"], "answer")] if found["answer"] else []
+        rows = [(span["answer"], round(span["score"], 3)) for span in found["n_best"]]
+        return Answer(found["answer"] or "no answer", parts(context, spans), rows)
+
+    examples = examples or [["Who wrote the song?", "The song was written by Ann in Rome."]]
+    fields, columns = {"Question": 1, "Context": 8}, ("candidate", "score")
+    return Head("Answer", fields, answer, "Answer", "Place in the context", columns, examples, predictor)
+
+
+def _choices(predictor: Predictor, examples: list[list[str]]) -> Head:
+    def answer(context: str, choices: str) -> Answer:
+        lines = [line for line in choices.splitlines() if line.strip()]
+        found = predictor({"context": context, "choices": lines})
+        return Answer(dict(zip(lines, found["scores"], strict=True)))
+
+    examples = examples or [["The door was open.", "He went in.\nSeven is a number."]]
+    fields = {"Context": 3, "Choices, one per line": 4}
+    return Head("Choose", fields, answer, "Choices", examples=examples, source=predictor)
+
+
+_TASKS: dict[str, Callable[[Predictor, list[list[str]]], Head]] = {
+    "text-classification": _classes,
+    "token-classification": _tags,
+    "question-answering": _answers,
+    "multiple-choice": _choices,
+}
+
+
+# Parts of answers
+
+
+def coloured(found: Mapping[str, Any], one: Mapping[str, Any]) -> Marked:
+    """The texts of an explanation; each word has its value relative to the largest one."""
+    largest = max((abs(word["attribution"]) for word in one["words"]), default=1.0) or 1.0
+    marked: Marked = []
+    for column, words in itertools.groupby(one["words"], key=lambda word: word["column"]):
+        spans = [(word["start"], word["end"], round(word["attribution"] / largest, 3)) for word in words]
+        marked += [*([("\n", None)] if marked else []), *parts(found["texts"][column], spans)]
+    return marked
+
+
+def of_all_windows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, list[dict]]:
+    """The words of the first target in all windows of a text; a word that two windows read has its mean value."""
+    words: dict[tuple[str, int], list[dict]] = {}
+    for one in explanations:
+        if one["target"] == explanations[0]["target"]:
+            for word in one["words"]:
+                words.setdefault((word["column"], word["start"]), []).append(word)
+    order = list(dict.fromkeys(column for column, _ in words))
+    found = []
+    for key in sorted(words, key=lambda key: (order.index(key[0]), key[1])):
+        longest = max(words[key], key=lambda word: word["end"])  # the end of a window may cut a word
+        found.append({**longest, "attribution": sum(w["attribution"] for w in words[key]) / len(words[key])})
+    return {"words": found}
+
+
+def values(one: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Words and values, the largest first."""
+    words = sorted(one["words"], key=lambda word: -abs(word["attribution"]))
+    return [(word["text"], round(word["attribution"], 3)) for word in words]
+
+
+def parts(text: str, spans: Sequence[tuple[int, int, Any]]) -> Marked:
+    """A text in parts; the spans are ascending and do not overlap."""
+    marked, end = [], 0
+    for start, stop, label in spans:
+        if start >= end:
+            marked += [(text[end:start], None), (text[start:stop], label)]
+            end = stop
+    return [part for part in [*marked, (text[end:], None)] if part[0]]
+
+
+def recorded_samples(name: str) -> dict[str, list[dict]]:
+    """Held-out words and pairs that a pretraining folder records; empty if there are none."""
+    path = Path(name) / "samples.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    last = json.loads(lines[-1]) if lines else {}
+    return {kind: last.get(kind, [])[:_EXAMPLES] for kind in ("words", "pairs")}
+
+
+def recorded_examples(name: str, predictor: Predictor) -> list[list[str]]:
+    """The first evaluated rows of a fine-tuned folder, as texts of the fields; empty if it records none."""
+    for path in (Path(name) / part / "predictions.jsonl" for part in ("validation", "test")):
+        if path.is_file():
+            with path.open(encoding="utf-8") as file:
+                given = [json.loads(line)["input"] for line in itertools.islice(file, _EXAMPLES)]
+            columns = RowColumns(predictor.task)
+            between = " " if predictor.task.name == "token-classification" else "\n"  # words, or choices
+            rows = [columns.row(row).values() for row in given]
+            return [[(v if isinstance(v, str) else between.join(v))[:_CHARACTERS] for v in row] for row in rows]
+    return []

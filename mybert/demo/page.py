@@ -1,0 +1,220 @@
+"""The page of `mybert demo`, made from the heads of its models with Gradio."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read at import
+
+import torch
+
+from mybert.common.errors import UserError
+from mybert.demo.files import TEXT_FILES, answer_file, read_texts
+from mybert.demo.heads import Answer, Head, heads_of
+from mybert.explanation.similarity import SimilarityPredictor
+from mybert.finetuning.evaluation.predict import predict
+from mybert.finetuning.settings import PredictSettings
+
+try:
+    import gradio as gr
+except ImportError as error:
+    raise UserError("the demo needs Gradio: pip install 'mybert[demo]'") from error
+
+_CSS = """
+.gradio-container { width: 100% !important; max-width: 72rem !important; margin: 0 auto !important; }
+.textfield { white-space: pre-line; }
+footer { display: none !important; }
+body:not(.dark) { --button-primary-background-fill: var(--primary-600);
+  --button-primary-background-fill-hover: var(--primary-700); }
+body:not(.dark) [role="tab"].selected { color: var(--primary-600) !important; }
+[aria-label="Empty value"] { visibility: hidden; }
+.choose-file .upload-container .wrap { font-size: 0 !important; visibility: hidden; }
+.choose-file .upload-container .wrap::after {
+  visibility: visible; content: "Click to upload or drop a file"; font-size: 1rem;
+}
+"""  # of Gradio's colours the contrast is too low for small text; names of empty parts and upload buttons are wrong
+_STRONGEST = 0.7  # colour of a word, on which its letters can be read
+_TOP = 10  # texts of a search
+
+
+def build_page(models: Sequence[str], device: str = "auto") -> gr.Blocks:
+    """The page of one or several checkpoints, which are loaded."""
+    names = {name: Path(name).name for name in models}
+    if len(set(names.values())) < len(names):
+        names = {name: name for name in models}
+    groups: dict[tuple, dict[str, Head]] = {}
+    for name in models:
+        for head in heads_of(name, device):
+            groups.setdefault((head.title, *head.fields), {})[names[name]] = head
+    with gr.Blocks(title=f"MyBERT: {', '.join(names.values())}", analytics_enabled=False) as page:
+        gr.Markdown(f"# {', '.join(names.values())}")
+        with gr.Tabs():
+            for (title, *_), heads in groups.items():
+                with gr.Tab(title):
+                    if isinstance(next(iter(heads.values())).source, SimilarityPredictor):
+                        _search_tab(heads)
+                    else:
+                        _tab(heads)
+    return page
+
+
+def launch(page: gr.Blocks, host: str, port: int, block: bool = True) -> str:
+    """Serves a page; the address."""
+    _, address, _ = page.queue(default_concurrency_limit=1).launch(
+        server_name=host, server_port=port or None, prevent_thread_lock=True, quiet=True, show_error=True,
+        share=False, ssr_mode=False, css=_CSS, theme=gr.themes.Default(primary_hue="blue"), footer_links=[],
+    )  # fmt: skip
+    print(f"the demo is at {address}", flush=True)
+    if block:
+        page.block_thread()
+    return address
+
+
+def _tab(heads: dict[str, Head]) -> None:
+    """Fields, a button, and the answer of each model in a column of its own."""
+    first = next(iter(heads.values()))
+    fields = [gr.Textbox(label=name, lines=lines, max_lines=20) for name, lines in first.fields.items()]
+    button = gr.Button("Predict", variant="primary")
+    shown, heads_shown = [], []
+    with gr.Row():
+        for name, head in heads.items():
+            with gr.Column(min_width=320):
+                if len(heads) > 1:
+                    gr.Markdown(f"## {name}")
+                components = _components(head)
+                shown += [component for component, _ in components]
+                heads_shown.append((head, [part for _, part in components]))
+
+    def predict_all(*texts: str) -> Any:
+        texts = tuple(map(_plain, texts))
+        if not all(text.strip() for text in texts):
+            raise _error("Write a text in every field.")
+        answers = [(_answer(head, texts), some) for head, some in heads_shown]
+        return _outputs([part(answer) for answer, some in answers for part in some])
+
+    triggers = [button.click, fields[0].submit]
+    gr.on(triggers, predict_all, fields, shown, concurrency_id="model", api_name="predict")
+    if first.examples:
+        examples = [list(row) for row in first.examples if len(row) == len(fields)]
+        gr.Examples(examples, fields, examples_per_page=5)
+    if first.source is not None or first.columns_of_files:
+        _file_part(heads)
+
+
+def _plain(text: str | None) -> str:
+    """Surrogate pairs as their characters; half of a pair, which no tokenizer takes, as the replacement character."""
+    return (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _answer(head: Head, texts: Sequence[str]) -> Answer:
+    with _shown_errors():
+        return head.answer(*texts)
+
+
+@contextlib.contextmanager
+def _shown_errors(path: str = "") -> Iterator[None]:
+    """Shows a UserError in the page; `path`, a temporary one, by its name."""
+    try:
+        yield
+    except UserError as error:
+        message = str(error).replace(path, Path(path).name) if path else str(error)
+        raise _error(message) from error
+
+
+def _components(head: Head) -> list[tuple[Any, Callable[[Answer], Any]]]:
+    """The components of an answer, each with the function that takes its value from the answer."""
+    found: list[tuple[Any, Callable[[Answer], Any]]] = []
+    if head.shares:
+        found.append((gr.Label(label=head.shares, num_top_classes=8), lambda answer: answer.shares))
+    if head.marked:
+        text = gr.HighlightedText(label=head.marked, show_legend="value" in head.columns)
+        found.append((text, lambda answer: [_coloured(*part) for part in answer.marked or ()]))
+    if head.columns:
+        with gr.Accordion("Details", open=False):
+            table = gr.Dataframe(headers=list(head.columns), interactive=False, show_label=False, wrap=True)
+        found.append((table, lambda answer: [list(row) for row in answer.rows]))
+    return found
+
+
+def _coloured(part: str, value: Any) -> tuple[str, Any]:
+    """A part of a marked text as Gradio takes it, which shows no line ends."""
+    return " | " if part == "\n" else part, value * _STRONGEST if isinstance(value, float) else value
+
+
+def _error(message: str) -> gr.Error:
+    return gr.Error(message, duration=8, print_exception=False)
+
+
+def _file_part(heads: dict[str, Head]) -> None:
+    """Predictions of a file."""
+    with gr.Accordion("Predict a file", open=False):
+        columns = next(iter(heads.values())).columns_of_files
+        named = " and ".join(columns) if columns else "those of the training rows"
+        gr.Markdown(f"The columns are {named}. The download has a prediction for each row.")
+        given = gr.File(label="Rows", file_types=TEXT_FILES, elem_classes="choose-file")
+        button = gr.Button("Predict the file")
+        result = gr.File(label="Predictions", file_count="multiple")
+
+    def predict_file(path: str | None) -> list[str]:
+        if not path:
+            raise _error("Choose a file.")
+        folder = Path(tempfile.mkdtemp(prefix="mybert-demo-"))
+        made = [folder / f"{Path(path).stem}-{number}-{Path(name).name}.csv" for number, name in enumerate(heads, 1)]
+        for output, head in zip(made, heads.values(), strict=True):
+            with _shown_errors(path):
+                if head.source is None:
+                    answer_file(head, path, output)
+                else:
+                    settings = PredictSettings(model="model", inputs=[path], output=str(output), errors="skip")
+                    predict(settings, head.source)
+        return list(map(str, made))
+
+    button.click(predict_file, given, result, concurrency_id="model", api_name="predict_file")
+
+
+def _search_tab(heads: dict[str, Head]) -> None:
+    """A search in a file of one's own, by vectors that are computed when it is chosen."""
+    predictors = {name: head.source for name, head in heads.items()}
+    gr.Markdown("Choose a file: lines of text, or a table. The texts that are most similar to a query are shown.")
+    given, state = gr.File(label="Texts", file_types=TEXT_FILES, elem_classes="choose-file"), gr.State()
+    column = gr.Textbox(label="Column of the texts in a table", value="text")
+    note = gr.Markdown()
+    query = gr.Textbox(label="Query")
+    button = gr.Button("Search", variant="primary")
+    with gr.Row():
+        tables = [gr.Dataframe(headers=["score", "text"], label=name, interactive=False, wrap=True) for name in heads]
+
+    def read(path: str | None, name: str) -> tuple:
+        if not path:
+            return None, ""
+        with _shown_errors(path):
+            documents, line = read_texts(path, name)
+            texts = [document.text for document in documents]
+            return (texts, [_vectors(p, texts) for p in predictors.values()]), line
+
+    def search(texts: tuple | None, words: str) -> Any:
+        words = _plain(words)
+        if not texts or not words.strip():
+            raise _error("Choose a file and write a query.")
+        lines, vectors = texts
+        found = []
+        for predictor, some in zip(predictors.values(), vectors, strict=True):
+            top = (some @ _vectors(predictor, [words])[0]).topk(min(_TOP, len(lines)))
+            found.append([[round(score, 4), lines[i]] for score, i in zip(*(t.tolist() for t in top), strict=True)])
+        return _outputs(found)
+
+    gr.on([given.change, column.submit], read, [given, column], [state, note], concurrency_id="model")
+    triggers = [button.click, query.submit]
+    gr.on(triggers, search, [state, query], tables, concurrency_id="model", api_name="search")
+
+
+def _outputs(found: list) -> Any:
+    """Values of components as Gradio takes them: a list, or the value of the only one."""
+    return found if len(found) > 1 else found[0]
+
+
+def _vectors(predictor: SimilarityPredictor, texts: list[str]) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.from_numpy(predictor.embedder.texts(texts)))

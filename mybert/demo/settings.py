@@ -1,0 +1,33 @@
+"""Settings of `mybert demo`."""
+
+from dataclasses import dataclass
+
+from mybert.common.errors import UserError
+from mybert.common.settings import check, setting
+
+DEFAULT_PORT = 7860
+
+
+@dataclass
+class DemoSettings:
+    """Models and address of the page.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    models: list[str] = setting(
+        default_factory=list,
+        positional=True,
+        help="Folders or Hub names of checkpoints with any head. Models with the same head are shown side by side.",
+    )
+    port: int = setting(DEFAULT_PORT, "Port of the page; 0 takes a free one.")
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other computers in.")
+    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
+
+    def __post_init__(self):
+        self.models = [self.models] if isinstance(self.models, str) else list(self.models)
+        check(self, "models", bool(self.models), "at least one checkpoint")
+        check(self, "port", 0 <= self.port < 65536, "0 to 65535")
+        if len(set(self.models)) < len(self.models):
+            raise UserError(f"--models {' '.join(self.models)}: a checkpoint is named twice; name each once")

@@ -1,0 +1,1 @@
+"""Teacher and corpus → a smaller pretrained encoder: `mybert distill`."""

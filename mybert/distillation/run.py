@@ -1,0 +1,75 @@
+"""`mybert distill`: teacher and corpus → a smaller encoder."""
+
+import copy
+import dataclasses
+from pathlib import Path
+
+from mybert.common.errors import UserError
+from mybert.common.layer_selection import keep_layers
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.distillation.settings import DistillSettings
+from mybert.distillation.teacher import Comparison, load_teacher
+from mybert.distillation.trainer import DistillationTrainer, ScheduledDistillationTrainer
+from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.initial_model import build_model
+from mybert.pretraining.run import Objective, pretrain
+from tokenization import MyBertTokenizer
+
+STAGE = "distill"
+
+
+def distill(settings: DistillSettings, arguments: PretrainingArguments | None = None) -> Path:
+    """Trains a student on a corpus to give the outputs of a teacher.
+
+    Args:
+        settings: teacher, student, corpus and output.
+        arguments: how to train (default: `PretrainingArguments`); `settings.output` replaces their `output_dir`.
+
+    Returns:
+        The folder of the finished model, as `pretrain` writes it.
+
+    Raises:
+        UserError: teacher, corpus, settings and output do not fit together, and nothing was written; or the run
+            failed, and its checkpoints are intact.
+        Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
+    """
+    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
+    if arguments.fsdp:
+        raise UserError("--fsdp: distillation reads weights of the student that would be sharded; leave it out")
+    if arguments.ddp_find_unused_parameters is None:  # heads without a loss
+        arguments.ddp_find_unused_parameters = True
+    pair = _Pair()
+    return pretrain(settings, arguments, Objective(STAGE, pair.build_student, pair.build_trainer, ("teacher",)))
+
+
+class _Pair:
+    """A teacher and its student."""
+
+    def build_student(self, settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int):
+        """The student before the first step; the settings get what was chosen for the layers and losses left open."""
+        teacher, has_head = load_teacher(settings, tokenizer, longest)
+        if settings.size is None and settings.init_from is None and settings.layers is None:
+            settings.layers = max(teacher.config.num_hidden_layers // 2, 1)
+        if settings.layers is None:
+            student = build_model(settings, tokenizer, longest)
+        else:
+            whole = dataclasses.replace(settings, init_from=settings.teacher, layers=None)
+            student = build_model(whole, tokenizer, longest)
+            keep_layers(student, settings.layers, settings.teacher)
+        self.comparison = Comparison.of(settings, teacher, has_head, student)
+        settings.losses = [f"{name}={weight:g}" for name, weight in self.comparison.weights.items()]
+        return student
+
+    def build_trainer(self, **options) -> DistillationTrainer:
+        kind = ScheduledDistillationTrainer if "schedule" in options else DistillationTrainer
+        trainer = kind(comparison=self.comparison, **options)
+        if trainer.is_world_process_zero():
+            print(self.comparison.description(trainer.model))
+        return trainer
+
+
+def main(settings: DistillSettings, arguments: PretrainingArguments) -> None:
+    keep_freed_memory()
+    output = distill(settings, arguments)
+    if arguments.process_index == 0:
+        print("dry run: nothing was written" if settings.dry_run else f"the model is in {output}")

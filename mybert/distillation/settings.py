@@ -1,0 +1,93 @@
+"""Settings of `mybert distill`."""
+
+import argparse
+from dataclasses import dataclass
+
+from mybert.common.errors import UserError
+from mybert.common.quantities import Duration
+from mybert.common.settings import check, check_choices, setting
+from mybert.pretraining.settings import PretrainSettings
+
+LOSSES = ("hard", "soft", "cosine", "mse", "relations")
+WITH_HEAD = {"soft": 5.0, "hard": 2.0, "cosine": 1.0}
+"""The weights of DistilBERT (Sanh et al. 2019, in their published code)."""
+WITHOUT_HEAD = {"relations": 1.0}
+"""MiniLMv2 (Wang et al. 2021), which needs no masked-language-model head."""
+
+
+@dataclass
+class DistillSettings(PretrainSettings):
+    """Teacher, losses and student; the other settings are those of pretraining."""
+
+    corpus: str | None = setting(
+        None, "Folder of examples with the teacher's vocabulary: `mybert corpus … --tokenizer TEACHER`."
+    )
+    text: list[str] = setting(default_factory=list, help=argparse.SUPPRESS)
+    time_budget: Duration | None = setting(None, argparse.SUPPRESS)
+    initial_embeddings: str = setting("random", argparse.SUPPRESS)
+    teacher: str = setting(
+        "",
+        "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer.",
+    )
+    layers: int | None = setting(
+        None,
+        "Layers of the student, taken evenly from the teacher with its embeddings and heads (default: half of the "
+        "teacher's, without --size and --init-from).",
+        least=1,
+    )
+    losses: list[str] | None = setting(
+        None,
+        "Losses and their weights, as NAME=WEIGHT. soft: distribution of masked tokens; hard: the masked tokens and, "
+        "with pairs, next sentences; cosine: last hidden states; mse: hidden states of all layers; relations: "
+        "query-query, key-key and value-value relations of the last layer, for students of any width (default: soft=5 "
+        "hard=2 cosine=1; without the cosine for another width; relations=1 if the teacher has no masked-LM head).",
+    )
+    temperature: float = setting(2.0, "Temperature of the soft distributions, above 0.")
+    relation_heads: int | None = setting(
+        None,
+        "Heads of the relations; must divide both hidden sizes (default: the teacher's attention heads).",
+        least=1,
+    )
+
+    def __post_init__(self):
+        check_choices(self)
+        check(self, "teacher", bool(self.teacher), "a folder or Hub name")
+        given = [f"--{name.replace('_', '-')}" for name in ("size", "layers", "init_from") if getattr(self, name)]
+        if len(given) > 1:
+            raise UserError(f"{' and '.join(given)} exclude each other: each determines the student")
+        if self.text or self.corpus is None:
+            raise UserError(
+                "--corpus: expected examples with the teacher's vocabulary; build them with "
+                f"`mybert corpus … --tokenizer {self.teacher}`"
+            )
+        if self.time_budget is not None:
+            raise UserError(
+                "--time-budget chooses the size of the model, but the student has a given size; use --max-steps"
+            )
+        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
+        if self.losses is not None:
+            self.losses = [self.losses] if isinstance(self.losses, str) else list(self.losses)
+            weights(self.losses)
+        no_size = self.size is None
+        super().__post_init__()
+        if no_size:
+            self.size = None
+        if self.size is None and self.initializer_range is not None:
+            raise UserError("--initializer-range has no effect without --size: the weights are those of a checkpoint")
+
+
+def weights(losses: list[str]) -> dict[str, float]:
+    """The weights of `NAME=WEIGHT` words."""
+    found: dict[str, float] = {}
+    for word in losses:
+        name, _, number = word.partition("=")
+        try:
+            value = float(number or 1)
+        except ValueError:
+            value = -1.0
+        if name not in LOSSES or name in found or not 0 < value < float("inf"):
+            raise UserError(f"--losses: expected NAME=WEIGHT with {', '.join(LOSSES)}, found {word!r}")
+        found[name] = value
+    if not found.keys() - {"hard"}:
+        raise UserError("--losses: add a loss that compares with the teacher, such as soft")
+    return found

@@ -1,0 +1,187 @@
+"""The teacher of a distillation, and the comparison of its outputs with the student's."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
+from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.errors import UserError
+from mybert.distillation.losses import cosine_loss, relation_loss, state_loss
+from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
+from mybert.pretraining.data.masking import IGNORED
+from mybert.training.soft_targets import soft_loss
+from tokenization import MyBertTokenizer
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "cu_seq_lens_q", "max_length_q")
+_RELATION_LAYER = {24: 21}
+"""Layer whose relations are learned, by the teacher's number of layers; else the last (Wang et al. 2021, 4.1)."""
+
+
+def load_teacher(
+    settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int
+) -> tuple[MyBertForMaskedLM, bool]:
+    """
+    Args:
+        tokenizer: of the corpus.
+        longest: tokens of the longest sequence of the run.
+
+    Returns:
+        The teacher, and whether it has a masked-language-model head.
+    """
+    name = settings.teacher
+    model, own, missing = load_with_tokenizer(MyBertForMaskedLM, name)
+    head = [key for key in missing if key.startswith("cls.predictions")]
+    refuse_missing(name, set(missing) - set(head))
+    if own.get_vocab() != tokenizer.get_vocab():
+        raise UserError(
+            f"--teacher {name} has another vocabulary than the corpus; build the corpus with "
+            f"`mybert corpus … --tokenizer {name}`"
+        )
+    if longest > model.config.max_position_embeddings:
+        raise UserError(
+            f"the corpus has a sequence of {longest} tokens, but the teacher {name} has only "
+            f"{model.config.max_position_embeddings} positions; build the corpus with a smaller --max-length"
+        )
+    return model.requires_grad_(False), not head
+
+
+@dataclass
+class Comparison:
+    """Computes the losses between a teacher and a student on a batch.
+
+    Attributes:
+        teacher: in evaluation mode.
+        weights: by name of the loss.
+    """
+
+    teacher: MyBertForMaskedLM
+    weights: dict[str, float]
+    temperature: float
+    relation_heads: int
+
+    @classmethod
+    def of(
+        cls, settings: DistillSettings, teacher: MyBertForMaskedLM, has_head: bool, student: MyBertForPreTraining
+    ) -> "Comparison":
+        """Chooses the losses that are not given, and checks that they suit both models."""
+        config, own = teacher.config, student.config
+        if settings.losses is None:
+            chosen = dict(WITH_HEAD if has_head else WITHOUT_HEAD)
+            if own.hidden_size != config.hidden_size:
+                chosen.pop("cosine", None)
+        else:
+            chosen = weights(settings.losses)
+        if "soft" in chosen and not has_head:
+            raise UserError(
+                f"--losses soft: the teacher {settings.teacher} has no masked-language-model head; use relations"
+            )
+        for name in chosen.keys() & {"cosine", "mse"}:
+            if own.hidden_size != config.hidden_size:
+                raise UserError(
+                    f"--losses {name}: the hidden size of the teacher is {config.hidden_size}, of the student "
+                    f"{own.hidden_size}; use relations"
+                )
+        heads = settings.relation_heads or config.num_attention_heads
+        if "relations" in chosen and (config.hidden_size % heads or own.hidden_size % heads):
+            raise UserError(
+                f"--relation-heads {heads} must divide the hidden sizes {config.hidden_size} of the teacher and "
+                f"{own.hidden_size} of the student"
+            )
+        return cls(teacher, chosen, settings.temperature, heads)
+
+    def description(self, student: MyBertForPreTraining) -> str:
+        """Both models, the losses, and how the teacher's outputs are computed, for the plan of a run."""
+        models = [
+            f"{name} {model.config.num_hidden_layers} layers of {model.config.hidden_size}, "
+            f"{model.num_parameters():,} parameters"
+            for name, model in (("teacher:", self.teacher), ("student:", student))
+        ]
+        reason = "each epoch has new masks" if self.reads_masked else "the hidden states of a corpus are too large"
+        return "\n".join(
+            [
+                *models,
+                f"losses: {', '.join(f'{name} {weight:g}' for name, weight in self.weights.items())}",
+                f"the teacher's outputs are computed with every batch and not stored: {reason}",
+            ]
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The losses that compare with the teacher."""
+        return [name for name in self.weights if name != "hard"]
+
+    @property
+    def reads_masked(self) -> bool:
+        """Whether the models read masked tokens; relations and hidden states alone are learned from whole texts."""
+        return bool(self.weights.keys() & {"soft", "hard"})
+
+    def student_states(self, student: MyBertForPreTraining) -> list[int]:
+        """The hidden states that the losses need, as `output_hidden_states` takes them."""
+        return self._states(student.config.num_hidden_layers, student.config.num_hidden_layers)
+
+    def _states(self, layers: int, relation_layer: int) -> list[int]:
+        wanted = set(range(1, layers + 1)) if "mse" in self.weights else set()
+        wanted |= {layers} if "cosine" in self.weights else set()
+        wanted |= {relation_layer - 1} if "relations" in self.weights else set()
+        return sorted(wanted)
+
+    def losses(self, student: nn.Module, inputs: dict, logits: Tensor, states: tuple[Tensor, ...] | None) -> dict:
+        """
+        Args:
+            student: the model itself, not its wrapper.
+            inputs: of the student, with labels.
+            logits: (n, V) of the student at `masked_lm_positions`.
+            states: hidden states of the student.
+
+        Returns:
+            The mean of each loss over labelled or all real tokens.
+        """
+        depth = self.teacher.config.num_hidden_layers
+        relation_layer = _RELATION_LAYER.get(depth, depth)
+        batch = {name: inputs[name] for name in _INPUTS if name in inputs}
+        labels = inputs["labels"].flatten()[inputs["masked_lm_positions"]]
+        with torch.no_grad():
+            wanted = self._states(depth, relation_layer) or False
+            places = inputs["masked_lm_positions"] if "soft" in self.weights else ()
+            output = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
+        found, tokens = {}, _Tokens(inputs)
+        if "soft" in self.weights:
+            with torch.no_grad():
+                expected = self.teacher.cls.predictions(output.last_hidden_state)
+            real = labels != IGNORED
+            divergence = soft_loss(logits, expected, self.temperature)
+            found["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
+        if "cosine" in self.weights:
+            found["cosine"] = cosine_loss(tokens.of(states[-1]), tokens.of(output.hidden_states[-1]))
+        if "mse" in self.weights:
+            own = len(states) - 1
+            pairs = [(layer, round(layer * depth / own)) for layer in range(1, own + 1)]
+            mapped = [(tokens.of(states[own]), tokens.of(output.hidden_states[other])) for own, other in pairs]
+            found["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
+        if "relations" in self.weights:
+            own = _projections(student, len(states) - 1, tokens.of(states[-2]))
+            with torch.no_grad():
+                other = _projections(self.teacher, relation_layer, tokens.of(output.hidden_states[relation_layer - 1]))
+            found["relations"] = relation_loss(own, other, tokens.lengths, self.relation_heads)
+        return found
+
+
+class _Tokens:
+    """The real tokens of a padded or packed batch."""
+
+    def __init__(self, inputs: dict):
+        self.mask = inputs.get("attention_mask")
+        bounds = inputs.get("cu_seq_lens_q")
+        self.lengths = bounds.diff() if self.mask is None else self.mask.sum(1)
+
+    def of(self, states: Tensor) -> Tensor:
+        """(1, T, H) or (B, S, H) → (T, H)."""
+        return states[0] if self.mask is None else states[self.mask.bool()]
+
+
+def _projections(model: nn.Module, layer: int, states: Tensor) -> list[Tensor]:
+    """Queries, keys and values of a layer, counted from 1, from the (T, H) states that it reads."""
+    attention = model.bert.encoder.layer[layer - 1].attention.self
+    return [attention.query(states), attention.key(states), attention.value(states)]

@@ -1,0 +1,109 @@
+"""The Trainer of distillation: pretraining with the losses of a teacher."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import EvalPrediction
+
+from modeling_mybert.losses_mybert import at_least_one
+from mybert.distillation.teacher import Comparison
+from mybert.pretraining.data.masking import IGNORED
+from mybert.pretraining.evaluation import metrics_from_sums
+from mybert.pretraining.scheduled_trainer import ScheduledTrainer
+from mybert.pretraining.trainer import MyBertTrainer
+
+
+class DistillationTrainer(MyBertTrainer):
+    """Adds the weighted losses of a teacher to those of pretraining.
+
+    The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the step
+    (of its sequences, if no token is labelled), so that accumulated batches give the mean of the step.
+
+    Args:
+        comparison: the teacher and its losses.
+        kwargs: as in `MyBertTrainer`.
+    """
+
+    def __init__(self, *args, comparison: Comparison, **kwargs):
+        self._comparison = comparison
+        self.further_parts = self._names
+        super().__init__(*args, **kwargs)
+        self.compute_metrics = self._metrics_from_sums
+        comparison.teacher.to(self.args.device)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{name}_loss" for name in self._comparison.names)
+
+    def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None):
+        inputs = self._inputs(inputs)
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        share = self._share(inputs, num_items_in_batch)
+        parts = {name: part * share for name, part in self._losses(inputs, outputs).items()}
+        self.metrics.add_losses([None] * (len(self.loss_parts) - len(parts)) + list(parts.values()))
+        weights = self._comparison.weights
+        hard = loss * weights["hard"] if "hard" in weights else 0.0  # no zero gradients, which weight decay follows
+        loss = hard + sum(weights[name] * part for name, part in parts.items())
+        return (loss, outputs) if return_outputs else loss
+
+    def _inputs(self, inputs: dict) -> dict[str, Any]:
+        """The arguments of the student: whole texts without labels, if no loss reads masked tokens."""
+        inputs = {**inputs, "sparse_logits": True}
+        inputs["output_hidden_states"] = self._comparison.student_states(self._student) or False
+        if not self._comparison.reads_masked:
+            labels = inputs["labels"]
+            inputs["input_ids"] = torch.where(labels == IGNORED, inputs["input_ids"], labels)
+            inputs["labels"] = torch.full_like(labels, IGNORED)
+            inputs["masked_lm_positions"] = inputs["masked_lm_positions"][:0]
+            inputs.pop("next_sentence_label", None)
+        return inputs
+
+    @property
+    def _student(self) -> nn.Module:
+        return self.accelerator.unwrap_model(self.model)
+
+    def _losses(self, inputs: dict, outputs: Any) -> dict[str, Tensor]:
+        return self._comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
+
+    def _share(self, inputs: dict, num_items_in_batch: Tensor | int | None) -> Tensor | float:
+        """The weight of a batch in its step, scaled over processes as Trainer scales the loss."""
+        if not self._comparison.reads_masked:
+            return 1 / self.args.gradient_accumulation_steps
+        if num_items_in_batch is None:
+            return 1.0
+        scale = self.args.world_size if self.args.average_tokens_across_devices else 1
+        return scale * (inputs["labels"] != IGNORED).sum() / at_least_one(num_items_in_batch)
+
+    def training_logs(self) -> dict[str, float]:
+        logs = super().training_logs()
+        weights = {name: self._comparison.weights.get(name, 0.0) for name in ("hard", *self._comparison.names)}
+        names = {"mlm_loss": "hard", "nsp_loss": "hard"} | {f"{name}_loss": name for name in self._comparison.names}
+        logs["loss"] = sum(weights[names[part]] * logs[part] for part in self.loss_parts)
+        return logs
+
+    def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
+        """The sums of pretraining's evaluation, then the teacher's losses of the batch, and 1."""
+        inputs = self._inputs(self._prepare_inputs(inputs))
+        with torch.no_grad(), self.compute_loss_context_manager():
+            outputs = model(**inputs)
+            losses = self._losses(inputs, outputs)
+        sums = self.sums_of(inputs, outputs)
+        others = torch.stack([*losses.values(), sums.new_ones(())])[None]
+        return None, torch.cat([sums, others.to(sums.dtype)], dim=1), sums.new_zeros(1)
+
+    def _metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
+        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 7 + len(self._names))
+        metrics = metrics_from_sums(EvalPrediction(rows[:, :6], None))
+        *sums, batches = rows[:, 6:].sum(0)
+        losses = {name: total / batches for name, total in zip(self._names, sums, strict=True)}
+        weights = self._comparison.weights
+        metrics["loss"] = weights.get("hard", 0.0) * metrics["loss"] + sum(
+            weights[name.removesuffix("_loss")] * loss for name, loss in losses.items()
+        )
+        return metrics | losses
+
+
+class ScheduledDistillationTrainer(DistillationTrainer, ScheduledTrainer):
+    """Distillation whose length, batch and masking share change."""

@@ -1,0 +1,248 @@
+"""`mybert adapt`: a BERT and the text of a domain → a BERT with the words of the domain, pretrained on its text."""
+
+import contextlib
+import copy
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from transformers import TrainingArguments, set_seed
+
+from modeling_mybert import MyBertForPreTraining
+from mybert.adaptation.comparison import held_out_scores, nearest_tokens
+from mybert.adaptation.preparation import CORPUS, DOMAIN, GENERAL, START, prepare
+from mybert.adaptation.report import print_adaptation
+from mybert.adaptation.settings import AdaptSettings, TrimSettings
+from mybert.adaptation.texts import passages, read_texts
+from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
+from mybert.common.checkpoint_loading import load_with_tokenizer
+from mybert.common.errors import UserError
+from mybert.common.json_io import read_json_object
+from mybert.common.manifest import MANIFEST, identity, read_manifest, write_json
+from mybert.common.output_folders import exclusive_lock
+from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.tasks.registry import task_class
+from mybert.io.sources import describe_sources, find_sources
+from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.budget import check_schedule_settings
+from mybert.pretraining.report import RESULTS
+from mybert.pretraining.run import Adjust, Objective, pretrain
+from mybert.pretraining.settings import PretrainSettings
+from mybert.reports.write import add_report
+from mybert.scoring.scorer import Scorer
+from mybert.training.fingerprint import RunFingerprint
+from mybert.training.run_folder import RunFolder
+
+STAGE = "adapt"
+_WORK, _RUN, _FACTS, _ROWS, _MODEL = "work", "run.json", "adaptation.json", "rows", "model"
+_FREE = ("eval_characters", "num_proc", "eval_strategy", "eval_steps")
+_NEIGHBOURS = 10
+"""Number of new words whose nearest tokens are reported."""
+
+
+def main(settings: AdaptSettings, arguments: PretrainingArguments) -> None:
+    print(f"the adapted model is in {adapt(settings, arguments)}")
+
+
+def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -> Path:
+    """Adds the words of a domain to a BERT, continues its pretraining on text of the domain, and compares both.
+
+    Args:
+        settings: model, texts, new words and output.
+        arguments: how to train (default: `PretrainingArguments`).
+
+    Returns:
+        The folder: a model as `pretrain` writes it. The entry `adaptation` of its results.json has the new words, and
+        the scores on held-out text before and after.
+
+    Raises:
+        UserError: an input cannot be used, or the text has no new word; nothing was written.
+        Preempted: SIGTERM or Ctrl-C stopped the training after a checkpoint was saved.
+    """
+    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
+    started = time.monotonic()
+    if settings.time_budget is not None:
+        check_schedule_settings(_training_settings(settings, Path(), Path(), settings.time_budget), arguments)
+    if PartialState().num_processes > 1:
+        raise UserError("mybert adapt runs in one process; start it without torchrun")
+    inputs = [settings.model, *settings.inputs, *settings.task_data, *settings.replay, *settings.general]
+    folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
+    fingerprint = RunFingerprint.of(settings, arguments, _describe_inputs(settings), _FREE)
+    folder.check_same(fingerprint)
+    if folder.was_complete:
+        shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
+        shutil.rmtree(_preparation(folder.path), ignore_errors=True)
+        print(f"the run in {settings.output} is finished: no step is left to train")
+        return folder.path
+    with (
+        _prepared(settings, arguments, folder.path, fingerprint) as prepared,
+        folder.opened(settings, fingerprint),
+    ):
+        work = folder.path / _WORK
+        if prepared is not None:
+            prepared.rename(work)
+        facts = json.loads((work / _FACTS).read_text(encoding="utf-8"))
+        counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
+        try:
+            _train(settings, arguments, work, new_ids, facts["new_head"], started)
+        except UserError:  # if no step was trained, for example because the time budget is too short
+            if not any((work / name).exists() for name in (_ROWS, _MODEL)):
+                shutil.rmtree(folder.path)
+            raise
+        facts |= _compare(settings, work, new_ids, facts["new_head"])
+        results = _publish(settings, folder.path, facts)
+        counts |= {"steps": results["steps"], "tokens_seen": results["tokens_seen"]}
+        folder.finish(settings, fingerprint, counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
+        add_report(folder.path)
+        shutil.rmtree(work)
+    print_adaptation(facts)
+    return folder.path
+
+
+def _describe_inputs(settings: AdaptSettings) -> dict[str, dict]:
+    found = {"model": identity(settings.model)}
+    for kind in ("input", "replay", "general"):
+        names = getattr(settings, "inputs" if kind == "input" else kind)
+        sources = describe_sources(find_sources(names))
+        found |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
+    found |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
+    return found | ({"words": identity(settings.words)} if settings.words else {})
+
+
+@contextlib.contextmanager
+def _prepared(
+    settings: AdaptSettings, arguments: TrainingArguments, output: Path, fingerprint: RunFingerprint
+) -> Iterator[Path | None]:
+    """A folder beside the output with what the run trains on; None if the run that is resumed has it.
+
+    It is made before the output folder is touched, so that an error leaves nothing behind. That of a killed run is
+    continued with --resume, if settings and inputs are the same, and removed otherwise.
+    """
+    if settings.resume and (output / _WORK / _FACTS).is_file():
+        yield None
+        return
+    folder = _preparation(output)
+    with exclusive_lock(folder):
+        run = {"choices": fingerprint.choices, "inputs": fingerprint.inputs}
+        left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else None
+        if not settings.resume or left != run:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            write_json(folder / _RUN, run)
+        else:
+            print(f"--resume: the preparation in {folder} is continued")
+        try:
+            set_seed(arguments.seed)  # of a new head
+            write_json(folder / _FACTS, prepare(settings, folder, task_texts(settings)))
+            yield folder
+        except BaseException as error:
+            if isinstance(error, Exception) or not settings.resume:  # Ctrl-C keeps it for --resume
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _preparation(output: Path) -> Path:
+    output = output.absolute()
+    return output.with_name(f".{output.name}.partial-{STAGE}")
+
+
+def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:
+    """The texts of each row of --task-data as a document."""
+    for name in settings.task_data:
+        kind = task_class(settings.task)
+        task = kind(kind.Options.of({"columns": settings.columns}), None)
+        for row in read_split(name, task, labelled=False).rows:
+            parts = [" ".join(value) if isinstance(value, list) else value for value in row.values() if value]
+            yield "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _train(
+    settings: AdaptSettings,
+    arguments: TrainingArguments,
+    work: Path,
+    new_ids: list[int],
+    new_head: bool,
+    started: float,
+) -> None:
+    """Trains the new rows alone for `row_steps`, then the model, in the folders `_ROWS` and `_MODEL` of `work`."""
+    start = START
+    if settings.row_steps:
+        rows = dataclasses.replace(arguments, max_steps=settings.row_steps, weight_decay=0.0)
+        choices = _training_settings(settings, work / START, work / _ROWS, None)
+        _pretrain(choices, rows, new_rows_only(new_ids, new_head))
+        start = _ROWS
+    adjust: Adjust | None = None
+    if settings.lora_rank is not None:
+        adjust = low_rank(settings.lora_rank, new_ids, new_head)
+    elif settings.freeze != "nothing":
+        adjust = freeze_encoder if settings.freeze == "encoder" else new_rows_only(new_ids, new_head)
+    if adjust is not None and adjust is not freeze_encoder:
+        arguments.weight_decay = 0.0  # it would change the old rows of the table
+    _pretrain(
+        _training_settings(settings, work / start, work / _MODEL, settings.time_budget), arguments, adjust, started
+    )
+
+
+def _training_settings(
+    settings: AdaptSettings, start: Path, output: Path, time_budget: str | None
+) -> PretrainSettings:
+    choices = PretrainSettings(
+        corpus=str(output.parent / CORPUS),
+        output=str(output),
+        init_from=str(start),
+        whole_word_masking=settings.whole_word_masking,
+        keep_checkpoints=0,
+        time_budget=time_budget,
+        resume=(output / MANIFEST).is_file(),
+    )
+    choices.given = {"optimizer"}  # a time budget would choose one for training from random weights
+    return choices
+
+
+def _pretrain(
+    choices: PretrainSettings, arguments: TrainingArguments, adjust: Adjust | None, started: float | None = None
+) -> None:
+    if read_manifest(choices.output).get("complete"):  # before an interruption
+        return
+    arguments = copy.deepcopy(arguments)
+    arguments.output_dir = choices.output
+    if hasattr(arguments, "given"):
+        arguments.given = {*arguments.given, "learning_rate"}
+    pretrain(choices, arguments, Objective(adjust=adjust), started)
+
+
+def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: bool) -> dict[str, Any]:
+    """Scores on held-out text, and the nearest tokens of new words, before and after training."""
+    names = {"before": settings.model, "after": str(work / _MODEL)}
+    held_out: dict[str, dict] = {}
+    for when, name in names.items():
+        has_head = settings.eval_characters and not (new_head and when == "before")
+        scorer = Scorer(name) if has_head else None
+        tokenizer = scorer.tokenizer if scorer else load_with_tokenizer(MyBertForPreTraining, name)[1]
+        for title, file in (("domain", DOMAIN), ("general", GENERAL)):
+            if sample := passages(read_texts(work / file), settings.eval_characters or 1):
+                scores = held_out_scores(tokenizer, scorer, read_texts(work / file), sample)
+                held_out.setdefault(title, {})[when] = dataclasses.asdict(scores)
+    nearest: dict[str, dict] = {}
+    for when, name in (("before", START), ("after", _MODEL)) if new_ids else ():
+        model, tokenizer, _ = load_with_tokenizer(MyBertForPreTraining, str(work / name))
+        table = model.get_input_embeddings().weight
+        for word, found in nearest_tokens(table, tokenizer, new_ids[:_NEIGHBOURS]).items():
+            nearest.setdefault(word, {})[when] = found
+    return {"held_out": held_out, "nearest_tokens": nearest}
+
+
+def _publish(settings: AdaptSettings, output: Path, facts: dict) -> dict:
+    """Copies the trained model to the output folder and adds `facts` to its results.json, which is returned."""
+    ignored = shutil.ignore_patterns(MANIFEST, "checkpoint-*", "damaged-checkpoint-*")
+    shutil.copytree(output / _WORK / _MODEL, output, dirs_exist_ok=True, ignore=ignored)
+    results = json.loads((output / RESULTS).read_text(encoding="utf-8"))
+    results |= {"settings": dataclasses.asdict(settings), "adaptation": facts}
+    results["training_arguments"]["output_dir"] = settings.output
+    write_json(output / RESULTS, results)
+    return results

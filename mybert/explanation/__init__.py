@@ -1,0 +1,1 @@
+"""Explanations: the words of a row that a prediction depends on."""

@@ -1,0 +1,195 @@
+"""Attributions of tokens to a score, by captum: integrated gradients on the embeddings, and occlusion of words.
+
+Shapes: `B` targets in a batch, `S` tokens, padding included.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mybert.common.errors import UserError
+from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
+from mybert.explanation.targets import Target, evidence
+from mybert.finetuning.evaluation.inference import batches, inputs_of, logits_in
+from mybert.finetuning.evaluation.predictor import Outputs, Predictor
+from mybert.finetuning.onnx_model import OnnxModel
+
+_FIRST_STEPS, _MOST_STEPS = 16, 256
+_ARGUMENTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Attribution(NamedTuple):
+    """
+    Attributes:
+        values: (tokens,) change of the score by each token.
+        score: of the target.
+        baseline: the score when all words are [MASK].
+        steps: points of the integral; None for occlusion.
+    """
+
+    values: np.ndarray
+    score: float
+    baseline: float
+    steps: int | None
+
+    @property
+    def error(self) -> float | None:
+        """Completeness error: the sum of the values minus `score - baseline`; None for occlusion."""
+        return None if self.steps is None else float(self.values.sum()) - (self.score - self.baseline)
+
+    @property
+    def relative_error(self) -> float:
+        """The absolute error as a share of the sum of absolute values."""
+        return abs(self.error or 0.0) / max(float(np.abs(self.values).sum()), 1e-9)
+
+
+class Sequences(NamedTuple):
+    """What the model reads for some targets.
+
+    Attributes:
+        inputs: arguments of the model for each target, as lists of `tokens` numbers.
+        words: for each target (tokens,) the word of each token, from 0, or -1.
+        targets: the targets.
+    """
+
+    inputs: list[dict[str, list[int]]]
+    words: list[np.ndarray]
+    targets: Sequence[Target]
+
+
+def sequences_of(
+    predictor: Predictor, outputs: Outputs, targets: Sequence[Target], words: list[np.ndarray]
+) -> Sequences:
+    features = inputs_of(predictor.model, outputs.features)
+    inputs = []
+    for target in targets:
+        feature = features[target.feature]
+        if target.choice is not None:
+            feature = {name: choices[target.choice] for name, choices in feature.items()}
+        inputs.append(feature)
+    return Sequences(inputs, words, targets)
+
+
+class Attributor:
+    """Computes attributions of the scores of a predictor's task.
+
+    Raises:
+        UserError: captum is not installed, or the model is an ONNX graph, which has no gradients.
+    """
+
+    def __init__(self, predictor: Predictor, settings: ExplainSettings):
+        try:
+            import captum.attr as captum
+        except ImportError as error:
+            raise UserError("explanations need captum: pip install 'mybert[explain]'") from error
+        self.model, self.tokenizer, self.task = predictor.model, predictor.tokenizer, predictor.task
+        self.settings, self.captum = settings, captum
+        on_cpu = self.model.device.type == "cpu"
+        self.batch_tokens = settings.batch_tokens or (1024 if on_cpu else 16384)
+        if isinstance(self.model, OnnxModel):
+            if settings.method == INTEGRATED_GRADIENTS:
+                raise UserError("an ONNX model has no gradients; use --method occlusion")
+        else:
+            self.model.requires_grad_(False)  # gradients of the embeddings only
+
+    def attributions(self, given: Sequences, progress: Callable[[int], Any] = lambda count: None) -> list[Attribution]:
+        """
+        Args:
+            progress: called with the number of finished targets.
+
+        Returns:
+            The attributions of each target, in order.
+        """
+        found: list[Attribution | None] = [None] * len(given.targets)
+        adaptive = self.settings.steps is None and self.settings.method == INTEGRATED_GRADIENTS
+        steps, open_ = self.settings.steps or _FIRST_STEPS, list(range(len(found)))
+        while open_:
+            for number, attribution in self._round(given, list(open_), steps):
+                found[number] = attribution
+                bad = adaptive and steps < _MOST_STEPS and attribution.relative_error > self.settings.tolerance
+                progress(0 if bad else 1)
+                if not bad:
+                    open_.remove(number)
+            steps *= 2
+        return found
+
+    def _round(self, given: Sequences, numbers: list[int], steps: int):
+        """Yields the number and attribution of each target."""
+        gradients = self.settings.method == INTEGRATED_GRADIENTS
+        sizes = [len(given.words[number]) * (steps if gradients else 1) for number in numbers]
+        for chosen in batches(sizes, self.batch_tokens):
+            some = [numbers[index] for index in chosen]
+            ids, others = self._batch(given, some)
+            masked = self._masked(ids, given, some)
+            if gradients:
+                values = self._integrate(ids, masked, others, steps)
+            else:
+                values = self._occlude(ids, others, [given.words[number] for number in some])
+            scores, baselines = self.scores(ids, others), self.scores(masked, others)
+            for row, number in enumerate(some):
+                length = len(given.words[number])
+                used = steps if gradients else None
+                yield number, Attribution(values[row, :length], float(scores[row]), float(baselines[row]), used)
+
+    def _integrate(self, ids: Tensor, masked: Tensor, others: tuple, steps: int) -> np.ndarray:
+        """(B, S)."""
+        method = self.captum.LayerIntegratedGradients(self._forward, self.model.base_model.embeddings)
+        is_large = ids.numel() * steps > self.batch_tokens
+        at_once = max(len(ids), self.batch_tokens // ids.shape[1]) if is_large else None
+        values = method.attribute(
+            ids, masked, additional_forward_args=others, n_steps=steps, internal_batch_size=at_once
+        )
+        return values.sum(-1).detach().double().cpu().numpy()
+
+    def _occlude(self, ids: Tensor, others: tuple, words: list[np.ndarray]) -> np.ndarray:
+        """(B, S): the change by a word is divided equally among its tokens."""
+        features = self._padded([row + 1 for row in words], ids.shape[1], 0)  # 0: special tokens and padding
+        at_once = max(1, self.batch_tokens // ids.numel())
+        method = self.captum.FeatureAblation(self._forward)
+        values = method.attribute(
+            ids,
+            self.tokenizer.mask_token_id,
+            additional_forward_args=others,
+            feature_mask=features,
+            perturbations_per_eval=at_once,
+        )
+        sizes = (features[:, :, None] == features[:, None, :]).sum(-1)
+        return (values / sizes).masked_fill(features == 0, 0).double().cpu().numpy()
+
+    def _batch(self, given: Sequences, some: list[int]) -> tuple[Tensor, tuple]:
+        """(B, S) token ids, and the other arguments of `_forward`."""
+        batch = self.tokenizer.pad([given.inputs[number] for number in some], return_tensors="pt")
+        device, length = self.model.device, batch["input_ids"].shape[1]
+        weights = [given.targets[number].weights for number in some]
+        by_token = any(w.ndim == 2 for w in weights)
+        weights = self._padded(weights, length, 0) if by_token else torch.tensor(np.stack(weights)).to(device)
+        ids, mask, segments = (batch[n].to(device) if n in batch else None for n in _ARGUMENTS)
+        return ids, (mask, segments, weights.float())
+
+    def _padded(self, rows: list[np.ndarray], length: int, value: float) -> Tensor:
+        """(B, length, …)."""
+        found = np.full((len(rows), length, *rows[0].shape[1:]), value, dtype=rows[0].dtype)
+        for row, values in zip(found, rows, strict=True):
+            row[: len(values)] = values
+        return torch.from_numpy(found).to(self.model.device)
+
+    def _masked(self, ids: Tensor, given: Sequences, some: list[int]) -> Tensor:
+        """(B, S): the ids with [MASK] in place of all words."""
+        words = self._padded([given.words[number] for number in some], ids.shape[1], -1)
+        return ids.masked_fill(words >= 0, self.tokenizer.mask_token_id)
+
+    @torch.no_grad()
+    def scores(self, ids: Tensor, others: tuple) -> Tensor:
+        """(B,)."""
+        return self._forward(ids, *others).double()
+
+    def _forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None, weights: Tensor) -> Tensor:
+        """(B,) scores. captum repeats the arguments."""
+        choice = self.task.name == "multiple-choice"
+        batch = zip(_ARGUMENTS, (ids, mask, segments), strict=True)
+        inputs = {name: x[:, None] if choice else x for name, x in batch if x is not None}
+        found = evidence(self.task, logits_in(self.model(**inputs)))
+        return (found * weights).flatten(1).sum(1)

@@ -1,0 +1,164 @@
+"""`Explainer`: predictions of a checkpoint with the words that they depend on."""
+
+from collections.abc import Callable, Iterable, Iterator
+from os import PathLike, fspath
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+
+from mybert.common.command_line import make_settings
+from mybert.common.keywords import ExplainKeywords
+from mybert.explanation.attribution import Attribution, Attributor, sequences_of
+from mybert.explanation.settings import ExplainSettings
+from mybert.explanation.similarity import Similarity, make_predictor
+from mybert.explanation.targets import Target, features_of_rows, targets_of
+from mybert.explanation.token_places import Place, Text, places_of, texts_of
+from mybert.finetuning.evaluation.predictor import Outputs, Part, Predictor, Row
+
+
+class Explainer:
+    """A checkpoint that explains its predictions.
+
+    A score is the log-odds of a label or of the tags of an entity, the sum of the start and end logits of an answer,
+    the score of a choice, the number of a regression, or the cosine similarity of two texts. The attribution of a word
+    is its part of the change of the score when all words become [MASK] (integrated gradients), or the change when it
+    alone becomes [MASK] (occlusion). Texts read in windows are explained window by window.
+
+    Args:
+        model: folder or Hub name of a fine-tuned checkpoint, or of an encoder for pairs of texts; a `Predictor`; or
+            all settings of `mybert explain`.
+        settings: of `mybert explain`, by keyword: `method`, `labels`, `steps`, `tolerance`, `device`, …
+
+    Attributes:
+        predictor: makes the predictions.
+
+    Raises:
+        UserError: the checkpoint or a setting cannot be used, or captum is not installed.
+
+    Example:
+        >>> explainer = Explainer("classifier")
+        >>> explainer(["a great film"])[0]["explanations"][0]["words"][1]
+        {'text': 'great', 'column': 'text', 'start': 2, 'end': 7, 'attribution': 3.1}
+    """
+
+    def __init__(self, model: str | PathLike[str] | Predictor | ExplainSettings, **settings: Unpack[ExplainKeywords]):
+        predictor = model if isinstance(model, Predictor) else None
+        if not isinstance(model, ExplainSettings):
+            name = "model" if predictor else fspath(model)
+            (model,) = make_settings([ExplainSettings], (name, ["-"]), settings)
+        self.settings = model
+        self.predictor = predictor or make_predictor(model)
+        self.attributor = Attributor(self.predictor, model)
+
+    def __call__(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        """
+        Args:
+            rows: see `Predictor.__call__`.
+
+        Returns:
+            For each row its prediction, `texts` by column, and `explanations`, a list of dictionaries: `target`, the
+            label, tag or answer; its `score`; `baseline`, the score when all words are [MASK]; `completeness_error`;
+            `steps`; `words` with `text`, `column`, `start`, `end` and `attribution`; and `tokens` with `token`, the
+            index of its `word`, and `attribution`.
+
+        Raises:
+            UserError: a row cannot be used.
+        """
+        return self.explain(self.predictor.part(list(rows)))
+
+    def explain(self, part: Part, progress: Callable[[int], object] = lambda count: None) -> list[dict[str, Any]]:
+        """The explained prediction of each row of a part; see `__call__`."""
+        found: dict[int, dict] = {number: {"error": message} for number, message in part.errors.items()}
+        for outputs in self.predictor.outputs(part):
+            for number, prediction in zip(outputs.numbers, outputs.predictions, strict=True):
+                found[number] = {**prediction, "texts": {}, "explanations": []}
+            for target, texts, record in self._table(outputs, progress):
+                row = found[outputs.numbers[target.row]]
+                row["texts"] |= {text.name: text.text for text in texts}
+                row["explanations"].append(record)
+        return [found[number] for number in part.numbers]
+
+    def _table(self, outputs: Outputs, progress: Callable) -> Iterator[tuple[Target, list[Text], dict]]:
+        targets = targets_of(self.predictor.task, outputs, self.settings.labels)
+        features = features_of_rows(outputs)
+        read: dict[tuple, list[Text]] = {}  # a text in windows has many targets
+        for target in targets:
+            key, row = (target.row, target.choice), outputs.rows[target.row]
+            if key not in read:
+                read[key] = texts_of(self.predictor.task, row, self.predictor.tokenizer, target.choice)
+        located = [
+            self._locate(outputs, target, features[target.row], read[target.row, target.choice]) for target in targets
+        ]
+        words = [np.array(_numbered(places)) for _, places in located]
+        given = sequences_of(self.predictor, outputs, targets, words)
+        found = self.attributor.attributions(given, progress)
+        for target, (texts, places), inputs, attribution in zip(targets, located, given.inputs, found, strict=True):
+            tokens = self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+            yield target, texts, _record(target, texts, places, tokens, attribution)
+
+    def _locate(
+        self, outputs: Outputs, target: Target, features: list[int], texts: list[Text]
+    ) -> tuple[list[Text], list[Place | None]]:
+        """The texts of a row that a target's feature reads, and the place of each of its tokens."""
+        tokenizer, task = self.predictor.tokenizer, self.predictor.task
+        feature, number = outputs.features[target.feature], features.index(target.feature)
+        ids = feature["input_ids"] if target.choice is None else feature["input_ids"][target.choice]
+        if isinstance(task, Similarity):
+            return texts[number : number + 1], places_of(ids, texts[number : number + 1], tokenizer)
+        size = task.options.max_length - 2
+        begin = feature.get("begin", number and number * (size - task.options.stride_below(size)))
+        return texts, places_of(ids, texts, tokenizer, begin)
+
+    @torch.inference_mode()
+    def attention(self, text: Row) -> tuple[list[str], np.ndarray] | None:
+        """Attention probabilities of the first window (or choice, or text) of a row.
+
+        Returns:
+            The S tokens, and (layers, heads, S, S): from the token of the row to the token of the column. None if the
+            model does not give them.
+        """
+        part = self.predictor.part([text])
+        outputs = next(self.predictor.outputs(part))
+        target = Target(0, 0, "", np.ones(1), 0 if self.predictor.task.name == "multiple-choice" else None)
+        (inputs,) = sequences_of(self.predictor, outputs, [target], []).inputs
+        ids = {name: torch.tensor([values], device=self.predictor.model.device) for name, values in inputs.items()}
+        encoder = getattr(self.predictor.model, "base_model", None)
+        if encoder is None:
+            return None
+        attentions = encoder(**ids, output_attentions=True).attentions
+        tokens = self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+        return tokens, torch.stack([layer[0] for layer in attentions]).float().cpu().numpy()
+
+
+def _numbered(places: list[Place | None]) -> list[int]:
+    """The word of each token, numbered from 0 in order over all texts; -1 for special tokens."""
+    numbers: dict[tuple[int, int], int] = {}
+    return [-1 if p is None else numbers.setdefault((p.text, p.word), len(numbers)) for p in places]
+
+
+def _record(
+    target: Target, texts: list[Text], places: list[Place | None], tokens: list[str], found: Attribution
+) -> dict[str, Any]:
+    words: list[dict] = []
+    shown = []
+    for place, word, token, value in zip(places, _numbered(places), tokens, found.values.tolist(), strict=True):
+        if place is None:
+            continue
+        if word == len(words):
+            words.append(
+                {"column": texts[place.text].name, "start": place.start, "end": place.end, "attribution": 0.0}
+            )
+        words[word]["end"] = max(words[word]["end"], place.end)
+        words[word]["attribution"] += value
+        shown.append({"token": token, "word": word, "attribution": value})
+    by_name = {text.name: text.text for text in texts}
+    return {
+        "target": target.name,
+        "score": found.score,
+        "baseline": found.baseline,
+        "completeness_error": found.error,
+        "steps": found.steps,
+        "words": [{"text": by_name[word["column"]][word["start"] : word["end"]], **word} for word in words],
+        "tokens": shown,
+    }

@@ -1,0 +1,125 @@
+"""The page of `mybert explain`: coloured words, values, and attention."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mybert.common.tables import format_cell
+from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
+from mybert.reports.components import Page, Tile
+from mybert.reports.escaping import printable
+from mybert.reports.prediction_table import packed
+from mybert.reports.write import render_template
+
+_GAP = 200  # characters of text that the model has not read, between or after words
+_ATTENTION_BYTES = 3_000_000
+_METHODS = {
+    INTEGRATED_GRADIENTS: "The value of a word is its part of the change of the score when all words become [MASK] "
+    "(integrated gradients): the values of a row add up to the difference of its two scores, except for the "
+    "completeness error.",
+    "occlusion": "The value of a word is the change of the score when this word alone becomes [MASK].",
+}
+
+
+def write_page(
+    path: Path,
+    records: Sequence[Mapping[str, Any]],
+    attentions: Sequence[tuple[int, list[str], np.ndarray]],
+    settings: ExplainSettings,
+    tiles: Sequence[tuple[str, Any]],
+) -> None:
+    """
+    Args:
+        records: lines of the JSON output.
+        attentions: index of a record, its tokens, and (layers, heads, S, S) probabilities.
+        tiles: name and value of each number at the top of the page.
+    """
+    data = {"rows": [_row(record) for record in records], "attention": _attention(attentions)}
+    subtitle = f"{Path(settings.model).name} · {', '.join(Path(name).name for name in settings.inputs)}"
+    page = render_template(
+        "explanations.html",
+        folder=Path(__file__).parent / "template",
+        page=Page("Explanations", subtitle, [Tile(name, format_cell(value)) for name, value in tiles], []),
+        method=_METHODS[settings.method],
+        packed=packed(data),
+        has_attention=bool(data["attention"]),
+    )
+    path.write_text(page, encoding="utf-8", newline="\n", errors="replace")
+
+
+def _row(record: Mapping[str, Any]) -> dict:
+    """What the page shows of a record. The keys are those that `explanations.js` reads."""
+    place, unit = next((record[unit], unit) for unit in ("line", "row") if unit in record)
+    return {
+        "place": f"{unit} {place}",
+        "prediction": printable(_prediction(record)),
+        "explanations": [_explanation(one, record["texts"]) for one in record.get("explanations", ())],
+    }
+
+
+def _prediction(record: Mapping[str, Any]) -> str:
+    """The prediction in a few words."""
+    if "error" in record:
+        return f"error: {record['error']}"
+    if "entities" in record:
+        return ", ".join(f"{entity['text']} ({entity['type']})" for entity in record["entities"]) or "no entity"
+    if "tags" in record:
+        return " ".join(record["tags"])
+    if "answer" in record:
+        return record["answer"] or "no answer"
+    if "choice" in record:
+        return f"choice {record['choice']}: {record['text']}"
+    if "labels" in record:
+        return ", ".join(record["labels"]) or "no label"
+    if "label" in record:
+        return f"{record['label']} ({record['score']:.1%})"
+    name = "similarity" if "similarity" in record else "score"
+    return f"{name} {record[name]:.3f}"
+
+
+def _explanation(found: Mapping[str, Any], texts: Mapping[str, str]) -> dict:
+    """Scores, the texts in parts, and the values of words and tokens."""
+    words, columns = found["words"], dict.fromkeys(word["column"] for word in found["words"])
+    return {
+        "target": printable(found["target"]),
+        "score": found["score"],
+        "baseline": found["baseline"],
+        "error": found["completeness_error"],
+        "steps": found["steps"],
+        "texts": [[column, _parts(column, words, texts[column])] for column in columns],
+        "words": [round(word["attribution"], 5) for word in words],
+        "tokens": [[printable(t["token"]), t["word"], round(t["attribution"], 5)] for t in found["tokens"]],
+    }
+
+
+def _parts(column: str, words: Sequence[Mapping], text: str) -> list[list]:
+    """The text as [part, word or None]."""
+    parts, end = [], 0
+    for number, word in enumerate(words):
+        if word["column"] == column and word["start"] >= end:
+            parts += [[_short(text[end : word["start"]]), None], [printable(word["text"]), number]]
+            end = word["end"]
+    parts.append([_short(text[end:]), None])
+    return [part for part in parts if part[0]]
+
+
+def _short(gap: str) -> str:
+    shown = printable(gap[:_GAP])
+    return shown if len(gap) <= _GAP else f"{shown}… ({len(gap):,} characters that the model has not read here)"
+
+
+def _attention(attentions: Sequence[tuple[int, list[str], np.ndarray]]) -> list[dict]:
+    """Probabilities as bytes: 255 is 1."""
+    shown, size = [], 0
+    for record, tokens, values in attentions:
+        size += values.size
+        if size > _ATTENTION_BYTES:
+            break
+        content = base64.b64encode((values * 255).round().astype(np.uint8).tobytes()).decode()
+        layers, heads = values.shape[:2]
+        tokens = [printable(token) for token in tokens]
+        shown.append({"record": record, "tokens": tokens, "layers": layers, "heads": heads, "values": content})
+    return shown

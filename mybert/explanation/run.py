@@ -1,0 +1,102 @@
+"""`mybert explain`: checkpoint + rows → a prediction for each row with the words that it depends on."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from mybert.common.manifest import identity, json_line, write_manifest
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.output_folders import staged_file
+from mybert.common.progress import Bar
+from mybert.common.tables import print_table
+from mybert.explanation.explainer import Explainer
+from mybert.explanation.page import write_page
+from mybert.explanation.settings import ExplainSettings
+from mybert.finetuning.evaluation.predict import checked_parts
+from mybert.io.files import STDIN
+
+_ROWS_AT_ONCE = 256
+
+
+def main(settings: ExplainSettings) -> None:
+    keep_freed_memory()
+    began = time.monotonic()
+    summary = explain(settings)
+    table = [*summary.items(), ("seconds", time.monotonic() - began)]
+    if settings.output != STDIN:
+        print_table(f"Explanations: {settings.output}", table)
+
+
+def explain(settings: ExplainSettings) -> dict[str, Any]:
+    """Writes the explained predictions of all rows as JSON lines or as a page; see `Explainer`.
+
+    Returns:
+        The numbers of the closing table: rows, errors, explained scores; for integrated gradients also the mean and
+        largest completeness error, the largest as a share of the sum of absolute attributions, and the mean number of
+        steps.
+
+    Raises:
+        UserError: checkpoint, output or, with `errors="strict"`, a row cannot be used; no file is written.
+    """
+    if settings.output == STDIN:
+        return _write_lines(settings, Explainer(settings), sys.stdout)
+    with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
+        explainer = Explainer(settings)
+        if path.suffix == ".html":
+            records = list(_records(settings, explainer))
+            summary = _summary(records)
+            write_page(path, records, _attentions(explainer, records), settings, list(summary.items()))
+        else:
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                summary = _write_lines(settings, explainer, file)
+        write_manifest(
+            path.parent,
+            "explain",
+            settings=settings,
+            inputs={"model": identity(settings.model), "rows": [identity(name) for name in settings.inputs]},
+            counts=summary,
+        )
+    return summary
+
+
+def _write_lines(settings: ExplainSettings, explainer: Explainer, file: TextIO) -> dict[str, Any]:
+    records = []
+    for record in _records(settings, explainer):
+        file.write(json_line(record))
+        file.flush()
+        records.append({name: record[name] for name in ("error", "explanations") if name in record})
+    return _summary(records)
+
+
+def _records(settings: ExplainSettings, explainer: Explainer) -> Iterator[dict[str, Any]]:
+    with Bar(desc="explaining", unit="scores") as bar:
+        for part in checked_parts(settings, explainer.predictor):
+            yield from part.records(explainer.explain(part, bar.update))
+
+
+def _attentions(explainer: Explainer, records: list[dict]) -> Iterator[tuple[int, list[str], Any]]:
+    usable = [number for number, record in enumerate(records) if "error" not in record]
+    for number in usable[: explainer.settings.attention]:
+        found = explainer.attention(records[number]["input"])
+        if found is not None:
+            yield number, *found
+
+
+def _summary(records: list[dict]) -> dict[str, Any]:
+    found = [one for record in records for one in record.get("explanations", ())]
+    summary: dict[str, Any] = {"rows": len(records)}
+    if errors := sum("error" in record for record in records):
+        summary["rows with errors"] = errors
+    summary["explained scores"] = len(found)
+    complete = [one for one in found if one["completeness_error"] is not None]
+    if complete:
+        errors = [abs(one["completeness_error"]) for one in complete]
+        sums = [sum(abs(token["attribution"]) for token in one["tokens"]) for one in complete]
+        summary |= {
+            "completeness error, mean": sum(errors) / len(errors),
+            "completeness error, largest": max(errors),
+            "largest, relative to the values": max(e / max(s, 1e-9) for e, s in zip(errors, sums, strict=True)),
+            "steps, mean": sum(one["steps"] for one in complete) / len(complete),
+        }
+    return summary

@@ -1,0 +1,55 @@
+"""Settings of `mybert explain` and `Explainer`."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from mybert.common.settings import check, check_least, setting
+from mybert.finetuning.settings import PredictSettings
+
+INTEGRATED_GRADIENTS, OCCLUSION = METHODS = ("integrated-gradients", "occlusion")
+
+
+@dataclass(kw_only=True)
+class ExplainSettings(PredictSettings):
+    """Model, rows and method of an explanation.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    command: ClassVar[str] = "explain"
+    formats: ClassVar[tuple[str, ...]] = (".html", ".jsonl")
+
+    model: str = setting(
+        "", "Folder or Hub name of a fine-tuned checkpoint, or of an encoder of texts to compare.", positional=True
+    )
+    output: str = setting(
+        "-",
+        "File to write: .html, a page with coloured words; .jsonl, one line per row; `-` for JSON lines on standard "
+        "output.",
+    )
+    method: str = setting(
+        INTEGRATED_GRADIENTS,
+        "integrated-gradients (Sundararajan et al. 2017): attributions that sum to the change of the score when all "
+        "words become [MASK]; occlusion: the change of the score when one word becomes [MASK].",
+        choices=METHODS,
+    )
+    labels: list[str] = setting(
+        default_factory=list, help="Labels or tags to explain (default: the predicted ones; of tags, all but O)."
+    )
+    steps: int | None = setting(
+        None, "integrated-gradients: points of the integral (default: 16, doubled up to 256 until --tolerance is met)."
+    )
+    tolerance: float = setting(
+        0.01, "integrated-gradients: largest completeness error, as a share of the sum of absolute attributions."
+    )
+    engine: str = field(default="local", init=False)
+    resume: bool = field(default=False, init=False)
+    attention: int = setting(3, "Rows whose attention the page shows, from the first row on; 0 for none.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.labels = [self.labels] if isinstance(self.labels, str) else list(self.labels)
+        check_least(self, "steps", 1)
+        check_least(self, "attention", 0)
+        check(self, "tolerance", self.tolerance > 0, "a positive number")

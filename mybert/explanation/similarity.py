@@ -1,0 +1,88 @@
+"""`Similarity`: an encoder as a task whose rows are pairs of texts and whose prediction is their cosine similarity."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from datasets import Dataset
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertConfig, MyBertModel
+from mybert.common.checkpoint_loading import explain_unreadable
+from mybert.common.errors import UserError
+from mybert.embedding.embedder import Embedder
+from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.task_checkpoint import Finetuned
+from mybert.finetuning.tasks.base import CUT, ROW, map_rows
+from mybert.finetuning.tasks.registry import task_of_architecture
+from mybert.finetuning.tasks.text_classification import TextClassification, TextOptions
+from tokenization import MyBertTokenizer
+
+
+class Similarity(TextClassification):
+    """The cosine of the mean vectors of two texts, as `Embedder` computes them."""
+
+    name = "similarity"
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        """Two features for each row, one for each text."""
+
+        def encode(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
+            texts = [text for pair in zip(batch["text"], batch["text_pair"], strict=True) for text in pair]
+            encoded = tokenizer(texts, truncation=True, max_length=self.options.max_length, split_special_tokens=True)
+            cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
+            return {**encoded, ROW: [index for index in indices for _ in range(2)], CUT: cut}
+
+        return map_rows(rows, encode)
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """`similarity`, from -1 to 1."""
+        unit = np.array(logits, dtype=np.float64).reshape(len(rows), 2, -1)
+        unit /= np.linalg.norm(unit, axis=2, keepdims=True)
+        return [{"similarity": one} for one in (unit[:, 0] * unit[:, 1]).sum(1).tolist()]
+
+
+class MeanVectors(nn.Module):
+    """An encoder whose `logits` (B, H) are the mean hidden states of its sequences."""
+
+    def __init__(self, encoder: MyBertModel):
+        super().__init__()
+        self.base_model, self.config, self.device = encoder, encoder.config, encoder.device
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> dict:
+        states = self.base_model(input_ids, attention_mask, token_type_ids).last_hidden_state
+        real = attention_mask[..., None].to(states.dtype)
+        return {"logits": (states * real).sum(1) / real.sum(1)}
+
+
+class SimilarityPredictor(Predictor):
+    """A `Predictor` for an encoder; see `Similarity`. `embedder` has the same model."""
+
+    def _load(self, settings: PredictSettings) -> Finetuned:
+        self.embedder = embedder = Embedder(settings.model, device=settings.device, dtype=settings.dtype)
+        options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
+        if options.max_length > (most := embedder.model.config.max_position_embeddings):
+            raise UserError(f"--max-length {options.max_length}: {settings.model} has {most} positions")
+        task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
+        return Finetuned(MeanVectors(embedder.model).eval(), MyBertTokenizer.from_pretrained(settings.model), task)
+
+
+def make_predictor(settings: PredictSettings) -> Predictor:
+    """A predictor of the checkpoint's task, or of similarities if the checkpoint is an encoder."""
+    return (SimilarityPredictor if settings.task is None and is_encoder(settings.model) else Predictor)(settings)
+
+
+def is_encoder(name: str) -> bool:
+    """Whether a checkpoint lacks the head of a task.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with explain_unreadable(name):
+        config = MyBertConfig.from_pretrained(name)
+    try:
+        task_of_architecture(list(config.architectures or ()), name)
+    except UserError:
+        return True
+    return False

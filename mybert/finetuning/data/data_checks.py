@@ -1,0 +1,91 @@
+"""Checks of the rows of all parts, for results.json: rows in two parts, words that give a label away."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
+
+from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.data.near_duplicates import nearly_equal
+from mybert.finetuning.data.run_data import draw_rows
+from mybert.finetuning.tasks.base import Task
+
+_NOT_WORDS = re.compile(r"[\W_]+")
+_ROWS, _LABELS = 20_000, 50  # read for words that give labels away
+_WORD_TABLE = 20_000
+
+
+def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
+    """
+    Returns:
+        overlaps: for each two parts `of` and `in`: `rows` of the first, and how many of them are in the second:
+            `equal`, or `near`: but for case, punctuation, spaces, or a few words (see `near_duplicates`).
+        giveaway_words: for each label the `word` that tells most about it, its `f1` as a rule, and the numbers of
+            rows; the most telling first. Only for one label a row.
+    """
+    rows = {name: _texts(split, task) for name, split in splits.items()}
+    plain = {name: [tuple(map(_plain, row)) for row in some] for name, some in rows.items()}
+    overlaps = [
+        _overlap(other, one, rows, plain)
+        for one, other in itertools.combinations(splits, 2)  # train comes first
+    ]
+    train = splits["train"].rows
+    labels = task.references(train)
+    found = {"overlaps": overlaps}
+    if all(isinstance(label, str) for label in labels):
+        found["giveaway_words"] = giveaway_words([" \n ".join(row) for row in rows["train"]], labels)
+    return found
+
+
+def _texts(split: Split, task: Task) -> list[tuple[str, ...]]:
+    """The inputs of each row as texts."""
+    columns = [split.rows[name] for name in task.inputs if name in split.rows.column_names]
+    return [tuple(map(_text, values)) for values in zip(*columns, strict=True)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _overlap(of: str, within: str, rows: Mapping[str, list], plain: Mapping[str, list]) -> dict[str, Any]:
+    equal_to, near_to = set(rows[within]), {row for row in plain[within] if any(row)}
+    equal = [row in equal_to for row in rows[of]]
+    similar = zip(plain[of], nearly_equal(plain[of], plain[within]), equal, strict=True)
+    near = sum(not same and (row in near_to or close) for row, close, same in similar)
+    return {"of": of, "in": within, "rows": len(equal), "equal": sum(equal), "near": near}
+
+
+def _plain(text: str) -> str:
+    return _NOT_WORDS.sub(" ", text.lower()).strip()
+
+
+def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The word with the best F1 as a rule for each label: "a text with this word has this label"."""
+    chosen = draw_rows(len(texts), _ROWS, seed=0)
+    names, ids = np.unique([labels[row] for row in chosen], return_inverse=True)
+    vectorizer = CountVectorizer(binary=True, token_pattern=r"(?u)\w+", max_features=_WORD_TABLE)
+    try:
+        words = vectorizer.fit_transform([texts[row] for row in chosen])
+    except ValueError:  # no words at all
+        return []
+    known, total = vectorizer.get_feature_names_out(), np.asarray(words.sum(0)).ravel()
+    found = []
+    for number in np.argsort(-np.bincount(ids))[:_LABELS].tolist():
+        mask = ids == number
+        inside, rows = np.asarray(words[mask].sum(0)).ravel(), int(mask.sum())
+        f1 = 2 * inside / (total + rows)
+        best = int(f1.argmax())
+        found.append(
+            {
+                "label": str(names[number]),
+                "word": str(known[best]),
+                "with_label": int(inside[best]),
+                "rows": rows,
+                "without": int(total[best] - inside[best]),
+                "f1": float(f1[best]),
+            }
+        )
+    return sorted(found, key=lambda word: -word["f1"])

@@ -1,0 +1,211 @@
+"""analysis.json: confusions, calibration, precision and recall, scores of groups of rows, suspicious labels."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import average_precision_score, precision_recall_curve
+
+from mybert.common.error_messages import short, short_list
+from mybert.common.errors import UserError
+from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.evaluation.calibration import confidences, reliability
+from mybert.finetuning.evaluation.evaluation_result import Evaluation
+from mybert.finetuning.tasks.base import Task
+
+_CURVES, _CURVE_POINTS = 5, 60
+_GROUPS = 12  # of a column
+_SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
+_SUSPECTS, _SURE = 50, 0.9
+_TEXT = 300  # characters
+
+
+def analyse(
+    task: Task,
+    found: Evaluation,
+    numbers: Sequence[int],
+    given: Sequence[Mapping],
+    slices: Sequence[str],
+    metric: str,
+    runs: Sequence[Sequence[float]] = (),
+) -> dict[str, Any]:
+    """
+    Args:
+        numbers: places of the rows in the file, from 0.
+        given: the rows as in the file, with all columns.
+        slices: columns whose groups of equal or similar values are scored.
+        metric: the score of the groups.
+        runs: see `write_evaluation`.
+
+    Returns:
+        `confusion`, `calibration`, `precision_recall` by label, `slices` by name, and `suspects`; those that the task
+        has.
+    """
+    groups = {"length in tokens": _binned(found.lengths)}
+    if found.cut:
+        groups["truncated"] = ["yes" if cut else "no" for cut in found.truncated]
+    for column in slices:
+        groups[column] = _column(given, column)
+    pairs = confidences(found.predictions, found.references)
+    return {
+        "confusion": found.matrix and {"names": found.matrix.names, "counts": found.matrix.counts.tolist()},
+        "calibration": pairs and reliability(*pairs),
+        "precision_recall": _curves(found),
+        "slices": {name: _scores(task, found, values, metric) for name, values in groups.items()},
+        "suspects": _suspects(found, numbers, given, runs),
+    }
+
+
+def check_slices(split: Split, slices: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: the rows lack a column of --slices.
+    """
+    columns = dict.fromkeys(name for row in itertools.islice(split.given(), 1000) for name in row) if slices else {}
+    for name in slices:
+        if name not in columns:
+            raise UserError(f"--slices {name}: {split.source} has the columns {short_list(list(columns))}")
+
+
+def _column(given: Sequence[Mapping], name: str) -> list[str]:
+    """A group for each row: the value, its range if there are many different numbers, or `missing` beside ranges."""
+    values = [row.get(name) for row in given]
+    numbers = [_number(value) for value in values]
+    known = [number for number in numbers if number is not None and math.isfinite(number)]
+    if len(set(known)) > _GROUPS and None not in numbers:
+        groups = iter(_binned(known))
+        return [next(groups) if math.isfinite(number) else "missing" for number in numbers]
+    return _frequent([short(value, 60) if not isinstance(value, str) else value[:60] for value in values])
+
+
+def _frequent(texts: Sequence[str]) -> list[str]:
+    """The most frequent texts; `other` for the rest."""
+    kept = {text for text, _ in Counter(texts).most_common(_GROUPS)}
+    return [text if text in kept else "other" for text in texts]
+
+
+def _number(value: Any) -> float | None:
+    """The number; NaN for a missing value and for infinity, None for text."""
+    try:
+        number = float(value) if value not in (None, "") else math.nan
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else math.nan
+
+
+def _binned(values: Sequence[float]) -> list[str]:
+    """The quarter that each value lies in, named by its bounds; frequent values if most are equal."""
+    numbers = np.asarray(values, dtype=float)
+    edges = np.unique(np.percentile(numbers, (0, 25, 50, 75, 100), method="nearest"))
+    if len(edges) < 3:
+        return _frequent([f"{number:g}" for number in numbers])
+    places = np.clip(np.searchsorted(edges, numbers, side="left"), 1, len(edges) - 1)
+    names = [
+        f"{low:g} to {high:g}" if i == 0 else f"above {low:g} to {high:g}"
+        for i, (low, high) in enumerate(itertools.pairwise(edges))
+    ]
+    return [names[place - 1] for place in places.tolist()]
+
+
+def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict]:
+    """Rows, score and 95% bootstrap interval of each group, in the order of their names' first rows."""
+    rows_of: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        rows_of.setdefault(group, []).append(row)
+    generator, scores = np.random.default_rng(0), []
+    for name in sorted(rows_of, key=_order):
+        rows = rows_of[name]
+        predictions = [found.predictions[row] for row in rows]
+        references = [found.references[row] for row in rows]
+        samples = max(20, min(_SAMPLES, _DRAWS // len(rows)))
+        indices = generator.integers(len(rows), size=(samples, len(rows)))
+        drawn = task.bootstrap(predictions, references, indices)[metric]
+        value = task.score(predictions, references)[metric]
+        interval = np.percentile(drawn, (2.5, 97.5)).tolist()
+        scores.append({"value": name, "rows": len(rows), "metric": metric, "score": value, "interval": interval})
+    return scores
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    """Ranges by their upper bound, other names by the alphabet."""
+    number = _number(name.rpartition(" to ")[2])
+    is_text = number is None or math.isnan(number)
+    return is_text, 0.0 if is_text else number, name
+
+
+def _curves(found: Evaluation) -> dict[str, dict]:
+    """Precision and recall of the most frequent labels at every threshold of their probability."""
+    first = found.predictions[0] if found.predictions else {}
+    if not isinstance(first.get("scores"), Mapping):
+        return {}
+    several = "labels" in first
+    curves = {}
+    for label in list(found.labels)[:_CURVES]:
+        true = np.array([label in one if several else label == one for one in found.references])
+        if not true.any() or true.all():
+            continue
+        scores = np.array([prediction["scores"][label] for prediction in found.predictions])
+        precision, recall, _ = precision_recall_curve(true, scores)
+        places = np.unique(np.linspace(0, len(recall) - 1, _CURVE_POINTS).round().astype(int))
+        curves[label] = {
+            "precision": precision[places].round(4).tolist(),
+            "recall": recall[places].round(4).tolist(),
+            "average_precision": float(average_precision_score(true, scores)),
+        }
+    return curves
+
+
+def _suspects(
+    found: Evaluation, numbers: Sequence[int], given: Sequence[Mapping], runs: Sequence[Sequence[float]]
+) -> list[dict]:
+    """Rows whose label the model contradicts with a high probability.
+
+    Those that most of the `runs` contradict come first, then those with the highest probability.
+    """
+    rows = []
+    for row, (prediction, reference) in enumerate(zip(found.predictions, found.references, strict=True)):
+        sure = _sure_contradiction(prediction, reference)
+        if sure is not None:
+            rows.append((sum(errors[row] > 0 for errors in runs), sure[2], row, *sure[:2]))
+    rows.sort(key=lambda row: (-row[0], -row[1], row[2]))
+    return [
+        {
+            "row": numbers[row] + 1,
+            "reference": true,
+            "prediction": predicted,
+            "confidence": confidence,
+            **({"seeds": f"{wrong} of {len(runs)} runs"} if runs else {}),
+            "text": _text(given[row]),
+        }
+        for wrong, confidence, row, true, predicted in rows[:_SUSPECTS]
+    ]
+
+
+def _sure_contradiction(prediction: Mapping, reference: Any) -> tuple[str, str, float] | None:
+    """Reference, prediction and the prediction's probability, if they differ and it is high."""
+    if "tags" in prediction:
+        wrong = [
+            (score, word, true, tag)
+            for score, word, true, tag in zip(
+                prediction["scores"], prediction["tokens"], reference, prediction["tags"], strict=True
+            )
+            if true != tag
+        ]
+        score, word, true, tag = max(wrong, default=(0.0, "", "", ""))
+        return (f"{word}: {true}", tag, score) if score >= _SURE else None
+    if "choice" in prediction:
+        answer, score = prediction["choice"], prediction["scores"][prediction["choice"]]
+    elif "label" in prediction:
+        answer, score = prediction["label"], prediction.get("score", 0.0)
+    else:
+        return None
+    return (str(reference), str(answer), score) if answer != reference and score >= _SURE else None
+
+
+def _text(row: Mapping) -> str:
+    texts = [value for value in row.values() if isinstance(value, str)]
+    texts = texts or [" ".join(map(str, value)) for value in row.values() if isinstance(value, list)][:1]  # not tags
+    return " · ".join(texts)[:_TEXT]

@@ -1,0 +1,122 @@
+"""Calibration: how well probabilities match accuracy, and temperature scaling (Guo et al. 2017)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from torch import nn
+from transformers import PreTrainedModel
+
+_BINS = 10
+_TEMPERATURES = (0.05, 20.0)
+_IGNORED = -100
+
+
+def confidences(predictions: Sequence[Mapping], references: Sequence) -> tuple[np.ndarray, np.ndarray] | None:
+    """The probability of each predicted class, and whether it is right: of rows, or of tags.
+
+    Returns:
+        (n,) probabilities and (n,) booleans; None for predictions without the probability of a class.
+    """
+    if not predictions:
+        return None
+    first = predictions[0]
+    if "tags" in first:
+        pairs = [
+            (score, tag == true)
+            for prediction, tags in zip(predictions, references, strict=True)
+            for score, tag, true in zip(prediction["scores"], prediction["tags"], tags, strict=True)
+        ]
+    elif "choice" in first:
+        pairs = [
+            (p["scores"][p["choice"]], p["choice"] == true) for p, true in zip(predictions, references, strict=True)
+        ]
+    elif "label" in first and "score" in first:
+        pairs = [(p["score"], p["label"] == true) for p, true in zip(predictions, references, strict=True)]
+    elif "labels" in first:  # the probability of the answer yes or no for each label
+        pairs = [
+            (max(score, 1 - score), (score > 0.5) == (label in true))
+            for p, true in zip(predictions, references, strict=True)
+            for label, score in p["scores"].items()
+        ]
+    else:
+        return None
+    shares, right = zip(*pairs, strict=True)
+    return np.array(shares, dtype=np.float64), np.array(right, dtype=bool)
+
+
+def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = _BINS) -> dict:
+    """Expected calibration error and the bins of a reliability diagram (Naeini et al. 2015).
+
+    Args:
+        confidence, right: of `confidences`.
+
+    Returns:
+        `expected_calibration_error`: mean |accuracy - confidence| of bins of equal width, weighted by their rows;
+        `confidence` and `accuracy` over all; `bins` that have rows: `from`, `to`, `rows`, `confidence`, `accuracy`.
+    """
+    places = np.clip((confidence * bins).astype(int), 0, bins - 1)
+    found = []
+    for place in np.unique(places).tolist():
+        inside = places == place
+        found.append(
+            {
+                "from": place / bins,
+                "to": (place + 1) / bins,
+                "rows": int(inside.sum()),
+                "confidence": float(confidence[inside].mean()),
+                "accuracy": float(right[inside].mean()),
+            }
+        )
+    gaps = [b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in found]
+    return {
+        "expected_calibration_error": sum(gaps) / len(confidence),
+        "confidence": float(confidence.mean()),
+        "accuracy": float(right.mean()),
+        "bins": found,
+    }
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature by which logits must be divided for the least cross-entropy of the labels.
+
+    Args:
+        logits: (n, classes).
+        labels: (n,) class ids.
+    """
+
+    def loss(logarithm: float) -> float:
+        return -log_softmax(logits / np.exp(logarithm), axis=1)[np.arange(len(labels)), labels].mean()
+
+    return float(np.exp(minimize_scalar(loss, bounds=np.log(_TEMPERATURES), method="bounded").x))
+
+
+def labelled_logits(logits: Sequence[np.ndarray], labels: Sequence) -> tuple[np.ndarray, np.ndarray]:
+    """The logits and class ids of all labelled places of features: rows, words or choices.
+
+    Args:
+        logits: of `logits_of`.
+        labels: the column `labels` of the features.
+    """
+    rows, classes = [], []
+    for values, label in zip(logits, labels, strict=True):
+        values, label = np.asarray(values), np.atleast_1d(label)
+        values = values[None] if values.ndim == 1 else values[: len(label)]
+        kept = label != _IGNORED
+        rows.append(values[kept])
+        classes.append(label[kept])
+    return np.concatenate(rows), np.concatenate(classes)
+
+
+def scale_head(model: PreTrainedModel, temperature: float) -> None:
+    """Divides the logits of a model by the temperature, in the weights of its last layer."""
+    layer = model.classifier
+    last = (
+        layer
+        if isinstance(layer, nn.Linear)
+        else [part for part in layer.modules() if isinstance(part, nn.Linear)][-1]
+    )
+    last.weight.data /= temperature
+    if last.bias is not None:
+        last.bias.data /= temperature

@@ -1,0 +1,205 @@
+"""`mybert pretrain`: a model from a corpus, or from text in one command: vocabulary, examples, pretraining."""
+
+import dataclasses
+import math
+import re
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
+from mybert.common.quantities import duration
+from mybert.pretraining.planning.rules import budget_rules
+from mybert.pretraining.settings import PretrainSettings
+from tokenization.wordpiece_training import least_vocab_size
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+_IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")
+_CHARACTERS_PER_WORD = 10  # at most, on average; scripts without spaces have longer runs
+_BUILDING = 8.0
+"""Time of vocabulary and examples, in units of the time that counting the words takes."""
+_MOST_BUILDING = 0.5
+"""Largest share of the time budget for vocabulary and examples."""
+
+
+class TextSize(NamedTuple):
+    """Numbers of documents, words and distinct characters of a text."""
+
+    documents: int
+    words: int
+    characters: int
+
+
+def pretrain(
+    settings: PretrainSettings, arguments: "TrainingArguments | None" = None, started: float | None = None
+) -> Path:
+    """Trains a model on a corpus or, with `settings.text`, builds vocabulary and examples from text first.
+
+    The folders of both are kept beside the output: OUTPUT-tokenizer and OUTPUT-corpus. `resume` uses them again. A dry
+    run builds them in a temporary folder.
+
+    Args:
+        settings, arguments: as in `mybert.pretraining.run.pretrain`.
+        started: `time.monotonic()` at the start of a time budget (default: now).
+
+    Returns:
+        The folder of the finished model.
+    """
+    from mybert.pretraining.run import pretrain as train
+
+    started = time.monotonic() if started is None else started
+    if not settings.text:
+        return train(settings, arguments, started=started)
+    with tempfile.TemporaryDirectory() if settings.dry_run else nullcontext() as temporary:
+        folder = f"{temporary}/{Path(settings.output).name}" if temporary else settings.output
+        return train(_with_corpus(settings, arguments, folder, started), arguments, started=started)
+
+
+def main(settings: PretrainSettings, arguments: "TrainingArguments") -> None:
+    from mybert.common.memory_allocator import keep_freed_memory
+    from mybert.training.progress import process_start
+
+    keep_freed_memory()
+    output = pretrain(settings, arguments, process_start())
+    if arguments.process_index == 0:
+        print("dry run: no model was written" if settings.dry_run else f"the model is in {output}")
+
+
+def _with_corpus(
+    settings: PretrainSettings, arguments: "TrainingArguments | None", folder: str, started: float
+) -> PretrainSettings:
+    """Builds FOLDER-tokenizer and FOLDER-corpus on process 0, if needed; the settings then name the corpus."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    from mybert.pretraining.run import check_output
+
+    check_output(settings, arguments)
+    processes = PartialState()
+    folder = broadcast_object_list([folder])[0]  # temporary folders differ
+    corpus = f"{folder}-corpus"
+    if processes.is_main_process:
+        _build(settings, f"{folder}-tokenizer", corpus, started)
+    processes.wait_for_everyone()
+    with_corpus = dataclasses.replace(settings, text=[], corpus=corpus)
+    if hasattr(settings, "given"):
+        with_corpus.given = settings.given
+    return with_corpus
+
+
+def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: float) -> None:
+    from mybert.corpus.build import build_corpus
+    from mybert.corpus.settings import CorpusSettings, TokenizerSettings
+    from mybert.corpus.train_tokenizer import build_tokenizer
+
+    if settings.resume and _is_of(corpus, settings.text):
+        print(f"--resume: the examples in {corpus} are used again")
+        return
+    rules = budget_rules()["text"]
+    one_per_file = _is_one_per_file(settings.text)
+    began = time.monotonic()
+    size = _measure(settings.text, one_per_file)
+    _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
+    print(f"text: {size.words:,} words in {size.documents:,} documents")
+    if settings.resume and _is_of(tokenizer, settings.text):
+        print(f"--resume: the vocabulary in {tokenizer} is used again")
+    else:
+        number = vocabulary_size(size)
+        print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary']['why']}")
+        build_tokenizer(
+            TokenizerSettings(settings.text, output=tokenizer, vocab_size=number, overwrite=settings.overwrite)
+        )
+    parts = min(
+        math.ceil(rules["documents"] / size.documents),
+        max(1, size.words // (size.documents * rules["words_per_document"])),
+    )
+    print("\nexamples" + (f", each document split into {parts} to have some to hold out" if parts > 1 else ""))
+    build_corpus(
+        CorpusSettings(
+            settings.text,
+            tokenizer=tokenizer,
+            output=corpus,
+            max_length=rules["max_length"],
+            document_per_file=one_per_file,
+            split_documents=parts,
+            validation_share=_held_out_share(size, parts),
+            overwrite=settings.overwrite,
+            resume=settings.resume,
+        )
+    )
+
+
+def _held_out_share(size: TextSize, parts: int) -> float:
+    """The share of the documents that are held out, two at least."""
+    rules = budget_rules()["text"]
+    share = min(max(rules["held_out"], rules["least_held_out_words"] / size.words), rules["most_held_out"])
+    share = min(share, rules["most_held_out_words"] / size.words)
+    return min(max(share, 2.5 / (size.documents * parts)), 0.5)
+
+
+def _is_of(folder: str, text: list[str]) -> bool:
+    """Whether a folder is finished. Refuses one of other text."""
+    from mybert.io.sources import describe_sources, find_sources
+
+    manifest = read_manifest(folder) if Path(folder).is_dir() else {}
+    if not manifest:
+        return False
+    for name, entry in describe_sources(find_sources(text)).items():
+        if manifest["inputs"].get(name, {}).get("sha256") != entry.get("sha256"):
+            raise UserError(
+                f"--resume: {folder} was made from other text than {entry['path']}; name that text, or start again "
+                "with --overwrite"
+            )
+    return True
+
+
+def _is_one_per_file(text: list[str]) -> bool:
+    """Whether each .txt file is a document: if there are several. Blank lines separate those of a single file."""
+    from mybert.io.sources import find_sources
+
+    return sum(source.kind == ".txt" for source in find_sources(text)) > 1
+
+
+def _measure(text: list[str], one_per_file: bool) -> TextSize:
+    from mybert.io.documents import read_documents
+
+    documents = words = letters = 0
+    characters: set[str] = set()
+    for document in read_documents(text, plain_text="file" if one_per_file else "paragraphs"):
+        documents += 1
+        words += sum(1 for _ in _WORD.finditer(document.text))
+        letters += len(document.text)
+        characters.update(document.text)
+    return TextSize(documents, max(words, letters // _CHARACTERS_PER_WORD), len(characters))
+
+
+def _check_size(size: TextSize, settings: PretrainSettings, counting: float, used: float) -> None:
+    least = budget_rules()["text"]["least_words"]
+    if size.words < least:
+        raise UserError(
+            f"the text has {size.words:,} words; a model needs {least:,} or more to learn from. Add text, or continue "
+            "an existing BERT: `mybert corpus --tokenizer NAME` and `mybert pretrain --init-from NAME`"
+        )
+    building = _BUILDING * counting
+    if settings.time_budget is not None and used + building > _MOST_BUILDING * settings.time_budget:
+        fits = math.ceil((used + building) / _MOST_BUILDING / 60)
+        share = max((_MOST_BUILDING * settings.time_budget - used) / building, 0)
+        less = f", or name less text (about {share:.0%} of this fits)" if share > 0.05 else ""
+        raise UserError(
+            f"--time-budget {duration(settings.time_budget)} is too short for {size.words:,} words: vocabulary and "
+            f"examples alone take about {duration(used + building)} on this machine; give {fits}m or more{less}"
+        )
+
+
+def vocabulary_size(size: TextSize) -> int:
+    """The number of tokens for a text, by the rule in budget_rules.yaml."""
+    rule = budget_rules()["vocabulary"]
+    alphabet = least_vocab_size(do_lower_case=True) + rule["per_character"] * size.characters
+    wanted = max(rule["per_root"] * math.sqrt(size.words), alphabet, rule["least"])
+    return min(math.ceil(wanted / rule["multiple"]) * rule["multiple"], rule["most"])

@@ -1,0 +1,98 @@
+"""A time budget and its output folder: the plan and the time used are kept for a resumed run."""
+
+import dataclasses
+from pathlib import Path
+
+import datasets
+import numpy as np
+from accelerate.utils import broadcast_object_list
+from transformers import TrainerCallback, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
+
+from mybert.common.errors import UserError
+from mybert.common.json_io import parse_json
+from mybert.common.manifest import write_json
+from mybert.pretraining.corpus_loading import Corpus
+from mybert.pretraining.planning.budget import PLAN, BudgetPlan, check_budget_settings, make_plan
+from mybert.pretraining.settings import PretrainSettings
+from mybert.training.progress import ClockProgress
+from mybert.training.run_folder import RunFolder
+
+
+class Budget(TrainerCallback):
+    """
+    Attributes:
+        plan: what was chosen.
+        clock: the time used, over all sessions.
+    """
+
+    def __init__(self, plan: BudgetPlan, clock: ClockProgress):
+        self.plan, self.clock = plan, clock
+        self._file: Path | None = None
+
+    @classmethod
+    def prepare(
+        cls,
+        settings: PretrainSettings,
+        arguments: TrainingArguments,
+        corpus: Corpus,
+        clock: ClockProgress,
+        folder: RunFolder | None,
+    ) -> "Budget":
+        """Reads the plan of the run to continue, or measures and makes one, and prints it."""
+        file = folder.path / PLAN if folder is not None and folder.is_resumed else None
+        if file is not None and file.is_file():
+            found = parse_json(file.read_bytes())
+            clock.add_sessions(found.pop("seconds"))
+            return cls(BudgetPlan(**found), clock)
+        plan = make_plan(settings, arguments, corpus, clock)
+        if arguments.world_size > 1:  # processes measure differently
+            shared = [plan, clock.reserve]
+            broadcast_object_list(shared)
+            plan, clock.reserve = shared
+        if arguments.process_index == 0:
+            plan.print(clock.budget)
+        return cls(plan, clock)
+
+    def keep(self, folder: Path) -> None:
+        """Writes the plan and the time used into the output folder, and at each log again."""
+        self._file = folder / PLAN
+        self._write()
+
+    def _write(self) -> None:
+        if self._file is not None:
+            write_json(self._file, dataclasses.asdict(self.plan) | {"seconds": round(self.clock.seconds, 3)})
+
+    def on_log(self, args, state, control, **kwargs):
+        if args.process_index == 0:
+            self._write()
+
+    def trainer_arguments(self) -> dict:
+        """Further arguments of `ScheduledTrainer`."""
+        return {
+            "clock": self.clock,
+            "expected_steps": self.plan.steps,
+            "events": self.plan.events,
+            "later": self.plan.later,
+            "callbacks": [self],
+        }
+
+    def results(self) -> dict:
+        """Entries of results.json."""
+        return {"budget": {"seconds": self.clock.budget, "expected": self.plan.expected, "choices": self.plan.choices}}
+
+    def held_out(self, examples: datasets.Dataset | None) -> datasets.Dataset | None:
+        """The held-out examples that the plan evaluates, evenly spaced."""
+        if examples is None or self.plan.held_out is None or self.plan.held_out >= len(examples):
+            return examples
+        return examples.select(np.linspace(0, len(examples) - 1, self.plan.held_out).round().astype(int))
+
+
+def check_schedule_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
+    """Refuses what a changing batch, or a time budget, cannot honour."""
+    if arguments.train_sampling_strategy == "group_by_length":
+        raise UserError("--train-sampling-strategy group_by_length has no effect with a schedule; leave it out")
+    if IntervalStrategy.EPOCH in (arguments.eval_strategy, arguments.save_strategy, arguments.logging_strategy):
+        raise UserError("with a schedule or a time budget, log, evaluate and save by steps, not by epoch")
+    if settings.time_budget is not None:
+        check_budget_settings(settings, arguments)

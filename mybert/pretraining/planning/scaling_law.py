@@ -1,0 +1,110 @@
+"""Held-out masked loss and accuracy as a function of parameters, tokens and unique tokens.
+
+loss = floor + size_factor / N^size_power + token_factor × N^token_size_power / D^token_power (Hoffmann et al. 2022,
+"Training compute-optimal large language models", section 3.3, with a token term that rises with the size: in runs of
+minutes, larger models learn from context after more tokens), where N counts the parameters of the encoder and D the
+tokens seen. Repeated tokens count less (Muennighoff et al. 2023, "Scaling data-constrained language models", section
+3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)). Accuracy is
+linear in the loss.
+
+`benchmarks/scaling_law.py` fits the numbers in scaling_law.json to finished runs.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+
+_Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class ScalingLaw:
+    """
+    Attributes:
+        floor, size_factor, size_power: of the formula above, as are the next four.
+        token_factor, token_size_power, token_power, repeat_limit: of the token term.
+        ceiling: loss of a model that has hardly learned from context; no run ends above it.
+        accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × loss.
+        loss_error: standard deviation of the losses around the formula.
+        runs: number of runs behind the fit.
+        source: which runs.
+    """
+
+    floor: float
+    size_factor: float
+    size_power: float
+    token_factor: float
+    token_size_power: float
+    token_power: float
+    repeat_limit: float
+    ceiling: float
+    accuracy_at_zero: float
+    accuracy_slope: float
+    loss_error: float
+    runs: int
+    source: str
+
+    def loss(self, parameters: float, tokens: float, unique: float) -> float:
+        """Held-out masked loss of a finished run.
+
+        Args:
+            parameters: of the encoder.
+            tokens: seen in training.
+            unique: tokens of the training text.
+        """
+        counted = self.counted_tokens(tokens, unique)
+        size_part = self.size_factor / parameters**self.size_power
+        token_part = self.token_factor * parameters**self.token_size_power / max(counted, 1) ** self.token_power
+        return min(self.floor + size_part + token_part, self.ceiling)
+
+    def counted_tokens(self, tokens: float, unique: float) -> float:
+        """The number of unique tokens that are worth as much as `tokens`, some of them repeated."""
+        repeats = max(tokens / unique - 1, 0)
+        limit = self.repeat_limit
+        return min(tokens, unique) + unique * limit * (1 - math.exp(-repeats / limit))
+
+    def accuracy(self, loss: float) -> float:
+        return min(max(self.accuracy_at_zero - self.accuracy_slope * loss, 0.0), 1.0)
+
+    def expectation(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> dict[str, float]:
+        """Expected loss and accuracy, and half the width of their 95% intervals.
+
+        The loss is at most ln(vocab_size), that of equal probabilities for all tokens of the vocabulary.
+        """
+        highest = min(self.ceiling, math.log(vocab_size))
+        loss = min(self.loss(parameters, tokens, unique), highest)
+        half = _Z95 * self.loss_error
+        return {
+            "mlm_loss": loss,
+            "mlm_loss_highest": highest,
+            "mlm_loss_error": half,
+            "mlm_accuracy": self.accuracy(loss),
+            "mlm_accuracy_error": half * self.accuracy_slope,
+        }
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+
+@cache
+def scaling_law() -> ScalingLaw:
+    """The fitted law of this package."""
+    file = resources.files(__package__) / "scaling_law.json"
+    return ScalingLaw(**json.loads(file.read_text(encoding="utf-8")))
+
+
+def in_words(expected: dict[str, float]) -> str:
+    """An expectation in one line: `masked loss 3.38 ± 0.20, accuracy 0.414 ± 0.020`.
+
+    At the highest loss the formula knows no more than that the loss is not above it.
+    """
+    if expected["mlm_loss"] >= expected["mlm_loss_highest"]:
+        return (
+            f"masked loss at most {expected['mlm_loss']:.2f}: so few tokens teach little more than their frequencies"
+        )
+    return (
+        f"masked loss {expected['mlm_loss']:.2f} ± {expected['mlm_loss_error']:.2f}, accuracy "
+        f"{expected['mlm_accuracy']:.3f} ± {expected['mlm_accuracy_error']:.3f}"
+    )

@@ -1,0 +1,50 @@
+"""Settings of `mybert plan`."""
+
+from dataclasses import dataclass
+
+from mybert.common.quantities import Duration, Quantity
+from mybert.common.settings import SIZES, check, setting
+
+_MIN, _MAX = 0.001, 10**9  # beyond are typing errors, and products that overflow a float
+_LONGEST = 512  # positions of BERT
+
+
+@dataclass
+class PlanSettings:
+    """Model, text and devices; several sizes or device counts print one line for each combination.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    tokens: Quantity = setting(help="Real tokens of the examples (one epoch), such as 3.3B.")
+    peak_flops: Quantity | None = setting(
+        None,
+        "Peak floating point operations per second of one device, such as 400T (default: measured on this machine).",
+        old_name="flops",
+    )
+    time_budget: Duration | None = setting(
+        None, "Print what each size would reach in this time, such as 1h, in place of the costs of --num-train-epochs."
+    )
+    size: list[str] = setting(default_factory=lambda: ["base"], help=f"Model sizes: {', '.join(SIZES)}.")
+    devices: list[int] = setting(default_factory=lambda: [1], help="Numbers of devices, each at least 1.")
+    num_train_epochs: float = setting(1.0, "Epochs, above 0.", old_name="epochs")
+    max_length: int = setting(128, "Tokens per sequence, from 1 to 512.", old_name="length")
+    per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass, at least 1.")
+    gradient_accumulation_steps: int = setting(1, "Accumulated batches per optimizer step, at least 1.")
+    vocab_size: int = setting(30_522, "Vocabulary size, at least 1.")
+    bf16: bool = setting(True, "Compute in 16 bits; weights stay in 32 bits.")
+    mfu: float = setting(0.4, "Share of --peak-flops that the run reaches, at most 1; see docs/guides/scale-out.md.")
+    bandwidth: Quantity = setting(Quantity("50G"), "Bytes per second that a device can send while it computes.")
+    memory: Quantity | None = setting(None, "Memory of a device in bytes, such as 80G; marks what does not fit.")
+    price: float | None = setting(None, "Price per device and hour in any currency, 0 or more.")
+
+    def __post_init__(self):
+        check(self, "size", set(self.size) <= set(SIZES), " or ".join(SIZES))
+        check(self, "devices", all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}")
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
+            check(self, name, 1 <= getattr(self, name) <= _MAX, f"1 to {_MAX:,}")
+        check(self, "max_length", 1 <= self.max_length <= _LONGEST, f"1 to {_LONGEST}")
+        check(self, "mfu", _MIN <= self.mfu <= 1, f"{_MIN} to 1")
+        check(self, "num_train_epochs", _MIN <= self.num_train_epochs <= _MAX, f"{_MIN} to {_MAX:,}")
+        check(self, "price", self.price is None or 0 <= self.price <= _MAX, f"0 to {_MAX:,}")

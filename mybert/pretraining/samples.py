@@ -1,0 +1,139 @@
+"""samples.jsonl: what the model says about the same held-out sentences and pairs at every evaluation."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from mybert.common.manifest import json_line
+from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
+
+SAMPLES = "samples.jsonl"
+_WORDS, _PAIRS, _READ = 8, 6, 256
+_CONTEXT = 12  # tokens on each side of a masked word
+_GUESSES = 3
+_SHOWN = 160  # characters of a segment
+_MIN_LETTERS = 3
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """A word of one token, masked in a window around it: `ids[place]` was `answer`."""
+
+    ids: list[int]
+    place: int
+    answer: int
+
+
+class Samples:
+    """Asks a model for masked words and pairs of held-out examples, drawn at even distances.
+
+    Args:
+        examples: held-out examples.
+        tokenizer: of their ids.
+    """
+
+    def __init__(self, examples: ExampleDataset, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+        places = np.unique(np.linspace(0, len(examples) - 1, min(_READ, len(examples))).round().astype(int))
+        self._examples = examples.__getitems__([(EVALUATION, int(place)) for place in places])
+        self._rows = np.split(self._examples.input_ids, np.cumsum(self._examples.lengths)[:-1])
+        self._words = self._choose_words()
+        self._pairs = self._choose_pairs()
+
+    def _choose_words(self) -> list[_Masked]:
+        """Different words, each the middle one of those in an example that are one token of letters."""
+        chosen: dict[int, _Masked] = {}
+        special = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        for row in self._rows:
+            ids = row.tolist()
+            pieces = self.tokenizer.convert_ids_to_tokens(ids)
+            good = [
+                place
+                for place, (piece, after) in enumerate(zip(pieces, [*pieces[1:], ""], strict=True))
+                if piece.isalpha() and len(piece) >= _MIN_LETTERS
+                if not after.startswith("##") and ids[place] not in chosen
+            ]
+            if good:
+                place = good[len(good) // 2]
+                edges = [i for i, token in enumerate(ids) if token in special]
+                low = max([place - _CONTEXT, *(i + 1 for i in edges if i < place)])
+                high = min([place + _CONTEXT + 1, *(i for i in edges if i > place)])
+                low, high = max(low, 0), min(high, len(ids))
+                chosen[ids[place]] = _Masked(ids[low:high], place - low, ids[place])
+            if len(chosen) == _WORDS:
+                break
+        return list(chosen.values())
+
+    def _choose_pairs(self) -> list[int]:
+        """Indices of as many true as random pairs."""
+        labels = self._examples.next_sentence_label
+        if labels is None:
+            return []
+        return sorted(int(i) for label in (0, 1) for i in np.flatnonzero(labels == label)[: _PAIRS // 2])
+
+    @torch.no_grad()
+    def ask(self, model: nn.Module, device: torch.device) -> dict[str, list[dict]]:
+        """
+        Returns:
+            words: `before`, `word` and `after`, its `probability`, and `guesses` as pairs of token and probability.
+            pairs: `a`, `b`, `is_next`, and the `probability` of the right answer.
+        """
+        model.eval()
+        return {"words": self._ask_words(model, device), "pairs": self._ask_pairs(model, device)}
+
+    def _ask_words(self, model: nn.Module, device: torch.device) -> list[dict]:
+        found = []
+        for masked in self._words:
+            ids = [*masked.ids]
+            ids[masked.place] = self.tokenizer.mask_token_id
+            inputs = torch.tensor([[self.tokenizer.cls_token_id, *ids, self.tokenizer.sep_token_id]], device=device)
+            logits = model(input_ids=inputs).prediction_logits[0, masked.place + 1].float()
+            shares = logits.softmax(-1)
+            top = shares.topk(_GUESSES)
+            guesses = zip(self.tokenizer.convert_ids_to_tokens(top.indices.tolist()), top.values.tolist(), strict=True)
+            found.append(
+                {
+                    "before": self._text(masked.ids[: masked.place]),
+                    "word": self.tokenizer.convert_ids_to_tokens(masked.answer),
+                    "after": self._text(masked.ids[masked.place + 1 :]),
+                    "probability": round(shares[masked.answer].item(), 6),
+                    "guesses": [[guess, round(share, 6)] for guess, share in guesses],
+                }
+            )
+        return found
+
+    def _ask_pairs(self, model: nn.Module, device: torch.device) -> list[dict]:
+        found = []
+        for index in self._pairs:
+            ids, is_next = self._rows[index].tolist(), not self._examples.next_sentence_label[index]
+            middle = ids.index(self.tokenizer.sep_token_id)
+            types = [int(place > middle) for place in range(len(ids))]
+            inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([types])}
+            inputs = {name: values.long().to(device) for name, values in inputs.items()}
+            shares = model(**inputs).seq_relationship_logits[0].float().softmax(-1)
+            found.append(
+                {
+                    "a": self._text(ids[1:middle])[-_SHOWN:],
+                    "b": self._text(ids[middle + 1 : -1])[:_SHOWN],
+                    "is_next": bool(is_next),
+                    "probability": round(shares[0 if is_next else 1].item(), 6),
+                }
+            )
+        return found
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids)
+
+
+def write_sample(folder: str | Path, sample: dict) -> None:
+    """Adds a line to samples.jsonl in place of those of the same and later steps, which a resumed run repeats."""
+    path = Path(folder) / SAMPLES
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    kept = [f"{line}\n" for line in lines if json.loads(line)["step"] < sample["step"]]
+    path.write_text("".join([*kept, json_line(sample)]), encoding="utf-8", newline="\n")

@@ -1,0 +1,274 @@
+"""The Trainer of runs whose length, batch and masking share change, and of runs that end with a time budget."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate.utils import broadcast
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainerState, get_scheduler
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import SaveStrategy
+
+from mybert.pretraining.data.batching import ExampleDataset
+from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
+from mybert.pretraining.data.token_budget import example_lengths
+from mybert.pretraining.planning.phases import CorpusShape, Phase
+from mybert.pretraining.schedule import Schedule
+from mybert.pretraining.trainer import MyBertTrainer
+from mybert.training.progress import ClockProgress, StepProgress
+from mybert.training.stopping import ignore_signals_in_workers
+
+SCHEDULE = "schedule.json"
+"""File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
+EVALUATED = 0.15
+"""Share of labelled tokens in evaluations, whatever the schedule of the training is."""
+_MARGIN = 1.15
+"""Factor of the expected time after the last step."""
+_VIRTUAL_STEPS = 10_000
+"""Steps that transformers' schedules are asked about when the clock decides."""
+
+
+class ScheduledTrainer(MyBertTrainer):
+    """A `MyBertTrainer` whose batches follow a schedule.
+
+    Args:
+        schedule: length, tokens and masking share by the share of the run.
+        clock: the clock of a time budget; None counts steps.
+        expected_steps: of a run with a time budget, for the log.
+        events: with a clock, how often to log, evaluate and save: number of equal parts of the run.
+        later: with a clock, expected seconds of the evaluation, of a checkpoint and of the rest after the last step;
+            the rest on a machine without other programs.
+        kwargs: as in `MyBertTrainer`.
+
+    Attributes:
+        progress: the share of the run.
+    """
+
+    def __init__(
+        self,
+        *args,
+        schedule: Schedule,
+        clock: ClockProgress | None = None,
+        expected_steps: int | None = None,
+        events: Mapping[str, int] | None = None,
+        later: Mapping[str, float] | None = None,
+        **kwargs,
+    ):
+        self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
+        self.events, self._later = events or {}, dict(later or {})
+        self._example_lengths = example_lengths(kwargs["train_dataset"])
+        super().__init__(*args, **kwargs)
+        seed = self.data_collator.masker.seed
+        self.train_dataset = ScheduledDataset(self._corpora[0], seed)
+        if self.eval_dataset is not None:
+            self.eval_dataset = ExampleDataset(self.eval_dataset.corpus, EVALUATED)
+        self.add_callback(_EndOfStep(self))
+        self._keep_reserve()
+
+    # The share of the run
+
+    @cached_property
+    def progress(self) -> StepProgress | ClockProgress:
+        return self.clock or StepProgress(self.planned_steps())
+
+    @property
+    def share(self) -> float:
+        return self.progress.share(self.state.global_step)
+
+    def planned_steps(self) -> int:
+        """The steps of the run; with a time budget, what is expected of it now."""
+        if self.clock is not None:
+            share, step = self.clock.share(0), self.state.global_step
+            if share >= 1 and step:
+                return step
+            # at least one step more than the next one, at which transformers would stop
+            return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps or 1)
+        if self.args.max_steps > 0:
+            return self.args.max_steps
+        passes = self.args.num_train_epochs * self._example_lengths.sum()
+        per_step = self.args.gradient_accumulation_steps * self.args.world_size
+        return math.ceil(passes / (np.mean(self.schedule.tokens) * per_step))
+
+    def run(self, checkpoint: Path | None) -> bool:
+        if checkpoint is not None:
+            self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            saved = json.loads((checkpoint / SCHEDULE).read_text(encoding="utf-8"))
+            self.progress.load_state_dict(saved["progress"])
+            self._sampler.load_state_dict(saved["sampler"], self.state.global_step)
+        trained = super().run(checkpoint)
+        if self.clock is not None:
+            self.args.max_steps = self.state.global_step  # it was only a bound
+        return trained
+
+    def resumed_message(self, state: TrainerState, steps: int) -> str:
+        if self.clock is None:
+            return super().resumed_message(state, steps)
+        return f"{state.global_step:,} steps are done, {self.clock.share(0):.0%} of the time for training is used"
+
+    def read_clock(self) -> None:
+        """Reads the clock of process 0."""
+        self.clock.update()
+        self._keep_reserve()
+        if self.args.world_size > 1:
+            share = torch.tensor([self.clock.share(0)], dtype=torch.float64, device=self.args.device)
+            self.clock.set_share(broadcast(share).item())
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        start = time.perf_counter()
+        metrics = super().evaluate(*args, **kwargs)
+        self._keep_reserve(evaluate=time.perf_counter() - start)
+        return metrics
+
+    def _save_checkpoint(self, model, trial=None) -> None:
+        start = time.perf_counter()
+        super()._save_checkpoint(model, trial)
+        self._keep_reserve(save=time.perf_counter() - start)
+
+    def _keep_reserve(self, **measured: float) -> None:
+        """Reserves the time that evaluation and saving took last, and that of the rest, for the end."""
+        self._later |= measured
+        if self.clock is not None:
+            later = self._later
+            rest = later.get("rest", 0.0) * self.clock.slowness
+            self.clock.reserve = _MARGIN * (later.get("evaluate", 0.0) + later.get("save", 0.0) + rest)
+
+    def extra_states(self) -> dict[str, dict]:
+        step = self.state.global_step
+        saved = {"progress": self.progress.state_dict(), "sampler": self._sampler.state_dict(step)}
+        return super().extra_states() | {SCHEDULE: saved}
+
+    # Examples and learning rate
+
+    @cached_property
+    def _sampler(self) -> ScheduledSampler:
+        per_step = self.args.gradient_accumulation_steps * self.args.world_size
+        steps = self.args.max_steps if self.clock is not None else self.planned_steps()
+        return ScheduledSampler(
+            self.schedule, self.progress, self._example_lengths, self._order_seed, steps * per_step, per_step
+        )
+
+    def get_train_dataloader(self) -> DataLoader:
+        loader = DataLoader(
+            self.train_dataset,
+            batch_sampler=self._sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return ignore_signals_in_workers(self.accelerator.prepare(loader))
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
+        """transformers' schedule; with a clock, as a function of the share of the time."""
+        if self.clock is None or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        optimizer = self.optimizer if optimizer is None else optimizer
+        warmup = self.args.warmup_steps
+        if warmup >= 1:
+            warmup /= max(self._expected_steps or 1, 1)
+        steps = _VIRTUAL_STEPS
+        known = get_scheduler(
+            self.args.lr_scheduler_type,
+            optimizer=torch.optim.SGD([torch.zeros(1)]),  # the rates of the real one must not be changed twice
+            num_warmup_steps=max(round(min(warmup, 1) * steps), 1),
+            num_training_steps=steps,
+            scheduler_specific_kwargs=self.scheduler_arguments(steps),
+        )
+        self.lr_scheduler = LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.clock.share(step) * steps))
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def name_examples(self, step: int) -> str:
+        keys = sorted(key for draw in self._sampler.drawn(step) for key in self._sampler.keys(draw))
+        numbers = ", ".join(str(index) for _, index in keys)
+        return f"examples {numbers} in pass {keys[0][0] + 1} over the corpus" if keys else "examples no longer known"
+
+    # Costs
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """One phase for each length of the schedule."""
+        steps, phases, start, before = self.planned_steps(), [], 0, 0.0
+        for length, end in self.schedule.lengths:
+            lengths = np.minimum(self._example_lengths, length).astype(np.int64)
+            shape = CorpusShape(len(lengths), int(lengths.sum()), int(lengths.max()), int((lengths**2).sum()))
+            middle, stop = (before + end) / 2, round(end * steps)
+            sequences = max(1, round(self.schedule.tokens_per_batch(middle) / shape.mean_length))
+            forwards = self.args.gradient_accumulation_steps * self.args.world_size
+            phases.append(
+                Phase(
+                    corpus=shape,
+                    steps=stop - start,
+                    sequences=sequences * forwards,
+                    device_sequences=sequences,
+                    mlm_probability=self.schedule.mlm_probability(middle),
+                    config=self.model.config,
+                    has_pairs=self.train_dataset.has_pairs,
+                )
+            )
+            start, before = stop, end
+        return phases
+
+    def current_phase(self) -> Phase:
+        ends = [end for _, end in self.schedule.lengths]
+        return self.phases[next((i for i, end in enumerate(ends) if self.share < end), -1)]
+
+    def training_logs(self) -> dict[str, float]:
+        logs = super().training_logs()
+        if self.clock is not None:
+            logs["seconds_left"] = round((1 - self.share) * self.clock.training_seconds)
+        return logs
+
+    def time_message(self, seconds: float, steps: int, first: int) -> str:
+        if self.clock is None:
+            return super().time_message(seconds, steps, first)
+        rate = self.current_phase().tokens_per_step / seconds
+        return f"measured {steps} steps: {seconds:.3g} s per step, {rate:,.0f} tokens/s"
+
+
+class _EndOfStep(TrainerCallback):
+    """Counts epochs by the examples read; with a clock, reads it and logs, evaluates, saves and stops by it."""
+
+    def __init__(self, trainer: ScheduledTrainer):
+        self.trainer = trainer
+        self._marks: dict[str, int] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        clock = self.trainer.clock
+        if clock is not None:
+            clock.start()
+            self._read(state)
+            for name, parts in self.trainer.events.items():
+                self._marks[name] = math.floor(self.trainer.share * parts)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        sampler = self.trainer._sampler
+        state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
+        sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
+        if self.trainer.clock is not None:
+            self._read(state)
+            self._act(args, state, control)
+
+    def _read(self, state) -> None:
+        self.trainer.read_clock()
+        state.max_steps = self.trainer.planned_steps()
+
+    def _act(self, args, state, control) -> None:
+        share, ends = self.trainer.share, self.trainer.share >= 1
+        for name, parts in self.trainer.events.items():
+            now = math.floor(share * parts)
+            if now > self._marks.get(name, 0):
+                self._marks[name] = now
+                setattr(control, f"should_{name}", True)
+        if ends:
+            control.should_training_stop = control.should_log = True
+            control.should_save |= "save" in self.trainer.events or args.save_strategy != SaveStrategy.NO
+            control.should_evaluate = False  # the finished model is evaluated

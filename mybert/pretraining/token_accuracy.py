@@ -1,0 +1,99 @@
+"""Accuracy of masked tokens by their frequency and kind, and nearest neighbours of frequent words."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from transformers import PreTrainedTokenizerBase
+
+_BANDS = (10, 100, 1000, 10_000)  # ranks by frequency
+_NEIGHBOURS, _WORDS, _MIN_LETTERS = 5, 12, 3
+
+
+class TokenAccuracy:
+    """Counts the labelled and the correctly predicted tokens of an evaluation, for each token of the vocabulary."""
+
+    def __init__(self, size: int, device: torch.device):
+        self.counts = torch.zeros(2, size, device=device)  # labelled, correct
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """
+        Args:
+            logits: (n, V).
+            labels: (n,), negative for tokens without a label.
+        """
+        labelled = (labels >= 0).float()
+        tokens, right = labels.clamp(min=0), (logits.argmax(-1) == labels).float()
+        self.counts[0].index_add_(0, tokens, labelled)
+        self.counts[1].index_add_(0, tokens, right * labelled)
+
+
+def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict]]:
+    """
+    Args:
+        counts: (2, V) how often each token was labelled, and predicted correctly.
+
+    Returns:
+        `accuracy_by_frequency` by rank among the labelled tokens, and `accuracy_by_kind`; each group has `name`,
+        `tokens` and `accuracy`.
+    """
+    labelled, right = counts
+    order = np.argsort(-labelled, kind="stable")
+    order = order[labelled[order] > 0]
+    bounds = [0, *(bound for bound in _BANDS if bound < len(order)), len(order)]
+    bands = {f"{low + 1:,} to {high:,}": order[low:high] for low, high in itertools.pairwise(bounds)}
+    pieces = tokenizer.convert_ids_to_tokens(order.tolist())
+    kinds: dict[str, list[int]] = {}
+    for token, piece in zip(order.tolist(), pieces, strict=True):
+        kinds.setdefault(kind_of(piece), []).append(token)
+    return {
+        "accuracy_by_frequency": [_group(name, tokens, labelled, right) for name, tokens in bands.items()],
+        "accuracy_by_kind": [_group(name, tokens, labelled, right) for name, tokens in sorted(kinds.items())],
+    }
+
+
+def _group(name: str, tokens: Sequence[int], labelled: np.ndarray, right: np.ndarray) -> dict:
+    total = float(labelled[tokens].sum())
+    return {"name": name, "tokens": int(total), "accuracy": float(right[tokens].sum()) / max(total, 1.0)}
+
+
+def kind_of(piece: str) -> str:
+    """The kind of a token: whole word or word start, continuation, number, single letter, punctuation."""
+    text = piece.removeprefix("##")
+    if text.isdigit():
+        return "number"
+    if not any(character.isalnum() for character in text):
+        return "punctuation or symbol"
+    if piece.startswith("##"):
+        return "continuation of a word"
+    return "single character" if len(text) == 1 else "word or start of a word"
+
+
+def nearest_neighbours(
+    embeddings: Tensor, frequency: np.ndarray, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[list]]:
+    """The most frequent words, each with the words whose embeddings have the largest cosine similarity.
+
+    Args:
+        embeddings: (V, H).
+        frequency: (V,) of the tokens; only tokens that occur are neighbours.
+    """
+    pieces: Callable[[int], str] = tokenizer.convert_ids_to_tokens
+    order = np.argsort(-frequency, kind="stable")
+    words = [i for i in order[frequency[order] > 0].tolist() if pieces(i).isalpha() and len(pieces(i)) >= _MIN_LETTERS]
+    if len(words) <= _NEIGHBOURS:
+        return {}
+    vectors = normalize(embeddings.detach().float().cpu()[words], dim=-1)
+    cosines = vectors[:_WORDS] @ vectors.T
+    top = cosines.topk(_NEIGHBOURS + 1)
+    return {
+        pieces(words[row]): [
+            [pieces(words[column]), round(cosine, 4)]
+            for column, cosine in zip(columns, values, strict=True)
+            if column != row
+        ][:_NEIGHBOURS]
+        for row, (columns, values) in enumerate(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+    }

@@ -1,0 +1,83 @@
+"""`mybert merge`: the weighted average of models of one shape."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import identity, write_manifest
+from mybert.common.output_folders import refuse_existing, staged_folder
+from mybert.common.tables import print_table
+from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
+from mybert.release.settings import MergeSettings
+
+STAGE = "merge"
+_COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "is_decoder")  # no weight shows these
+
+
+def main(settings: MergeSettings) -> None:
+    folder = merge(settings)
+    rows = [(name, f"{share:.3g}") for name, share in zip(settings.models, settings.shares, strict=True)]
+    print_table("Merged models", rows, ("model", "weight"))
+    print(f"the merged model is in {folder}")
+
+
+def merge(settings: MergeSettings) -> Path:
+    """Averages the weights of models that were trained from the same checkpoint (Wortsman et al. 2022).
+
+    Args:
+        settings: models, their weights and the output.
+
+    Returns:
+        The folder: the model, the tokenizer and configuration of the first model, and a manifest with the weights.
+
+    Raises:
+        UserError: a checkpoint cannot be used, or two differ in shape, vocabulary, head or labels; nothing is written
+            then.
+    """
+    replacing = {"overwrite": settings.overwrite, "stage": STAGE, "inputs": settings.models}
+    refuse_existing(settings.output, **replacing)
+    first, total = load_checkpoint(settings.models[0]), {}
+    for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
+        checkpoint = load_checkpoint(name) if number else first
+        _refuse_different(first, checkpoint)
+        for key, value in checkpoint.model.state_dict().items():
+            total[key] = total.get(key, 0) + share * value.double() if value.is_floating_point() else value
+    first.model.load_state_dict({key: total[key].to(value.dtype) for key, value in first.model.state_dict().items()})
+    with staged_folder(settings.output, **replacing) as folder:
+        first.model.save_pretrained(folder)
+        save_companions(first, folder)
+        write_manifest(
+            folder,
+            STAGE,
+            settings=settings,
+            inputs={f"model-{number}": identity(name) for number, name in enumerate(settings.models)},
+            counts={"parameters": first.model.num_parameters()},
+            architecture=type(first.model).__name__,
+            weights=settings.shares,
+        )
+    return Path(settings.output)
+
+
+def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
+    """Raises unless the weights of both models have the same meaning."""
+    pair = f"{first.name} and {other.name}"
+    heads = [type(checkpoint.model).__name__ for checkpoint in (first, other)]
+    if heads[0] != heads[1]:
+        raise UserError(f"{pair} have different heads, {heads[0]} and {heads[1]}; merge models of one task")
+    vocabularies = [checkpoint.tokenizer and checkpoint.tokenizer.get_vocab() for checkpoint in (first, other)]
+    if vocabularies[0] != vocabularies[1]:
+        raise UserError(f"{pair} have different vocabularies; merge models that were trained from one checkpoint")
+    configs = [checkpoint.model.config for checkpoint in (first, other)]
+    if configs[0].id2label != configs[1].id2label:
+        raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
+    for name in _COMPUTATION:
+        values = [getattr(config, name, None) for config in configs]
+        if values[0] != values[1]:
+            raise UserError(f"{pair} have different settings: {name} is {values[0]} and {values[1]}")
+    states: list[dict[str, Tensor]] = [checkpoint.model.state_dict() for checkpoint in (first, other)]
+    shapes = [{key: tuple(value.shape) for key, value in state.items()} for state in states]
+    for key in sorted(shapes[0].keys() | shapes[1].keys()):
+        sizes = [found.get(key, "missing") for found in shapes]
+        if sizes[0] != sizes[1]:
+            raise UserError(f"{pair} have different sizes: {key} is {sizes[0]} and {sizes[1]}")

@@ -1,0 +1,116 @@
+"""Serves the model of this repository on Hugging Face Inference Endpoints.
+
+The endpoint makes one `EndpointHandler` of the folder, and calls it with {"inputs": …, "parameters": {…}} for each
+request. `inputs` are one input of the head, or a list of them; `parameters` are arguments of its pipeline, or of
+`generate`:
+
+    a text                            feature extraction, masked tokens, classification, tokens, generation
+    {"text": …, "text_pair": …}       classification of pairs, next sentence prediction
+    {"question": …, "context": …}     question answering
+    {"text": …, "choices": […]}       multiple choice
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+TASKS = {
+    "MyBertModel": "feature-extraction",
+    "MyBertForPreTraining": "fill-mask",
+    "MyBertForMaskedLM": "fill-mask",
+    "MyBertForSequenceClassification": "text-classification",
+    "MyBertForTokenClassification": "token-classification",
+    "MyBertForQuestionAnswering": "question-answering",
+    "MyBertLMHeadModel": "text-generation",
+}
+"""The heads that have a pipeline, and its task."""
+
+_AUTO = {
+    "MyBertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
+    "MyBertForMultipleChoice": "AutoModelForMultipleChoice",
+    "MyBertEncoderDecoderModel": "AutoModelForSeq2SeqLM",
+}
+
+
+class EndpointHandler:
+    """Loads the model in the folder `path`, on the GPU if there is one."""
+
+    def __init__(self, path: str | Path = ""):
+        folder = str(path or Path(__file__).parent)
+        head = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))["architectures"][0]
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if head in TASKS:
+            texts_alone = {"add_special_tokens": False} if TASKS[head] == "text-generation" else {}
+            self._predict = transformers.pipeline(
+                TASKS[head], model=folder, trust_remote_code=True, device=device, **texts_alone
+            )
+            return
+        self._predict = {
+            "MyBertForNextSentencePrediction": self._next_sentences,
+            "MyBertForMultipleChoice": self._choices,
+            "MyBertEncoderDecoderModel": self._texts,
+        }[head]
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        loaded = getattr(transformers, _AUTO[head]).from_pretrained(folder, trust_remote_code=True)
+        self.model = loaded.eval().to(device)
+
+    def __call__(self, data: dict[str, Any]) -> Any:
+        """The prediction of `data["inputs"]`, or a list of them, made of what JSON can hold."""
+        if "inputs" not in data:
+            raise ValueError(f"expected the key 'inputs', found {', '.join(map(repr, data)) or 'none'}")
+        with torch.inference_mode():
+            return _plain(self._predict(data["inputs"], **(data.get("parameters") or {})))
+
+    def _next_sentences(self, inputs: Any) -> Any:
+        """For each pair of texts, the probabilities that the second follows the first (IsNext) or not (NotNext)."""
+        if not isinstance(inputs, list):
+            return self._next_sentences([inputs])[0]
+        texts, seconds = _fields(inputs, "text", "text_pair")
+        batch = self._tokenized(texts, seconds)
+        rows = self.model(**batch).logits.softmax(-1).tolist()
+        return [_scores(("IsNext", "NotNext"), row) for row in rows]
+
+    def _choices(self, inputs: Any) -> Any:
+        """For each text, the probabilities of its choices."""
+        if isinstance(inputs, list):
+            return [self._choices(one) for one in inputs]
+        (text,), (choices,) = _fields([inputs], "text", "choices")
+        batch = self._tokenized([text] * len(choices), choices)
+        logits = self.model(**{name: rows.unsqueeze(0) for name, rows in batch.items()}).logits
+        return _scores(choices, logits[0].softmax(-1).tolist())
+
+    def _texts(self, inputs: str | list[str], **parameters: Any) -> list[dict[str, str]]:
+        """For each text, the text that the model generates from it."""
+        batch = self._tokenized([inputs] if isinstance(inputs, str) else inputs)
+        batch.pop("token_type_ids", None)
+        parameters.setdefault("decoder_start_token_id", self.model.config.decoder_start_token_id)
+        found = self.model.generate(**batch, **parameters)
+        return [{"generated_text": text} for text in self.tokenizer.batch_decode(found, skip_special_tokens=True)]
+
+    def _tokenized(self, *texts: list[str]) -> dict[str, torch.Tensor]:
+        batch = self.tokenizer(*texts, padding=True, truncation=True, return_tensors="pt")
+        return dict(batch.to(self.model.device))
+
+
+def _fields(inputs: list[Any], *names: str) -> list[list[Any]]:
+    """The values of two keys of each input."""
+    for one in inputs:
+        if not isinstance(one, dict) or not all(one.get(name) for name in names):
+            raise ValueError(f"expected inputs with {' and '.join(map(repr, names))}, found {str(one)[:200]!r}")
+    return [[one[name] for one in inputs] for name in names]
+
+
+def _scores(labels: Any, scores: list[float]) -> list[dict[str, Any]]:
+    return [{"label": label, "score": score} for label, score in zip(labels, scores, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy and torch as numbers of Python."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value

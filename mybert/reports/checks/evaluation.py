@@ -1,0 +1,116 @@
+"""Checks of evaluated rows: something learned, enough rows, truncation, calibration."""
+
+from collections.abc import Iterator
+
+from mybert.reports.finding import Finding, level, passed
+from mybert.reports.stage_files import StageFiles
+
+_FEW_RED, _FEW_AMBER = 30, 200
+_LOWER_IS_BETTER = {"mse"}
+_CUT_AMBER, _CUT_COST = 0.05, 0.05
+_MISCALIBRATED = 0.1
+
+
+def nothing_learned(files: StageFiles) -> Iterator[Finding]:
+    for part, found in files.parts.items():
+        metric = main_metric(files, found)
+        value, constant = found["metrics"].get(metric), found["constant_baselines"].get(metric)
+        if value is None or constant is None:
+            continue
+        good = value < constant if metric in _LOWER_IS_BETTER else value > constant
+        low = (found.get("intervals_95", {}).get(metric) or (value, value))[0 if metric not in _LOWER_IS_BETTER else 1]
+        sure = low < constant if metric in _LOWER_IS_BETTER else low > constant
+        evidence = f"{metric} {value:.4g}{of_part(part)}; the best constant prediction has {constant:.4g}."
+        if good and sure:
+            yield passed("learned", f"The model is better than a constant prediction{of_part(part)}", evidence)
+        else:
+            remedy = (
+                "Use more rows or epochs, a higher --learning-rate for small models, or a better pretrained model."
+            )
+            title = (
+                "The model may be no better than a constant prediction" if good else "The model has learned nothing"
+            )
+            yield Finding("learned", "amber" if good else "red", f"{title}{of_part(part)}", evidence, remedy)
+
+
+def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
+    parts = files.parts
+    if not parts and files.stage == "finetune" and files.results:
+        remedy = "Give --validation, or leave --validation-share at its default of 0.1."
+        yield Finding("rows", "amber", "There are no validation rows", "The model was not evaluated.", remedy)
+    for part, found in parts.items():
+        rows, metric = found["rows"], main_metric(files, found)
+        interval = found.get("intervals_95", {}).get(metric)
+        evidence = f"{rows:,} rows{of_part(part)}."
+        if interval:
+            evidence += f" The 95% interval of {metric} is {interval[0]:.4g} to {interval[1]:.4g}."
+        if rows >= _FEW_AMBER:
+            yield passed("rows", f"There are enough rows to trust the scores{of_part(part)}", evidence)
+        else:
+            remedy = "Label more rows for evaluation; several hundred give intervals of a few percent."
+            title = f"The evaluation set is tiny{of_part(part)}"
+            yield Finding("rows", "red" if rows < _FEW_RED else "amber", title, evidence, remedy)
+
+
+def truncation_that_costs(files: StageFiles) -> Iterator[Finding]:
+    for part, found in files.parts.items():
+        share = found.get("rows_cut", 0) / max(found["rows"], 1)
+        evidence = (
+            f"{found.get('rows_cut', 0):,} of {found['rows']:,} rows were truncated to --max-length{of_part(part)}."
+        )
+        slices = {row["value"]: row for row in files.analysis(part).get("slices", {}).get("truncated", [])}
+        cost = 0.0
+        if {"yes", "no"} <= slices.keys() and main_metric(files, found) not in _LOWER_IS_BETTER:
+            cost = slices["no"]["score"] - slices["yes"]["score"]
+            evidence += (
+                f" Their score is {slices['yes']['score']:.4g}, that of the others {slices['no']['score']:.4g}."
+            )
+        if share <= _CUT_AMBER:
+            yield passed("truncation", f"Few rows are truncated{of_part(part)}", evidence)
+        else:
+            grave = cost > _CUT_COST and share > 2 * _CUT_AMBER
+            title = f"Truncation costs accuracy{of_part(part)}" if grave else f"Many rows are truncated{of_part(part)}"
+            remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
+            yield Finding("truncation", "red" if grave else "amber", title, evidence, remedy)
+
+
+def poor_calibration(files: StageFiles) -> Iterator[Finding]:
+    for part, _ in files.parts.items():
+        calibration = files.analysis(part).get("calibration")
+        if not calibration:
+            continue
+        error = calibration["expected_calibration_error"]
+        evidence = (
+            f"Mean confidence {calibration['confidence']:.1%}, accuracy {calibration['accuracy']:.1%}, expected "
+            f"calibration error {error:.1%}{of_part(part)}."
+        )
+        if level(error, _MISCALIBRATED) == "green":
+            yield passed("calibration", f"Probabilities match accuracy{of_part(part)}", evidence)
+        else:
+            side = "over" if calibration["confidence"] > calibration["accuracy"] else "under"
+            remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
+            title = f"The model is {side}confident{of_part(part)}"
+            yield Finding("calibration", "amber", title, evidence, remedy)
+
+
+def rows_left_out(files: StageFiles) -> Iterator[Finding]:
+    for part, found in files.parts.items():
+        left = found.get("rows_left_out", 0)
+        if left:
+            evidence = f"{left:,} rows could not be used{of_part(part)}; {found['rows']:,} were evaluated."
+            remedy = "Correct these rows; --errors strict names them."
+            yield Finding("left-out", "amber", f"Rows were left out{of_part(part)}", evidence, remedy)
+
+
+def main_metric(files: StageFiles, found: dict) -> str:
+    """The metric that the task is judged by: of a fine-tuning its choice, else the first one."""
+    names = list(found["metrics"])
+    chosen = files.results.get("metric") or found.get("metric")
+    return chosen if chosen in names else names[0]
+
+
+def of_part(part: str) -> str:
+    return f" ({part})" if part else ""
+
+
+CHECKS = (nothing_learned, tiny_validation_set, truncation_that_costs, poor_calibration, rows_left_out)

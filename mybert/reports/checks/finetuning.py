@@ -1,0 +1,93 @@
+"""Checks of the rows of a fine-tuning: leaks, labels that one word gives away, rare classes, unknown tokens."""
+
+from collections.abc import Iterator
+
+from mybert.reports.finding import Finding, level, passed
+from mybert.reports.stage_files import StageFiles
+
+_RARE_RED, _RARE_AMBER = 5, 20  # rows of a label
+_LEAK_AMBER, _LEAK_RED = 0.005, 0.05  # of the evaluated rows
+_UNKNOWN_AMBER, _UNKNOWN_RED = 0.01, 0.05
+_GIVEAWAY_AMBER, _GIVEAWAY_RED = 0.85, 0.95  # F1 of a rule "this word, this label"
+
+
+def leaking_rows(files: StageFiles) -> Iterator[Finding]:
+    overlaps = files.results.get("data_checks", {}).get("overlaps")
+    if overlaps is None:
+        return
+    clean = True
+    for overlap in overlaps:
+        share = (overlap["equal"] + overlap["near"]) / max(overlap["rows"], 1)
+        found = level(share, _LEAK_AMBER, _LEAK_RED) if overlap["of"] != "train" else "green"
+        if found == "green":
+            continue
+        clean = False
+        evidence = (
+            f"{overlap['equal']:,} of {overlap['rows']:,} {overlap['of']} rows are also in the {overlap['in']} rows, "
+            f"{overlap['near']:,} more differ only in case, punctuation, spaces or a few words."
+        )
+        remedy = f"Remove these rows from the {overlap['in']} rows; the scores on {overlap['of']} rows are too high."
+        yield Finding(
+            "leaks", found, f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows", evidence, remedy
+        )
+    if clean:
+        yield passed("leaks", "The parts share no rows", "No evaluated row is a copy of a training row.")
+
+
+def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
+    words = files.results.get("data_checks", {}).get("giveaway_words")
+    if words is None:
+        return
+    strong = [word for word in words if word["f1"] > _GIVEAWAY_AMBER]
+    if not strong:
+        evidence = "The most telling single word"
+        evidence += (
+            f" is {words[0]['word']!r} (F1 {words[0]['f1']:.2f} for {words[0]['label']!r})."
+            if words
+            else " tells little."
+        )
+        yield passed("giveaway", "No single word gives a label away", evidence)
+        return
+    first = strong[0]
+    evidence = (
+        f"{first['word']!r} is in {first['with_label']:,} of the {first['rows']:,} training rows with the label "
+        f"{first['label']!r} and in {first['without']:,} of the others (F1 {first['f1']:.2f})."
+    )
+    remedy = (
+        "Check whether the word will be there in real inputs. If not, remove it from the rows (templates, file names)."
+    )
+    found = level(first["f1"], _GIVEAWAY_AMBER, _GIVEAWAY_RED)
+    yield Finding("giveaway", found, "One word gives a label away", evidence, remedy)
+
+
+def rare_classes(files: StageFiles) -> Iterator[Finding]:
+    balance = files.results.get("data", {}).get("train", {}).get("balance") or {}
+    if len(balance) < 2 or any(" to " in str(name) for name in balance):  # ranges of numbers
+        return
+    rare = sorted((count, str(name)) for name, count in balance.items() if count < _RARE_AMBER)
+    evidence = f"Rarest of {len(balance):,} labels: {min(balance.values()):,} training occurrences."
+    if not rare:
+        yield passed("rare-classes", "Every label has enough training rows", evidence)
+        return
+    evidence = f"Training occurrences: {', '.join(f'{name!r} {count:,}' for count, name in rare[:5])}"
+    evidence += f", and {len(rare) - 5:,} more labels." if len(rare) > 5 else "."
+    remedy = "Label more rows of these classes, join them with others, or use --class-weights."
+    found = "red" if rare[0][0] < _RARE_RED else "amber"
+    yield Finding("rare-classes", found, f"{len(rare):,} labels are too rare to learn", evidence, remedy)
+
+
+def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
+    train = files.results.get("data", {}).get("train", {})
+    if "unknown_tokens" not in train:
+        return
+    share = train["unknown_tokens"]
+    evidence = f"{share:.2%} of the training tokens are [UNK]."
+    found = level(share, _UNKNOWN_AMBER, _UNKNOWN_RED)
+    if found == "green":
+        yield passed("unknown-tokens", "The vocabulary fits the rows", evidence)
+    else:
+        remedy = "Use a checkpoint whose vocabulary has these characters, or clean the texts."
+        yield Finding("unknown-tokens", found, "Many tokens are unknown to the vocabulary", evidence, remedy)
+
+
+CHECKS = (leaking_rows, words_that_give_labels_away, rare_classes, unknown_tokens)

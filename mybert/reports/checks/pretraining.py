@@ -1,0 +1,83 @@
+"""Checks of pretraining: what the model has learned of masked tokens and next sentences."""
+
+from collections.abc import Iterator
+
+from mybert.reports.finding import Finding, passed
+from mybert.reports.stage_files import StageFiles
+
+_PLATEAU_RED, _PLATEAU_AMBER = 1.15, 1.5  # times the share of the most frequent token
+_FEW_TOKENS, _MORE_TOKENS = 500, 3000
+_FEW_PAIRS = 500
+_HOLD_OUT_MORE = (
+    "Use more text, or hold out more of it when building the corpus (--validation-share, --split-documents)."
+)
+_LEARNED = 3  # times the share of the most frequent token: next sentences are learned by then
+
+
+def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
+    metrics, constant = _scores(files)
+    accuracy, base = metrics.get("mlm_accuracy"), constant.get("mlm_accuracy")
+    if accuracy is None or not base:
+        return
+    evidence = f"Masked-token accuracy {accuracy:.1%}; always answering the most frequent token gives {base:.1%}."
+    if accuracy > _PLATEAU_AMBER * base:
+        yield passed("plateau", "The model has learned more than the most frequent token", evidence)
+        return
+    found = "red" if accuracy <= _PLATEAU_RED * base else "amber"
+    remedy = (
+        "Train for more steps, raise --learning-rate, use --initializer-range of about 1 / sqrt(hidden size) for "
+        "narrow models, or start with shorter examples (--phase2-corpus for the longer ones)."
+    )
+    yield Finding("plateau", found, "The loss is still on its first plateau", evidence, remedy)
+
+
+def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
+    metrics, constant = _scores(files)
+    accuracy, base = metrics.get("nsp_accuracy"), constant.get("nsp_accuracy")
+    if accuracy is None or base is None:
+        return
+    low, high = files.results.get("nsp_accuracy_interval_95") or (accuracy, accuracy)
+    pairs = metrics.get("nsp_pairs", 0)
+    evidence = (
+        f"Next-sentence accuracy {accuracy:.1%} (95% interval {low:.1%} to {high:.1%}) on {pairs:,} pairs; the "
+        f"best constant prediction gives {base:.1%}."
+    )
+    if low > base:
+        yield passed("next-sentence", "Next-sentence prediction is learned", evidence)
+        return
+    if pairs < _FEW_PAIRS and accuracy > base:
+        title = "There are too few pairs to judge next-sentence prediction"
+        yield Finding("next-sentence", "amber", title, evidence, _HOLD_OUT_MORE)
+        return
+    late = metrics.get("mlm_accuracy", 0) > _LEARNED * constant.get("mlm_accuracy", 1)
+    found = "red" if late and pairs >= _FEW_PAIRS and accuracy < base + 0.02 else "amber"
+    remedy = (
+        "Train for more steps: it is learned after masked tokens. If it stays, check that documents have several "
+        "sentences in order, or build the corpus with --no-nsp."
+    )
+    yield Finding("next-sentence", found, "Next-sentence prediction is at chance", evidence, remedy)
+
+
+def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
+    metrics, _ = _scores(files)
+    if not files.results:
+        return
+    remedy = _HOLD_OUT_MORE
+    if not metrics:
+        title = "There is no evaluation set"
+        yield Finding("evaluation-set", "amber", title, "No held-out documents were evaluated.", remedy)
+        return
+    tokens = metrics.get("mlm_tokens", 0)
+    evidence = f"The scores are means over {tokens:,} masked tokens of held-out documents."
+    if tokens >= _MORE_TOKENS:
+        yield passed("evaluation-set", "The evaluation set is large enough", evidence)
+    else:
+        found = "red" if tokens < _FEW_TOKENS else "amber"
+        yield Finding("evaluation-set", found, "The evaluation set is tiny", evidence, remedy)
+
+
+def _scores(files: StageFiles) -> tuple[dict, dict]:
+    return files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
+
+
+CHECKS = (still_on_the_first_plateau, next_sentence_at_chance, small_evaluation_set)

@@ -1,0 +1,235 @@
+"""Checks of a training run, from its log: learning rate, warm-up, overfitting, convergence, speed."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from mybert.reports.finding import Finding, level, passed
+from mybert.reports.stage_files import StageFiles, is_number
+
+_RISE_AMBER, _RISE_RED = 0.02, 0.10  # of the held-out loss above its minimum
+_STILL_FALLING = 0.015  # improvement of the held-out loss at the last evaluation
+_UNSTABLE = 0.05  # the training loss at the end above its lowest smoothed value
+_UNDONE = 0.1  # the same, as a share of the whole fall of the loss
+_EXPLOSION = 1.3  # the smoothed training loss above the first one
+_LARGE_UPDATE = 0.03  # a step's change of a weight matrix, relative to its norm, at the highest learning rate
+_NEW_MOVE, _SMALL_MOVE = 0.5, 0.02  # sum of these changes over a run, of a new and of a pretrained model
+_SMALL_FALL = 0.1  # of the training loss
+_EARLY_JUMP = 1.15
+_OPPOSED = 1.1  # gradient noise: successive steps point against each other
+_AGREED = 0.3  # gradient noise: successive steps point in one direction
+_NOISY = 0.95  # gradient noise: a larger batch would make steps better
+_LARGE_START = 0.05  # change of the weights by one of the first steps
+_SHORT_WARMUP = 0.03
+_SLOWDOWN = 0.6
+_LOW_MFU = 0.02
+_IDLE = 0.1
+
+
+def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
+    losses = held_out_losses(files)
+    if len(losses) < 3:
+        return
+    steps, values = zip(*losses, strict=True)
+    best, last = min(values), values[-1]
+    rise, where = last / best - 1, steps[values.index(best)]
+    evidence = f"Held-out loss: {best:.4g} at step {where:,}, {last:.4g} at the end ({rise:+.1%})."
+    found = level(rise, _RISE_AMBER, _RISE_RED)
+    kept_best = files.results.get("training_arguments", {}).get("load_best_model_at_end")
+    if found == "green":
+        yield passed("overfitting", "The held-out loss does not rise", evidence)
+    elif kept_best:
+        yield Finding(
+            "overfitting",
+            "amber",
+            "The model overfits: its held-out loss rises",
+            f"{evidence} The best evaluation was kept.",
+            "Train for fewer epochs, use more rows, or raise --dropout and --weight-decay.",
+        )
+    else:
+        remedy = "Use more data or fewer steps, or raise --dropout."
+        if files.stage == "finetune":
+            remedy = f"{remedy[:-1]}, or keep the best checkpoint by --load-best-model-at-end."
+        yield Finding("overfitting", found, "The model overfits: its held-out loss rises", evidence, remedy)
+
+
+def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
+    """Step and held-out loss of each evaluation."""
+    name = "eval_mlm_loss" if any("eval_mlm_loss" in entry for entry in files.evaluations) else "eval_loss"
+    return [(entry["step"], entry[name]) for entry in files.evaluations if is_number(entry.get(name))]
+
+
+def not_converged(files: StageFiles) -> Iterator[Finding]:
+    losses = held_out_losses(files)
+    if len(losses) < 4 or files.manifest.get("complete") is False:
+        return
+    (_, before), (step, last) = losses[-2:]
+    gain, falls_to_the_end = 1 - last / before, last == min(value for _, value in losses)
+    evidence = f"The held-out loss fell from {before:.4g} to {last:.4g} ({gain:.1%}) in the last evaluation interval."
+    if falls_to_the_end and gain > _STILL_FALLING:
+        remedy = f"Train for more than {step:,} steps; a new schedule with twice as many shows how much is left."
+        yield Finding("converged", "amber", "The run had not converged when it stopped", evidence, remedy)
+    else:
+        yield passed("converged", "The held-out loss hardly fell at the end", evidence)
+
+
+def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
+    losses, rates = training_losses(files), learning_rates(files)
+    if len(losses) < 12 or not rates:
+        return
+    smooth = _smoothed(losses, max(3, len(losses) // 12))
+    lowest, last = min(smooth), smooth[-1]
+    ratio = peak_update(files)
+    skipped = max((entry.get("steps_skipped", 0) for entry in files.training), default=0)
+    evidence = f"Highest learning rate {max(rates):.2g}. Smoothed training loss: lowest {lowest:.4g}, last {last:.4g}."
+    if ratio is not None:
+        evidence += f" A step changes the weights by {ratio:.2%} at that rate."
+    noise = peak_noise(files)
+    evidence += _noise_text(noise)
+    if skipped:
+        evidence += f" {skipped:,} steps were skipped because their gradient was not finite."
+    is_large = ratio is not None and ratio > _LARGE_UPDATE
+    rises = last - lowest > max(_UNSTABLE * lowest, _UNDONE * (losses[0] - lowest))
+    stays = last > smooth[0] * 0.99 and is_large
+    explodes = max(smooth) > _EXPLOSION * losses[0]
+    if explodes:
+        evidence += f" It rose from {losses[0]:.4g} to {max(smooth):.4g} on the way."
+    opposed = noise is not None and noise > _OPPOSED
+    if rises or stays or explodes or skipped or is_large or opposed:
+        remedy = f"Train again with --learning-rate {max(rates) / 5:.1g} (a fifth), or with a longer --warmup-steps."
+        if noise is not None and noise > _NOISY and not opposed:
+            remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
+        found = "red" if rises or stays or explodes else "amber"
+        yield Finding("learning-rate-high", found, "The learning rate is too high", evidence, remedy)
+    else:
+        yield passed("learning-rate-high", "The training loss is stable at this learning rate", evidence)
+
+
+def learning_rate_too_low(files: StageFiles) -> Iterator[Finding]:
+    losses, rates = training_losses(files), learning_rates(files)
+    ratios = [entry["update_ratio"] for entry in files.training if is_number(entry.get("update_ratio"))]
+    if len(losses) < 8 or not ratios or not rates:
+        return
+    steps = files.training[-1]["step"]
+    moved, part = statistics.mean(ratios) * steps, max(2, len(losses) // 8)
+    fall = 1 - statistics.mean(losses[-part:]) / statistics.mean(losses[:part])
+    is_new = files.stage == "pretrain" and not files.results.get("settings", {}).get("init_from")
+    noise = _median(files, "gradient_noise")
+    limit = (_NEW_MOVE if is_new else _SMALL_MOVE) * (2 if noise is not None and noise < _AGREED else 1)
+    is_small = moved < limit and (is_new or fall < _SMALL_FALL)
+    evidence = (
+        f"Highest learning rate {max(rates):.2g}. The steps together change the weights by {moved:.1%} of their size; "
+        f"the training loss fell by {fall:.1%}."
+    )
+    evidence += _noise_text(noise)
+    if is_small:
+        remedy = f"Train again with --learning-rate {max(rates) * 5:.1g} (five times), or for more steps."
+        title = "The learning rate is too low for this number of steps"
+        yield Finding("learning-rate-low", "red" if fall < _SMALL_FALL else "amber", title, evidence, remedy)
+    else:
+        yield passed("learning-rate-low", "The steps are large enough", evidence)
+
+
+def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
+    losses, rates = training_losses(files), learning_rates(files)
+    planned = "warmup_steps" in files.results.get("budget", {}).get("choices", {})  # its remedy would be no other
+    if planned or len(losses) < 12 or len(rates) != len(losses):
+        return
+    early = max(4, len(losses) // 4)
+    jump, lowest = 1.0, losses[0]
+    for loss in losses[1:early]:
+        jump, lowest = max(jump, loss / max(lowest, 1e-9)), min(lowest, loss)
+    warmup = rates.index(max(rates)) / len(rates)
+    norms = [entry["grad_norm"] for entry in files.training if is_number(entry.get("grad_norm"))]
+    evidence = f"The learning rate is highest after {warmup:.0%} of the steps. "
+    evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
+    if len(norms) == len(losses):
+        share = max(norms[:early]) / max(statistics.median(norms[early:]), 1e-9)
+        evidence += f" The largest gradient there is {share:.1f} times the later median."
+    first = [entry.get("update_ratio") for entry in files.training[:early]]
+    largest = max((ratio for ratio in first if is_number(ratio)), default=0.0)
+    evidence += f" A step there changes the weights by up to {largest:.1%}."
+    if (jump > _EARLY_JUMP or largest > _LARGE_START) and warmup < _SHORT_WARMUP:
+        remedy = "Use --warmup-steps 0.1 (a tenth of the steps), or a lower --learning-rate."
+        yield Finding("warm-up", "amber", "The warm-up is too short for this learning rate", evidence, remedy)
+    else:
+        yield passed("warm-up", "The loss falls from the start", evidence)
+
+
+def slow(files: StageFiles) -> Iterator[Finding]:
+    speeds = [entry["tokens_per_second"] for entry in files.training if is_number(entry.get("tokens_per_second"))]
+    if len(speeds) < 7:
+        return
+    third = len(speeds) // 3
+    first, last = statistics.median(speeds[1 : third + 1]), statistics.median(speeds[-third:])
+    used = [entry["mfu"] for entry in files.training if is_number(entry.get("mfu"))]
+    idle = [entry["idle_share"] for entry in files.training if is_number(entry.get("idle_share"))]
+    evidence = f"Median speed: {first:,.0f} tokens/s in the first third of the run, {last:,.0f} in the last."
+    if used:
+        evidence += f" {statistics.median(used):.1%} of the machine's speed in matrix products is used (mfu)."
+    if idle:
+        evidence += f" Processes wait {statistics.median(idle):.1%} of the time."
+    problems = []
+    if last < _SLOWDOWN * first:
+        problems.append("find the program that competes for the machine, or whether it is throttled")
+    if used and statistics.median(used) < _LOW_MFU:
+        problems.append(
+            "use larger batches, --bf16 true on hardware that has it, more --dataloader-num-workers, or set "
+            "OMP_NUM_THREADS to the free cores"
+        )
+    if idle and statistics.median(idle) > _IDLE:
+        problems.append("fill batches by --max-tokens-per-batch, so that processes have equal work")
+    if problems:
+        title = "The run is far below this machine's speed"
+        yield Finding("speed", "amber", title, evidence, f"{'; '.join(problems).capitalize()}.")
+    else:
+        yield passed("speed", "The speed is even and fits the machine", evidence)
+
+
+def peak_update(files: StageFiles) -> float | None:
+    """The median relative change of the weights by a step, among the tenth with the highest learning rates."""
+    return _at_peak(files, "update_ratio", 10)
+
+
+def peak_noise(files: StageFiles) -> float | None:
+    """The median gradient noise in the half of the run with the highest learning rates; see `StepMeasures`."""
+    return _at_peak(files, "gradient_noise", 2)
+
+
+def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
+    """The median of a measure in the n-th part of the log with the highest learning rates."""
+    pairs = [
+        (entry["learning_rate"], entry[name])
+        for entry in files.training
+        if is_number(entry.get(name)) and is_number(entry.get("learning_rate"))
+    ]
+    highest = sorted(pairs, reverse=True)[: max(1, len(pairs) // part)]
+    return statistics.median(value for _, value in highest) if highest else None
+
+
+def _median(files: StageFiles, name: str) -> float | None:
+    values = [entry[name] for entry in files.training if is_number(entry.get(name))]
+    return statistics.median(values) if values else None
+
+
+def _noise_text(noise: float | None) -> str:
+    """The gradient noise as a sentence, with the simple noise scale of McCandlish et al. (2018)."""
+    if noise is None:
+        return ""
+    if noise >= 1:
+        return f" Successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
+    return f" {noise:.0%} of a gradient is noise: the noise scale is {noise / (1 - noise):.3g} batches."
+
+
+def training_losses(files: StageFiles) -> list[float]:
+    return [entry["loss"] for entry in files.training]
+
+
+def learning_rates(files: StageFiles) -> list[float]:
+    return [entry["learning_rate"] for entry in files.training if is_number(entry.get("learning_rate"))]
+
+
+def _smoothed(values: Sequence[float], width: int) -> list[float]:
+    return [statistics.mean(values[end - width : end]) for end in range(width, len(values) + 1)]
+
+
+CHECKS = (held_out_loss_rises, learning_rate_too_high, learning_rate_too_low, warmup_too_short, not_converged, slow)

@@ -1,0 +1,159 @@
+"""The components of a report: what a page is made of. `template/` says how each looks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from markupsafe import Markup
+
+_FEW_COLUMNS, _SHORT, _MEASURED = 4, 32, 50  # columns, characters of a text, and rows that decide on a table's width
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number at the top of a page, with its name and what it is compared with."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: above it.
+        columns: headers.
+        rows: cells; numbers are aligned to the right. A cell may be a `Share`, `Interval` or `Segments`.
+        note: a sentence below the title.
+        folded: shown only when the reader opens it.
+        size: of the width of a wide page: `whole`, `half` or `third` (default: `half` for few short columns).
+    """
+
+    kind: ClassVar[str] = "table"
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+    folded: bool = False
+    size: str = ""
+
+    @property
+    def width(self) -> str:
+        if self.size or self.folded:
+            return self.size or "whole"
+        texts = [cell for row in self.rows[:_MEASURED] for cell in row if isinstance(cell, str)]
+        is_small = len(self.columns) <= _FEW_COLUMNS and max(map(len, texts), default=0) <= _SHORT
+        is_small = is_small and not any(isinstance(cell, Segments | Interval) for row in self.rows[:1] for cell in row)
+        return "half" if is_small else "whole"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A cell with a share in [0, 1], coloured by its value.
+
+    Attributes:
+        text: instead of the percentage.
+        tone: `accent` or `bad`.
+    """
+
+    kind: ClassVar[str] = "share"
+    value: float
+    text: str = ""
+    tone: str = "accent"
+
+    @property
+    def colour(self) -> int:
+        """Strength of the background in percent; low enough for the text to stay readable."""
+        return round(45 * min(max(self.value, 0.0), 1.0)) if math.isfinite(self.value) else 0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A cell with a score in [0, 1], its interval and the score of a constant prediction, drawn on one scale."""
+
+    kind: ClassVar[str] = "interval"
+    value: float
+    low: float
+    high: float
+    constant: float | None = None
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A cell of text with marked parts.
+
+    Attributes:
+        parts: (class, text); the class is `a`, `b`, `special`, `mark` or "".
+    """
+
+    kind: ClassVar[str] = "segments"
+    parts: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture and the table of its numbers.
+
+    Attributes:
+        svgs: the picture for each choice of the horizontal axis; one entry with the key "" if there is no choice.
+        width: of a wide page: `half` or `third`.
+    """
+
+    kind: ClassVar[str] = "chart"
+    title: str
+    svgs: Mapping[str, Markup]
+    table: Table
+    note: str = ""
+    width: str = "half"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A table of rows that the reader sorts, searches and filters in the browser.
+
+    Attributes:
+        id: unique in the page.
+        columns: headers; the kinds of their values are `number`, `text` or `choice`.
+        total: number of rows of the data.
+        shown: number of rows in `packed`.
+        packed: gzip-compressed JSON rows in base64.
+        first: the first rows, shown without JavaScript and until the packed rows are read.
+    """
+
+    kind: ClassVar[str] = "predictions"
+    id: str
+    title: str
+    columns: Sequence[tuple[str, str]]
+    total: int
+    shown: int
+    packed: str
+    first: Sequence[Sequence[Any]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of a page.
+
+    Attributes:
+        axes: choices of the horizontal axis of its charts, if they have several.
+    """
+
+    title: str
+    parts: Sequence[Any]
+    intro: str = ""
+    axes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report, without its findings."""
+
+    title: str
+    subtitle: str
+    tiles: Sequence[Tile]
+    sections: Sequence[Section]
+    facts: Sequence[tuple[str, Any]] = field(default_factory=tuple)

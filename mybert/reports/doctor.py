@@ -1,0 +1,35 @@
+"""`mybert doctor`: the findings about the output of a stage."""
+
+import textwrap
+
+from rich.console import Console
+
+from mybert.reports.finding import LEVELS, Finding
+from mybert.reports.findings import find, summary_line
+from mybert.reports.settings import DoctorSettings
+from mybert.reports.stage_files import read_stage
+from mybert.reports.write import write_report
+
+_COLOURS = {"red": "red", "amber": "yellow", "green": "green"}
+_WIDTH = 100
+
+
+def diagnose(settings: DoctorSettings) -> list[Finding]:
+    """The findings about a folder, the gravest first. Running stages have findings about their log.
+
+    Raises:
+        UserError: the folder was not made by MyBERT, or a file in it is damaged.
+    """
+    return find(read_stage(settings.folder))
+
+
+def main(settings: DoctorSettings) -> None:
+    findings = diagnose(settings)
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
+    console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
+    for finding in sorted(findings, key=lambda finding: LEVELS.index(finding.level)):
+        console.print(f"\n{finding.badge}: {finding.title}", style=_COLOURS[finding.level], markup=False)
+        for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
+            console.print(textwrap.indent(textwrap.fill(text, _WIDTH - 2), "  "), markup=False)
+    if settings.report:
+        print(f"\nreport: {write_report(settings.folder)}")

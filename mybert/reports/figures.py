@@ -1,0 +1,195 @@
+"""Charts as inline SVG, drawn by matplotlib. Colours are CSS variables, so that a page can be light or dark."""
+
+import io
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from mybert.reports.components import Chart, Share, Table
+from mybert.reports.metric_names import percent
+
+_POINTS = 400  # of a line; the table of a chart has as many rows
+_STYLE = {
+    "svg.fonttype": "none",  # text stays text: readable by screen readers, found by a search
+    "text.parse_math": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#0000f1",
+    "axes.labelcolor": "#0000f2",
+    "xtick.color": "#0000f2",
+    "ytick.color": "#0000f2",
+    "text.color": "#0000f2",
+    "grid.color": "#0000f3",
+    "font.size": 9,
+    "legend.frameon": False,
+}
+SERIES = ("#0000e1", "#0000e2", "#0000e3", "#0000e4", "#0000e5")
+"""Colours of lines and bars."""
+_STEPS = [1, 2, 2.5, 5, 10]  # between ticks
+_WHOLE = ("step", "tokens")  # axes with whole numbers
+MUTED = "#0000f2"
+_VARIABLES = {colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, 1)}
+_VARIABLES |= {"#0000f1": "var(--line)", "#0000f2": "var(--muted)", "#0000f3": "var(--grid)"}
+_PREFIXES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+_SIZES = {"half": (4.4, 2.5), "third": (3.2, 2.1)}  # inches: text as large as that around it
+_BORDERS = (0.62, 0.2, 0.47, 0.1)  # inches at the left, right, bottom and top of the axes
+
+
+class Line(NamedTuple):
+    """One line of a chart.
+
+    Attributes:
+        name: in the legend and the table.
+        points: horizontal value → vertical value.
+        marked: whether each point has a mark.
+        faint: a line in the background, behind its smoothed version.
+    """
+
+    name: str
+    points: Mapping[float, float]
+    marked: bool = False
+    faint: bool = False
+
+
+def line_chart(
+    title: str,
+    lines: Mapping[str, Sequence[Line]],
+    *,
+    y_label: str = "",
+    constant: tuple[str, float] | None = None,
+    as_share: bool = False,
+    note: str = "",
+    width: str = "half",
+) -> Chart:
+    """
+    Args:
+        lines: the lines for each choice of the horizontal axis, by the axis' name.
+        constant: name and value of a dashed horizontal line.
+        as_share: write vertical values in percent.
+        width: of the chart.
+    """
+    svgs = {}
+    for axis_name, some in lines.items():
+
+        def draw(axis: Axes, some=some, axis_name=axis_name) -> None:
+            for number, line in enumerate(some):
+                x, y = zip(*_thinned(sorted(line.points.items())), strict=True)
+                axis.plot(
+                    *(x, y),
+                    color=SERIES[number % len(SERIES)],
+                    label=line.name,
+                    linewidth=1.0 if line.faint else 1.6,
+                    alpha=0.5 if line.faint else 1.0,
+                    marker="o" if line.marked or len(x) == 1 else None,
+                    markersize=4,
+                )
+            if constant is not None:
+                axis.axhline(constant[1], color=MUTED, linestyle="--", linewidth=1, label=constant[0])
+            axis.set(xlabel=axis_name, ylabel=y_label)
+            axis.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS, integer=axis_name in _WHOLE))
+            axis.xaxis.set_major_formatter(FuncFormatter(_short_number))
+            axis.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
+            axis.yaxis.set_major_formatter(FuncFormatter(short_percent if as_share else _short_number))
+            axis.grid(axis="y")
+            if len(some) > 1 or constant is not None:
+                axis.legend(loc="best")
+
+        svgs[axis_name] = figure(title, draw, name=f"{title} {axis_name}", width=width)
+    return Chart(title, svgs, _line_table(title, *next(iter(lines.items())), as_share), note, width)
+
+
+def bar_chart(
+    title: str,
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    x_label: str,
+    y_label: str,
+    columns: tuple[str, str],
+    note: str = "",
+) -> Chart:
+    """A histogram: one bar for each name, in order. The axis shows the beginning of a range such as `2 to 3`."""
+
+    def draw(axis: Axes) -> None:
+        axis.bar(range(len(values)), values, color=SERIES[0], width=0.85)
+        axis.set(xlabel=x_label, ylabel=y_label)
+        places = [int(tick) for tick in MaxNLocator(8, integer=True).tick_values(0, len(names) - 1)]
+        places = [place for place in places if 0 <= place < len(names)]
+        axis.set_xticks(places, [names[place].partition(" to ")[0] for place in places])
+        axis.yaxis.set_major_formatter(FuncFormatter(_short_number))
+        axis.grid(axis="y")
+        axis.set_axisbelow(True)
+
+    rows = list(zip(names, values, strict=True))
+    return Chart(title, {"": figure(title, draw)}, Table(title, columns, rows, folded=True), note)
+
+
+def figure(label: str, draw, *, name: str | None = None, width: str = "half") -> Markup:
+    """Draws on one axis and returns the picture as safe HTML.
+
+    Args:
+        label: the accessible name of the picture.
+        name: unique in the page (default: `label`).
+    """
+    name = re.sub(r"\W+", "-", name or label)
+    content = io.StringIO()
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # glyphs that matplotlib's font lacks: the browser has others
+        picture = Figure(figsize=_SIZES[width])
+        draw(picture.add_axes(_inside(*_SIZES[width])))  # fixed borders: layout="constrained" draws twice
+        picture.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = content.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.S)
+    svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+    svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
+    svg = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)  # ids of several pictures must differ
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    return Markup(svg.replace("<svg ", Markup('<svg role="img" aria-label="{}" ').format(label), 1))
+
+
+def _inside(width: float, height: float) -> tuple[float, float, float, float]:
+    """Left, bottom, width and height of the axes as shares of the picture."""
+    left, right, bottom, top = _BORDERS
+    return left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """At most about `_POINTS` of the points, evenly spread, with the last one."""
+    step = -(-len(points) // _POINTS)
+    return points if step <= 1 else [*points[:-1:step], points[-1]]
+
+
+def _line_table(title: str, axis_name: str, lines: Sequence[Line], as_share: bool) -> Table:
+    places = sorted({x for line in lines for x in line.points})
+    kept = [x for x, _ in _thinned([(x, 0.0) for x in places])]
+    note = "" if len(kept) == len(places) else f"{len(kept):,} of {len(places):,} points."
+    rows = [[_exact(x), *(_cell(line.points.get(x), as_share) for line in lines)] for x in kept]
+    return Table(title, [axis_name, *(line.name for line in lines)], rows, note, folded=True)
+
+
+def _cell(value: float | None, as_share: bool) -> Share | float | None:
+    return Share(0.0, percent(value)) if as_share and value is not None else value
+
+
+def _exact(x: float) -> float | int:
+    return int(x) if float(x).is_integer() else x
+
+
+def short_percent(value: float, _=None) -> str:
+    return f"{100 * value:.4g}%"
+
+
+def _short_number(value: float, _=None) -> str:
+    for size, suffix in _PREFIXES:
+        if abs(value) >= size:
+            return f"{value / size:.4g}{suffix}"
+    return f"{value:.4g}"

@@ -1,0 +1,50 @@
+"""Metrics in the reader's words: title, meaning, and how a value is written."""
+
+from typing import NamedTuple
+
+from mybert.common.tables import format_cell
+
+
+class Metric(NamedTuple):
+    """
+    Attributes:
+        title: name in a page.
+        meaning: a few words for a reader who does not know the metric.
+        is_share: whether it is a share from 0 to 1, written in percent.
+    """
+
+    title: str
+    meaning: str = ""
+    is_share: bool = False
+
+    def written(self, value: float | None) -> str:
+        """`81.0%`, or four digits."""
+        return percent(value) if self.is_share and value is not None else format_cell(value)
+
+    def interval(self, low: float, high: float) -> str:
+        return f"{self.written(low)} to {self.written(high)}"
+
+
+_METRICS = {
+    "accuracy": Metric("Accuracy", "share of right predictions", True),
+    "f1": Metric("F1", "balance of precision and recall", True),
+    "f1_macro": Metric("F1, mean of the labels", "each label counts the same, rare ones too", True),
+    "f1_micro": Metric("F1 over all labels", "each occurrence counts the same", True),
+    "precision": Metric("Precision", "share of what was found that is right", True),
+    "recall": Metric("Recall", "share of what is there that was found", True),
+    "exact_match": Metric("Exact answers", "share of answers that equal a reference", True),
+    "matthews_correlation": Metric("Matthews correlation", "0 for guessing, 1 for no error"),
+    "pearson": Metric("Pearson correlation", "0 for guessing, 1 for a straight line"),
+    "spearman": Metric("Spearman correlation", "0 for guessing, 1 for the same order"),
+    "mse": Metric("Mean squared error", "0 for no error"),
+}
+
+
+def metric_of(name: str) -> Metric:
+    return _METRICS.get(name) or Metric(name.replace("_", " ").capitalize())
+
+
+def percent(share: float) -> str:
+    """A share with one digit after the point, more for small ones: `45.1%`."""
+    text = f"{100 * share:.1f}"
+    return f"{100 * share:.2g}%" if text in ("0.0", "-0.0") and share else f"{text}%"

@@ -1,0 +1,18 @@
+"""The page of each stage: which numbers it shows, in which order, under which names."""
+
+from mybert.reports.components import Page
+from mybert.reports.pages import corpus, evaluation, finetuning, other, pretraining
+from mybert.reports.stage_files import StageFiles
+
+_PAGES = {
+    "corpus": corpus.page,
+    "pretrain": pretraining.page,
+    "adapt": pretraining.page,
+    "distill": pretraining.page,
+    "finetune": finetuning.page,
+    "evaluate": evaluation.page,
+}
+
+
+def page_of(files: StageFiles) -> Page:
+    return _PAGES.get(files.stage, other.page)(files)

@@ -1,0 +1,144 @@
+"""The report of a corpus."""
+
+from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
+from mybert.reports.figures import bar_chart
+from mybert.reports.metric_names import percent
+from mybert.reports.pages.shared import facts, subtitle
+from mybert.reports.stage_files import StageFiles
+
+_BARS = 40
+
+
+def page(files: StageFiles) -> Page:
+    sections = [_lengths(files), _tokens(files), _examples(files), _documents(files)]
+    return Page(
+        "Corpus report", subtitle(files), _tiles(files), [section for section in sections if section], facts(files)
+    )
+
+
+def _tiles(files: StageFiles) -> list[Tile]:
+    counts, statistics, results = files.manifest["counts"], files.manifest["statistics"], files.results
+    sentences = counts["sentences"] / max(counts["documents"], 1)
+    tiles = [
+        Tile("Documents", f"{counts['documents']:,}", f"{counts.get('documents_held_out', 0):,} held out"),
+        Tile("Sentences", f"{counts['sentences']:,}", f"{sentences:.3g} in a document"),
+        Tile("Tokens", f"{counts['tokens']:,}", f"{percent(statistics['unknown_rate'])} unknown"),
+        Tile(
+            "Training examples",
+            f"{counts['examples_training']:,}",
+            f"{counts.get('examples_validation', 0):,} for evaluation",
+        ),
+    ]
+    if "tokens_per_word" in results:
+        note = f"{results['split_words']:.1%} of the words are split"
+        tiles.append(Tile("Tokens in a word", f"{results['tokens_per_word']:.3g}", note))
+    return tiles
+
+
+def _lengths(files: StageFiles) -> Section | None:
+    charts = []
+    for part, counts in (files.results.get("length_counts") or {}).items():
+        names, values = _binned({int(length): number for length, number in counts.items()})
+        charts.append(
+            bar_chart(
+                *(f"Tokens of {part} examples", names, values),
+                x_label="tokens of an example",
+                y_label="examples",
+                columns=("tokens", "examples"),
+            )
+        )
+    for name, title, unit in (
+        ("sentence_counts", "Sentences in a document", "sentences"),
+        ("document_tokens", "Tokens of a document", "tokens"),
+    ):
+        if found := files.results.get(name):
+            charts.append(
+                bar_chart(
+                    *(title, list(found), list(found.values())),
+                    x_label=unit,
+                    y_label="documents",
+                    columns=(unit, "documents"),
+                    note=_sampled(files),
+                )
+            )
+    return Section("Lengths", charts) if charts else None
+
+
+def _binned(counts: dict[int, int]) -> tuple[list[str], list[int]]:
+    """Names and counts of at most `_BARS` equally wide ranges of length."""
+    if not counts:
+        return [], []
+    low, high = min(counts), max(counts)
+    width = max(1, -(-(high - low + 1) // _BARS))
+    bars = [0] * ((high - low) // width + 1)
+    for length, number in counts.items():
+        bars[(length - low) // width] += number
+    starts = range(low, high + 1, width)
+    return [str(start) if width == 1 else f"{start} to {start + width - 1}" for start in starts], bars
+
+
+def _tokens(files: StageFiles) -> Section | None:
+    tables = []
+    for name, title, columns in (
+        ("common_tokens", "Most frequent tokens", ["token", "occurrences"]),
+        ("common_continuations", "Most frequent parts of words", ["token", "occurrences"]),
+        ("unknown_words", "Words that are unknown", ["word", "occurrences"]),
+    ):
+        if found := files.results.get(name):
+            tables.append(Table(title, columns, found, size="third"))
+    intro = "Counted in a sample of the documents and of the training examples."
+    return Section("Tokens", tables, intro) if tables else None
+
+
+def _examples(files: StageFiles) -> Section | None:
+    found = files.results.get("examples")
+    if not found:
+        return None
+    kinds = {0: "next sentence", 1: "random", None: "-"}
+    rows = [
+        (kinds[example["label"]], example["tokens"], Segments([("a", example["a"]), ("b", example["b"])]))
+        for example in found
+    ]
+    table = Table("Examples", ["B is", "tokens", "segment A (first colour) and segment B (second colour)"], rows)
+    intro = "Drawn at even distances from the training examples."
+    intro += " The model learns whether B is the next sentence after A." if rows[0][0] != "-" else ""
+    return Section("Ten examples", [table], intro)
+
+
+def _documents(files: StageFiles) -> Section:
+    counts, skipped = files.manifest["counts"], files.manifest.get("skipped") or {}
+    rows = [
+        ("documents read", counts.get("documents_read")),
+        ("empty, removed", counts["documents_empty"]),
+        *((f"removed by {name}", number) for name, number in counts["documents_filtered"].items()),
+        ("copies of another document", counts["documents_duplicate"]),
+        ("near duplicates, removed", counts["documents_near_duplicate"]),
+        ("without tokens", counts.get("documents_without_tokens")),
+        ("of one sentence", counts["documents_of_one_sentence"]),
+        ("truncated examples", counts["truncated"]),
+        ("truncated tokens", counts["tokens_cut"]),
+        *((f"skipped lines: {reason}", number) for reason, number in skipped.items()),
+    ]
+    tables = [
+        Table("Documents and lines", ["documents or lines", "number"], [row for row in rows if row[1] is not None])
+    ]
+    parts = [(name, part) for name, part in files.manifest["statistics"].items() if isinstance(part, dict)]
+    columns = ["part", "examples", "tokens", "tokens in an example", "B follows A"]
+    tables.append(
+        Table(
+            *("Parts", columns),
+            [
+                (
+                    *(name, counts[f"examples_{name}"], part["tokens"], part["length_mean"]),
+                    Share(part["is_next_share"]) if "is_next_share" in part else None,
+                )
+                for name, part in parts
+            ],
+        )
+    )
+    return Section("What was left out, and why", tables)
+
+
+def _sampled(files: StageFiles) -> str:
+    sampled, total = files.results.get("documents_sampled", 0), files.manifest["counts"]["documents"]
+    return "" if sampled >= total else f"Of {sampled:,} of the {total:,} documents, drawn at even distances."

@@ -1,0 +1,230 @@
+"""The report of an evaluation: scores, confusions, calibration, slices, predictions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from mybert.reports.checks.evaluation import main_metric
+from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
+from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
+from mybert.reports.metric_names import Metric, metric_of, percent
+from mybert.reports.pages.shared import facts, subtitle
+from mybert.reports.prediction_table import prediction_table
+from mybert.reports.stage_files import StageFiles
+
+_LABELS = 100
+_MATRIX, _HALF_MATRIX = 25, 5  # labels of a whole confusion matrix, and of one that leaves room beside it
+_SHORT = 12  # characters of a label
+_PACKED = 4_000_000  # bytes of all predictions of a page
+_SLICES = {"truncated": "truncation"}
+_ERRORS = {
+    "token-classification": "The rows with most wrong words come first; only their wrong words are shown.",
+    "question-answering": "The worst answers come first; the error is 1 minus the F1 with the best reference.",
+}
+
+
+def page(files: StageFiles) -> Page:
+    sections = evaluation_sections(files, "", files.results) if files.results else []
+    return Page("Evaluation report", subtitle(files), score_tiles(files, "", files.results), sections, facts(files))
+
+
+def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Tile]:
+    """The main score and the number of rows."""
+    if not found.get("metrics"):
+        return []
+    name, where = main_metric(files, found), f" ({part})" if part else ""
+    metric, interval = metric_of(name), found.get("intervals_95", {}).get(name)
+    note = f"95% interval {metric.interval(*interval)}; " if interval else ""
+    note += f"best constant prediction {metric.written(found['constant_baselines'].get(name))}"
+    rate = f"{found['rows_per_second']:,} rows per second"
+    return [
+        Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), note),
+        Tile(f"Rows{where}", f"{found['rows']:,}", rate),
+    ]
+
+
+def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
+    """
+    Args:
+        part: `validation`, `test`, or "" for `mybert evaluate`.
+    """
+    analysis, named = files.analysis(part), f" ({part})" if len(files.parts) > 1 else ""
+    scores = [_scores(found), _labels(found), _matrix(analysis)]
+    curves = [_calibration(analysis), _precision_recall(analysis)]
+    slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
+    limit = _PACKED // max(1, len(files.parts))
+    table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), limit)
+    return [
+        Section(f"Scores{named}", _kept(scores)),
+        *_section(f"Probabilities{named}", _kept(curves), "How far the probabilities of the model can be trusted."),
+        *_section(f"Where it fails{named}", _kept([*slices, _suspects(analysis)]), "Scores of groups of rows."),
+        Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files, found)}"),
+    ]
+
+
+def _error_note(files: StageFiles, found: Mapping[str, Any]) -> str:
+    """What the column `error` holds."""
+    if files.task == "text-classification" and main_metric(files, found) == "accuracy":
+        return "Wrong predictions come first; their error is 1 minus the probability of the right label."
+    return _ERRORS.get(files.task, "The largest errors come first.")
+
+
+def _kept(parts: list) -> list:
+    return [part for part in parts if part is not None]
+
+
+def _section(title: str, parts: list, intro: str) -> list[Section]:
+    return [Section(title, parts, intro)] if parts else []
+
+
+def _scores(found: Mapping[str, Any]) -> Table:
+    rows = []
+    for name, value in found["metrics"].items():
+        low, high = found.get("intervals_95", {}).get(name) or (None, None)
+        metric, constant = metric_of(name), found["constant_baselines"].get(name)
+        bounded = low is not None and low >= 0 and high <= 1
+        shown = Interval(value, low, high, constant) if bounded else ""
+        between = "-" if low is None else metric.interval(low, high)
+        rows.append((metric.title, _number(metric, value), between, _number(metric, constant), shown, metric.meaning))
+    columns = ["metric", "value", "95% interval", "best constant prediction", "on a scale from 0 to 1", "meaning"]
+    note = "The dot is the score and the band its interval. The line is the best constant prediction."
+    return Table("All metrics", columns, rows, note)
+
+
+def _number(metric: Metric, value: float | None) -> Share | None:
+    """A cell with a value of a metric."""
+    return None if value is None else Share(0.0, metric.written(value))
+
+
+def _labels(found: Mapping[str, Any]) -> Table | None:
+    labels = found.get("labels") or {}
+    if len(labels) < 2:
+        return None
+    rows = [
+        (name, s["true"], s["predicted"], s["right"], Share(s["precision"]), Share(s["recall"]), Share(s["f1"]))
+        for name, s in list(labels.items())[:_LABELS]
+    ]
+    note = "Precision: share of its predictions that are right. Recall: share of its rows that are found."
+    note += "" if len(labels) <= _LABELS else f" The {_LABELS} most frequent of {len(labels):,}."
+    columns = ["label", "true", "predicted", "right", "precision", "recall", "F1"]
+    return Table("Each label", columns, rows, note, size="half" if max(map(len, labels)) <= _SHORT else "")
+
+
+def _matrix(analysis: Mapping[str, Any]) -> Table | None:
+    matrix = analysis.get("confusion")
+    if not matrix:
+        return None
+    names, counts = matrix["names"], matrix["counts"]
+    if len(names) > _MATRIX:
+        pairs = [
+            (count, names[i], names[j])
+            for i, row in enumerate(counts)
+            for j, count in enumerate(row)
+            if i != j and count
+        ]
+        rows = [(true, predicted, count) for count, true, predicted in sorted(pairs, key=lambda p: -p[0])[:_LABELS]]
+        return Table("Most frequent confusions", ["true", "predicted", "count"], rows)
+    rows = []
+    for i, (name, row) in enumerate(zip(names, counts, strict=True)):
+        total = max(sum(row), 1)
+        cells = [Share(c / total, f"{c:,}", "accent" if i == j else "bad") for j, c in enumerate(row)]
+        rows.append((name, *cells))
+    note = "Each row is a true label, each column a prediction. Blue: right. Red: wrong."
+    is_small = len(names) <= _HALF_MATRIX and max(map(len, names)) <= _SHORT
+    return Table("Confusion matrix", ["true label", *names], rows, note, size="half" if is_small else "")
+
+
+def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
+    found = analysis.get("calibration")
+    if not found:
+        return None
+    bins = found["bins"]
+
+    def draw(axis: Axes) -> None:
+        axis.plot([0, 1], [0, 1], color=MUTED, linestyle="--", linewidth=1, label="perfect")
+        axis.bar(
+            [(b["from"] + b["to"]) / 2 for b in bins],
+            [b["rows"] / sum(c["rows"] for c in bins) for b in bins],
+            width=[0.92 * (b["to"] - b["from"]) for b in bins],
+            color=SERIES[0],
+            alpha=0.18,
+            label="share of the rows",
+        )
+        axis.plot([b["confidence"] for b in bins], [b["accuracy"] for b in bins], "o-", color=SERIES[0], label="model")
+        axis.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+        axis.xaxis.set_major_formatter(FuncFormatter(short_percent))
+        axis.yaxis.set_major_formatter(FuncFormatter(short_percent))
+        axis.legend(loc="upper left")
+
+    note = (
+        f"The model is {percent(found['confidence'])} sure on average and right in {percent(found['accuracy'])}. "
+        f"Below the dashed line it is too sure, above it too cautious. The mean distance from the line, the expected "
+        f"calibration error, is {percent(found['expected_calibration_error'])}."
+    )
+    if found.get("temperature"):
+        note += f" A temperature of {found['temperature']:.3g} fits these rows best."
+    rows = [
+        (
+            f"{short_percent(b['from'])} to {short_percent(b['to'])}",
+            b["rows"],
+            Share(b["confidence"]),
+            Share(b["accuracy"]),
+        )
+        for b in bins
+    ]
+    table = Table("Reliability", ["confidence", "rows", "mean confidence", "accuracy"], rows, folded=True)
+    return Chart("Are its probabilities right?", {"": figure("Reliability of probabilities", draw)}, table, note)
+
+
+def _precision_recall(analysis: Mapping[str, Any]) -> Chart | None:
+    curves = analysis.get("precision_recall")
+    if not curves:
+        return None
+    lines = [
+        Line(
+            f"{name} (AP {curve['average_precision']:.3g})",
+            dict(zip(curve["recall"], curve["precision"], strict=True)),
+        )
+        for name, curve in curves.items()
+    ]
+    note = "For each of the most frequent labels: to find a larger share of its rows (recall), the model must accept "
+    note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
+    return line_chart("Precision and recall", {"recall": lines}, y_label="precision", note=note)
+
+
+def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:
+    if len(rows) < 2:
+        return None
+    metric = rows[0]["metric"]
+    named = metric_of(metric)
+    cells = [
+        (
+            *(row["value"], row["rows"], _number(named, row["score"])),
+            named.interval(*row["interval"]) if row.get("interval") else "-",
+            Interval(row["score"], *row["interval"], found["metrics"].get(metric))
+            if row.get("interval") and row["interval"][0] >= 0 and row["interval"][1] <= 1
+            else "",
+        )
+        for row in rows
+    ]
+    columns = [title, "rows", named.title, "95% interval", "the line is the score of all rows"]
+    return Table(f"By {_SLICES.get(title, title)}", columns, cells)
+
+
+def _suspects(analysis: Mapping[str, Any]) -> Table | None:
+    rows = analysis.get("suspects")
+    if not rows:
+        return None
+    has_seeds = any("seeds" in row for row in rows)
+    cells = [
+        (
+            *(row["row"], row["text"], row["reference"], row["prediction"], Share(row["confidence"])),
+            *((row.get("seeds", ""),) if has_seeds else ()),
+        )
+        for row in rows
+    ]
+    columns = ["row", "input", "label in the data", "prediction", "confidence", *(["wrong in"] * has_seeds)]
+    note = "The model contradicts these labels with high confidence. Look at them: the label may be wrong."
+    return Table("Rows that look mislabelled", columns, cells, note)

@@ -1,0 +1,93 @@
+"""The report of a fine-tuning: training, then validation and test rows."""
+
+from typing import Any
+
+from mybert.reports.components import Page, Section, Share, Table
+from mybert.reports.metric_names import metric_of, percent
+from mybert.reports.pages.evaluation import evaluation_sections, score_tiles
+from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
+from mybert.reports.stage_files import StageFiles
+
+_SHARES = ("longer_than_max_length", "unknown_tokens")
+
+
+def page(files: StageFiles) -> Page:
+    results, metric = files.results, files.results.get("metric")
+    parts = files.parts
+    constant = parts.get("validation", {}).get("constant_baselines", {}).get(metric)
+    named = metric_of(str(metric))
+    chart = log_chart(
+        *(f"{named.title} on validation rows", files.log, {f"eval_{metric}": "validation"}),
+        constant=constant,
+        as_share=named.is_share,
+        axes=tuple(AXES),
+    )
+    sections = []
+    for part, found in parts.items():
+        sections += evaluation_sections(files, part, found)
+    loss = {"Loss": {"loss": "training", "eval_loss": "validation"}}
+    sections += [training_section(files, loss, chart), _runs(results), _data(results)]
+    tiles = [tile for part, found in parts.items() for tile in score_tiles(files, part, found)]
+    return Page(
+        f"Fine-tuning report: {results.get('task', '')}",
+        subtitle(files),
+        [*tiles, *training_tiles(results.get("best", {}))],
+        [section for section in sections if section],
+        facts(files),
+    )
+
+
+def _runs(results: dict) -> Section | None:
+    recipes, metric = results.get("recipes") or [], results.get("metric")
+    if len(results.get("runs", [])) < 2 or not recipes:
+        return None
+    rows = [
+        (f"{r['learning_rate']:g}", r["batch_size"], f"{r['epochs']:g}", r["mean"], r["deviation"], r["best_seed"])
+        for r in recipes
+    ]
+    columns = ["learning rate", "batch", "epochs", f"{metric_of(str(metric)).title}, mean", "deviation", "best seed"]
+    tables = [Table("Runs, best first", columns, rows)]
+    if diverged := results.get("diverged"):
+        rows = [(f"{run['learning_rate']:g}", run["batch_size"], run["seed"], run["diverged"]) for run in diverged]
+        tables.append(Table("Runs that diverged", ["learning rate", "batch", "seed", "message"], rows))
+    return Section("Runs", tables)
+
+
+def _data(results: dict) -> Section | None:
+    data, checks = results.get("data") or {}, results.get("data_checks") or {}
+    if not data:
+        return None
+    measures = (
+        *(
+            ("rows", "rows"),
+            ("median_length", "tokens, median"),
+            ("length_95", "tokens, 95th percentile"),
+        ),
+        *(("longest", "tokens, longest"), ("longer_than_max_length", "rows longer than --max-length")),
+        ("unknown_tokens", "unknown tokens"),
+    )
+    rows = [(title, *(_measure(name, split.get(name)) for split in data.values())) for name, title in measures]
+    labels = list(dict.fromkeys(label for split in data.values() for label in split["balance"]))
+    tables = [
+        Table("Rows", ["measure", *data], rows),
+        Table(
+            *("Labels", ["label", *data]),
+            [(label, *(split["balance"].get(label, 0) for split in data.values())) for label in labels],
+            folded=len(labels) > 20,
+        ),
+    ]
+    if overlaps := checks.get("overlaps"):
+        rows = [(o["of"], o["in"], o["rows"], o["equal"], o["near"]) for o in overlaps]
+        note = "Nearly: but for case, punctuation, spaces or a few words."
+        columns = ["rows of", "also in", "rows", "equal", "nearly equal"]
+        tables.append(Table("Rows in two parts", columns, rows, note, size="half"))
+    if words := checks.get("giveaway_words"):
+        rows = [(w["label"], w["word"], w["with_label"], w["rows"], w["without"], w["f1"]) for w in words]
+        columns = ["label", "word", "rows of the label with it", "rows of the label", "other rows with it", "F1"]
+        note = "F1 near 1: the word alone gives the label away."
+        tables.append(Table("The word that tells most about each label", columns, rows, note))
+    return Section("Data", tables)
+
+
+def _measure(name: str, value: float | None) -> Any:
+    return Share(0.0, percent(value)) if name in _SHARES and value is not None else value

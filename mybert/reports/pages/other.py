@@ -1,0 +1,29 @@
+"""The report of a stage without a page of its own: its scores, log, counts and settings."""
+
+from collections.abc import Mapping
+
+from mybert.reports.components import Page, Section, Table, Tile
+from mybert.reports.metric_names import metric_of
+from mybert.reports.pages.shared import facts, subtitle, training_section, training_tiles
+from mybert.reports.stage_files import StageFiles
+
+
+def page(files: StageFiles) -> Page:
+    metrics = files.results.get("metrics") or files.manifest.get("metrics") or {}
+    constant = files.results.get("constant_baselines") or {}
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    tiles = [Tile(metric_of(name).title, metric_of(name).written(value)) for name, value in list(numbers.items())[:4]]
+    sections = []
+    if numbers:
+        rows = [(metric_of(name).title, value, constant.get(name)) for name, value in numbers.items()]
+        sections.append(
+            Section("Scores", [Table("All metrics", ["metric", "value", "best constant prediction"], rows)])
+        )
+    losses = {"Loss": {"loss": "training", "eval_loss": "held-out"}}
+    if training := training_section(files, losses):
+        sections.append(training)
+    if counts := files.manifest.get("counts"):
+        rows = [(name.replace("_", " "), value) for name, value in counts.items() if not isinstance(value, Mapping)]
+        sections.append(Section("Counts", [Table("Counts", ["count", "number"], rows)]))
+    title = f"{files.stage.capitalize()} report"
+    return Page(title, subtitle(files), [*tiles, *training_tiles(files.results)], sections, facts(files))

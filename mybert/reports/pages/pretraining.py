@@ -1,0 +1,146 @@
+"""The report of a run that trains on masked tokens: pretraining, adaptation, distillation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
+from mybert.reports.metric_names import percent
+from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
+from mybert.reports.stage_files import StageFiles
+
+_COLUMNS = 8  # evaluations shown for each sentence
+
+
+def page(files: StageFiles) -> Page:
+    constant = files.results.get("constant_baselines") or {}
+    charts = [
+        log_chart(
+            *("Masked-token accuracy", files.log, {"eval_mlm_accuracy": "held-out"}),
+            constant=constant.get("mlm_accuracy"),
+            as_share=True,
+            axes=tuple(AXES),
+        ),
+        log_chart(
+            *("Next-sentence accuracy", files.log, {"eval_nsp_accuracy": "held-out"}),
+            constant=constant.get("nsp_accuracy"),
+            as_share=True,
+            axes=tuple(AXES),
+        ),
+    ]
+    losses = {
+        "Masked-token loss": {"mlm_loss": "training", "eval_mlm_loss": "held-out"},
+        "Next-sentence loss": {"nsp_loss": "training", "eval_nsp_loss": "held-out"},
+    }
+    sections = [training_section(files, losses, *charts), _samples(files), _tokens(files), _neighbours(files)]
+    title = {"adapt": "Adaptation", "distill": "Distillation"}.get(files.stage, "Pretraining")
+    sections = [*_adaptation(files.results.get("adaptation") or {}), *sections]
+    return Page(
+        f"{title} report",
+        subtitle(files),
+        _tiles(files),
+        [section for section in sections if section],
+        facts(files),
+    )
+
+
+def _tiles(files: StageFiles) -> list[Tile]:
+    metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
+    tiles = [
+        Tile(
+            title,
+            percent(metrics[name]),
+            f"on held-out text; best constant prediction {percent(constant[name])}" if name in constant else "",
+        )
+        for name, title in (("mlm_accuracy", "Masked-token accuracy"), ("nsp_accuracy", "Next-sentence accuracy"))
+        if name in metrics
+    ]
+    if "perplexity" in metrics and metrics["perplexity"] is not None:
+        note = "choices that a masked token leaves, on held-out text"
+        tiles.append(Tile("Perplexity", f"{metrics['perplexity']:,.4g}", note))
+    return [*tiles, *training_tiles(files.results)]
+
+
+def _samples(files: StageFiles) -> Section | None:
+    """The same sentences and pairs at every evaluation."""
+    if not files.samples:
+        return None
+    step = -(-len(files.samples) // _COLUMNS)
+    shown = [*files.samples[:-1:step], files.samples[-1]]
+    steps = [f"step {sample['step']:,}" for sample in shown]
+    tables = []
+    words = shown[-1].get("words") or []
+    if words:
+        rows = [
+            (
+                Segments([("", word["before"]), ("mark", word["word"]), ("", word["after"])]),
+                *(_asked(sample["words"][number]) for sample in shown),
+                ", ".join(f"“{guess}” {share:.1%}" for guess, share in word["guesses"]),
+            )
+            for number, word in enumerate(words)
+        ]
+        note = "The marked word is hidden from the model. The numbers are its probability; a word beside them is the "
+        note += "model's first guess, where that is another word."
+        tables.append(Table("Masked words", ["sentence", *steps, "guesses at the end"], rows, note))
+    pairs = shown[-1].get("pairs") or []
+    if pairs:
+        rows = [
+            (
+                Segments([("a", pair["a"]), ("b", pair["b"])]),
+                "next" if pair["is_next"] else "random",
+                *(Share(sample["pairs"][number]["probability"]) for sample in shown),
+            )
+            for number, pair in enumerate(pairs)
+        ]
+        note = "The probability of the right answer."
+        tables.append(Table("Pairs", ["first and second segment", "B is", *steps], rows, note))
+    intro = "The same held-out sentences at every evaluation."
+    return Section("What the model says as it learns", tables, intro) if tables else None
+
+
+def _asked(word: dict) -> Share:
+    guess = word["guesses"][0][0] if word["guesses"] else ""
+    share = word["probability"]
+    return Share(share, f"{share:.1%}" if guess == word["word"] else f"{share:.1%} “{guess}”")
+
+
+def _adaptation(found: Mapping[str, Any]) -> list[Section]:
+    """Scores before and after the adaptation, and the words that it added."""
+    tables = []
+    scores = [
+        (f"{text}: {name.replace('_', ' ')}", before, when["after"].get(name))
+        for text, when in (found.get("held_out") or {}).items()
+        if {"before", "after"} <= when.keys()
+        for name, before in when["before"].items()
+    ]
+    if scores:
+        tables.append(Table("Held-out text", ["text and score", "before", "after"], scores))
+    if words := found.get("new_words"):
+        rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words]
+        tables.append(Table("New words", ["word", "old tokens", "tokens saved"], rows, size="half"))
+    if nearest := found.get("nearest_tokens"):
+        rows = [
+            (word, " ".join(near.get("before", ())), " ".join(near.get("after", ()))) for word, near in nearest.items()
+        ]
+        tables.append(Table("Nearest tokens of new words", ["word", "at the start", "trained"], rows, size="half"))
+    return [Section("Adaptation", tables)] if tables else []
+
+
+def _tokens(files: StageFiles) -> Section | None:
+    tables = []
+    for name, title, column in (
+        ("accuracy_by_frequency", "By frequency of the token", "tokens ranked by frequency"),
+        ("accuracy_by_kind", "By kind of token", "kind"),
+    ):
+        if found := files.results.get(name):
+            rows = [(row["name"], row["tokens"], Share(row["accuracy"])) for row in found]
+            tables.append(Table(title, [column, "masked tokens", "accuracy"], rows, size="half"))
+    return Section("Which tokens it gets right", tables, "On the held-out documents.") if tables else None
+
+
+def _neighbours(files: StageFiles) -> Section | None:
+    found = files.results.get("neighbours")
+    if not found:
+        return None
+    rows = [(word, ", ".join(f"{other} {cosine:.2f}" for other, cosine in near)) for word, near in found.items()]
+    table = Table("Nearest neighbours", ["word", "nearest words and their cosine similarity"], rows)
+    return Section("Nearest neighbours of frequent words", [table], "By the input embeddings of the finished model.")

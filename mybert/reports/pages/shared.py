@@ -1,0 +1,119 @@
+"""Parts that the pages of several stages have: subtitle, settings, charts of a training log."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mybert.common.quantities import duration
+from mybert.reports.components import Chart, Section, Tile
+from mybert.reports.figures import Line, line_chart
+from mybert.reports.stage_files import StageFiles, is_number
+
+AXES = {"step": 1.0, "tokens": 1.0, "hours": 1 / 3600}
+"""Choices of a horizontal axis: names, and the factor from the value in log.jsonl."""
+_FIELDS = {"step": "step", "tokens": "tokens", "hours": "seconds"}
+_SETTING = 400  # characters
+_MEASURES = {
+    "learning_rate": ("Learning rate", "How large the steps may be."),
+    "grad_norm": ("Gradient norm", "Before clipping, of the last step of each log."),
+    "gradient_noise": ("Gradient noise", "Share of a step's gradient that is chance, by the choice of its rows."),
+    "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
+    "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
+    "mfu": ("Machine use", "Share of this machine's speed in large matrix products (MFU)."),
+}
+"""Measures of the training: name in log.jsonl, title and note of the chart."""
+_SHARES = ("gradient_noise", "update_ratio", "mfu")
+
+
+def subtitle(files: StageFiles) -> str:
+    """The folder and the time of the stage."""
+    state = ", not finished" if files.manifest.get("complete") is False else ""
+    output = files.manifest.get("settings", {}).get("output") or files.folder  # the folder may have another name yet
+    return f"{Path(output).name}, {str(files.manifest.get('created', '')).replace('T', ' ')[:16]} UTC{state}"
+
+
+def facts(files: StageFiles) -> list[tuple[str, str]]:
+    """Settings, hardware and versions, as name and text."""
+    found = []
+    for group in ("settings", "choices", "hardware", "versions"):
+        values = files.manifest.get(group)
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if value not in (None, [], {}):
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+                found.append((f"{group}: {name}" if group != "settings" else name, text[:_SETTING]))
+    return found
+
+
+def log_chart(
+    title: str,
+    log: Sequence[Mapping[str, Any]],
+    names: Mapping[str, str],
+    *,
+    constant: float | None = None,
+    as_share: bool = False,
+    axes: Sequence[str] = ("step",),
+    note: str = "",
+    width: str = "half",
+) -> Chart | None:
+    """A chart of logged values.
+
+    Args:
+        names: name in the log → name of the line. Values of evaluations are marked.
+        constant: the score of the best constant prediction.
+
+    Returns:
+        None if nothing of it was logged.
+    """
+    lines = {}
+    for axis in axes:
+        field, factor = _FIELDS[axis], AXES[axis]
+        found = [
+            Line(title, points, marked=name.startswith("eval_"))
+            for name, title in names.items()
+            if (points := {entry[field] * factor: entry[name] for entry in log if _has(entry, field, name)})
+        ]
+        if found:
+            lines[axis] = found
+    if not lines:
+        return None
+    dashed = None if constant is None else ("best constant prediction", constant)
+    return line_chart(title, lines, constant=dashed, as_share=as_share, note=note, width=width)
+
+
+def _has(entry: Mapping[str, Any], *names: str) -> bool:
+    return all(is_number(entry.get(name)) for name in names)
+
+
+def training_section(
+    files: StageFiles, losses: Mapping[str, Mapping[str, str]], *more: Chart | None
+) -> Section | None:
+    """Losses, learning rate, gradient, speed.
+
+    Args:
+        losses: for each chart of losses the `names` of `log_chart`.
+        more: charts that come after the losses.
+    """
+    log = files.log
+    charts = [
+        *(log_chart(title, log, names, axes=tuple(AXES)) for title, names in losses.items()),
+        *more,
+        *(
+            log_chart(title, log, {name: title.lower()}, as_share=name in _SHARES, note=note, width="third")
+            for name, (title, note) in _MEASURES.items()
+        ),
+    ]
+    charts = [chart for chart in charts if chart is not None]
+    return Section("Training", charts, axes=list(AXES)) if charts else None
+
+
+def training_tiles(results: Mapping[str, Any]) -> list[Tile]:
+    tiles = []
+    if "steps" in results:
+        seen = results.get("tokens_seen")
+        tiles.append(Tile("Steps", f"{results['steps']:,}", f"{seen:,} tokens seen" if seen else ""))
+    seconds = results.get("training_seconds", results.get("seconds"))
+    if seconds is not None:
+        rate = results.get("tokens_per_second")
+        tiles.append(Tile("Training time", duration(seconds), f"{rate:,} tokens per second" if rate else ""))
+    return tiles

@@ -1,0 +1,119 @@
+"""The table of predictions of an evaluation, packed so that a browser can page, sort and search many rows."""
+
+import base64
+import gzip
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mybert.common.manifest import json_line
+from mybert.reports.components import Predictions
+from mybert.reports.escaping import printable
+from mybert.reports.stage_files import is_number
+
+_CELL = 300  # characters of a text
+_BYTES = 4_000_000  # of the packed rows of a page
+_FIRST = 25  # rows without JavaScript
+_CHOICES = 60  # different values up to which a column can be chosen from a list
+
+
+def prediction_table(
+    id: str, title: str, predictions: Iterable[Mapping[str, Any]], limit: int = _BYTES
+) -> Predictions:
+    """
+    Args:
+        predictions: lines of predictions.jsonl, each with `reference` and `error`.
+        limit: maximum number of bytes of the packed rows. Rows with the largest errors come first; the rest is left
+            out.
+    """
+    rows = [_row(number, line) for number, line in enumerate(predictions, 1)]
+    rows.sort(key=lambda row: -row[1])
+    kept, content = len(rows), packed(rows)
+    while len(content) > limit and kept > 1:
+        kept = max(1, int(kept * 0.95 * limit / len(content)))
+        content = packed(rows[:kept])
+    note = "" if kept == len(rows) else f"{kept:,} of {len(rows):,} rows are in this page, the largest errors first."
+    columns = [
+        ("row", "number"),
+        ("error", "number"),
+        ("reference", _kind(rows, 2)),
+        ("prediction", _kind(rows, 3)),
+        ("confidence", "number"),
+        ("input", "text"),
+    ]
+    return Predictions(id, title, columns, len(rows), kept, content, rows[:_FIRST], note)
+
+
+def packed(rows: Any) -> str:
+    """JSON, compressed by gzip and in base64, as `unpack` in report.js reads it."""
+    content = json.dumps(rows, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
+
+
+def _kind(rows: list[list], column: int) -> str:
+    if all(isinstance(row[column], int | float) for row in rows):
+        return "number"
+    return "choice" if len({str(row[column]) for row in rows}) <= _CHOICES else "text"
+
+
+def _row(number: int, line: Mapping[str, Any]) -> list:
+    reference, prediction, confidence = _answers(line)
+    given = line.get("input")
+    if isinstance(given, Mapping):
+        text = " · ".join(_text(value) for name, value in given.items() if isinstance(value, str) and value)
+        text = text or _text(given.get("tokens") or given)
+    else:
+        text = _text(given)
+    place = line.get("line", line.get("row", number))
+    error = line["error"] if is_number(line.get("error")) else 0
+    confidence = round(confidence, 4) if is_number(confidence) else None
+    return [place, round(error, 4), _short(reference), _short(prediction), confidence, _short(text)]
+
+
+def _answers(line: Mapping[str, Any]) -> tuple[Any, Any, float | None]:
+    """Reference, prediction and confidence of a line, each short enough for a cell."""
+    reference = line.get("reference")
+    if "tags" in line:
+        return _tags(line, reference)
+    if "labels" in line:
+        return ", ".join(map(str, reference or [])) or "-", ", ".join(map(str, line["labels"])) or "-", None
+    if "answer" in line:
+        texts = reference.get("text", reference) if isinstance(reference, Mapping) else reference
+        return " | ".join(dict.fromkeys(map(str, texts or ["-"]))), line["answer"] or "-", line.get("score")
+    if "choice" in line:
+        scores = line.get("scores")
+        return reference, line["choice"], scores[line["choice"]] if isinstance(scores, list) else None
+    if "label" in line:
+        return reference, line["label"], line.get("score")
+    score = line.get("score")
+    return reference, round(score, 4) if is_number(score) else score, None
+
+
+def _tags(line: Mapping[str, Any], reference: Any) -> tuple[str, str, float | None]:
+    """The tags of the words that are wrong, or of all words outside O."""
+    words, tags, true = line.get("tokens") or [], line["tags"], reference or []
+    wrong = [place for place, (one, other) in enumerate(zip(tags, true, strict=False)) if one != other]
+    places = wrong or [place for place, tag in enumerate(tags) if tag != "O"]
+    shown = [", ".join(f"{words[place]}: {some[place]}" for place in places[:20]) or "-" for some in (true, tags)]
+    scores = line.get("scores") or []
+    return shown[0], shown[1], min(scores) if scores else None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else json_line(value).strip()
+
+
+def _short(value: Any) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value if is_number(value) or isinstance(value, bool) else "-"
+    text = " ".join(printable(str(value)[: 4 * _CELL]).split())
+    whole = str(value)
+    if len(text) <= _CELL and len(whole) <= 4 * _CELL:
+        return text
+    end = _CELL
+    while end > 1 and unicodedata.combining(text[end : end + 1] or " "):
+        end -= 1
+    return f"{text[:end]}… ({len(whole):,} characters)"

@@ -1,0 +1,126 @@
+"""The files of a finished or running stage, read for reports and findings."""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mybert.common.errors import UserError
+from mybert.common.json_io import read_json_object
+from mybert.common.manifest import MANIFEST, read_manifest
+
+RESULTS, LOG, SAMPLES, ANALYSIS, PREDICTIONS = (
+    "results.json",
+    "log.jsonl",
+    "samples.jsonl",
+    "analysis.json",
+    "predictions.jsonl",
+)
+
+
+@dataclass(frozen=True)
+class StageFiles:
+    """What a stage has written into its folder.
+
+    Attributes:
+        stage: the command, such as `pretrain`.
+        manifest, results: the contents of manifest.json and results.json; empty if there is none.
+        log: entries of log.jsonl.
+        samples: entries of samples.jsonl: predictions of the same inputs at every evaluation.
+    """
+
+    folder: Path
+    stage: str
+    manifest: dict[str, Any]
+    results: dict[str, Any]
+    log: list[dict] = field(default_factory=list)
+    samples: list[dict] = field(default_factory=list)
+
+    @property
+    def task(self) -> str:
+        """The task of a fine-tuning or an evaluation; empty if it is not recorded."""
+        return self.results.get("task") or ""
+
+    @property
+    def training(self) -> list[dict]:
+        """Log entries of training steps with a finite loss."""
+        return [entry for entry in self.log if is_number(entry.get("loss"))]
+
+    @property
+    def evaluations(self) -> list[dict]:
+        """Log entries of evaluations, the last one of each step."""
+        by_step = {entry.get("step"): entry for entry in self.log if any(name.startswith("eval_") for name in entry)}
+        return list(by_step.values())
+
+    @property
+    def parts(self) -> dict[str, dict]:
+        """Results by evaluated data: of `finetune` validation and test, of `evaluate` one without a name."""
+        if self.stage == "evaluate":
+            return {"": self.results} if self.results else {}
+        return {name: self.results[name] for name in ("validation", "test") if self.results.get(name)}
+
+    def analysis(self, part: str = "") -> dict[str, Any]:
+        """analysis.json of an evaluation; empty if there is none."""
+        return _read_object(self.folder / part / ANALYSIS)
+
+    def predictions(self, part: str = "") -> Iterator[dict]:
+        """The lines of predictions.jsonl of an evaluation."""
+        return _read_lines(self.folder / part / PREDICTIONS)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def read_stage(folder: str | Path) -> StageFiles:
+    """
+    Raises:
+        UserError: the folder was not made by MyBERT, or a file is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; name the output folder of a stage")
+    manifest = read_manifest(folder)
+    if not isinstance(manifest.get("stage"), str):
+        raise UserError(f"{folder} has no {MANIFEST} of a stage; name the output folder of a MyBERT command")
+    return StageFiles(
+        folder,
+        manifest["stage"],
+        manifest,
+        _read_object(folder / RESULTS),
+        list(_read_lines(folder / LOG)),
+        list(_read_lines(folder / SAMPLES)),
+    )
+
+
+@contextlib.contextmanager
+def explain_missing(files: StageFiles) -> Iterator[None]:
+    """Turns the error of an entry that is missing or of another type into a `UserError`."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{files.folder}: {MANIFEST} or {RESULTS} lacks an entry ({type(error).__name__}: {error}); "
+            f"repeat `mybert {files.stage}`"
+        ) from error
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    return read_json_object(path, "repeat the command that wrote it") if path.is_file() else {}
+
+
+def _read_lines(path: Path) -> Iterator[dict]:
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{path}, line {number}: not JSON ({error})") from error
+            if isinstance(entry, dict):
+                yield entry

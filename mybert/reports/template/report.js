@@ -1,0 +1,125 @@
+"use strict";
+
+const PAGE = 50;
+
+function theme() {
+  const button = document.getElementById("theme");
+  const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const show = () => button.setAttribute("aria-pressed", String(isDark()));
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    show();
+  });
+  show();
+}
+
+function axes() {
+  for (const fieldset of document.querySelectorAll(".axes")) {
+    fieldset.hidden = false;
+    fieldset.addEventListener("change", (event) => { fieldset.closest("section").dataset.axis = event.target.value; });
+  }
+}
+
+async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+// The rows of a table: [row, error, reference, prediction, confidence, input]
+async function predictions(card) {
+  if (!("DecompressionStream" in window)) return; // the first rows stay
+  const rows = await unpack(card.querySelector(".packed").textContent);
+  const headers = [...card.querySelectorAll("th")];
+  const [search, which] = [card.querySelector("input"), card.querySelector(".which")];
+  const lists = [];
+  const state = { column: -1, ascending: false, page: 0, found: rows };
+  const texts = rows.map((row) => row.slice(2).join("\u0000").toLowerCase());
+
+  headers.forEach((header, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = header.textContent;
+    header.replaceChildren(button);
+    button.addEventListener("click", () => {
+      state.ascending = state.column === column ? !state.ascending : header.dataset.kind !== "number";
+      state.column = column;
+      update();
+    });
+    if (header.dataset.kind === "choice") lists.push([column, addList(button.textContent, column)]);
+  });
+
+  function addList(name, column) {
+    const label = document.createElement("label");
+    const list = document.createElement("select");
+    const values = [...new Set(rows.map((row) => String(row[column])))].sort();
+    list.append(new Option("any", "any"), ...values.map((value, number) => new Option(value, String(number))));
+    list.values = values;
+    label.append(`${name[0].toUpperCase()}${name.slice(1)} `, list);
+    card.querySelector(".choices").append(label);
+    list.addEventListener("change", update);
+    return list;
+  }
+
+  function keeps(row, number, words) {
+    if (which.value !== "all" && (row[1] > 0) !== (which.value === "wrong")) return false;
+    if (lists.some(([column, list]) => list.value !== "any" && String(row[column]) !== list.values[Number(list.value)])) return false;
+    return words.every((word) => texts[number].includes(word));
+  }
+
+  function update() {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    state.found = rows.filter((row, number) => keeps(row, number, words));
+    if (state.column >= 0) {
+      const [column, sign] = [state.column, state.ascending ? 1 : -1];
+      const compare = headers[column].dataset.kind === "number" ? (a, b) => (a ?? -Infinity) - (b ?? -Infinity) : (a, b) => (String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0);
+      state.found.sort((one, other) => sign * compare(one[column], other[column]));
+    }
+    state.page = 0;
+    draw();
+  }
+
+  function draw() {
+    const pages = Math.max(1, Math.ceil(state.found.length / PAGE));
+    const shown = state.found.slice(state.page * PAGE, (state.page + 1) * PAGE);
+    const body = document.createElement("tbody");
+    for (const row of shown) {
+      const line = body.insertRow();
+      line.className = row[1] > 0 ? "wrong" : "";
+      row.forEach((value, column) => {
+        const cell = line.insertCell();
+        const isNumber = typeof value === "number" || value === null;
+        cell.className = isNumber ? "number" : value.length > 40 ? "text long" : value.length < 20 ? "text short" : "text";
+        cell.dataset.name = headers[column].textContent;
+        cell.dir = isNumber ? "ltr" : "auto";
+        cell.textContent = value === null ? "-" : isNumber ? value.toLocaleString("en") : value;
+      });
+    }
+    card.querySelector("tbody").replaceWith(body);
+    headers.forEach((header, column) => header.setAttribute("aria-sort", column !== state.column ? "none" : state.ascending ? "ascending" : "descending"));
+    card.querySelector(".count").textContent = `${state.found.length.toLocaleString("en")} rows`;
+    card.querySelector(".page").textContent = `Page ${state.page + 1} of ${pages.toLocaleString("en")}`;
+    card.querySelector(".previous").disabled = state.page === 0;
+    card.querySelector(".next").disabled = state.page + 1 >= pages;
+  }
+
+  function turn(pages) {
+    state.page += pages;
+    draw();
+    card.querySelector(".scroll").scrollTop = 0;
+  }
+
+  let waiting;
+  search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 150); });
+  which.addEventListener("change", update);
+  card.querySelector(".previous").addEventListener("click", () => turn(-1));
+  card.querySelector(".next").addEventListener("click", () => turn(1));
+  card.querySelector(".controls").hidden = card.querySelector(".pager").hidden = false;
+  draw();
+  card.dataset.ready = "true";
+}
+
+theme();
+axes();
+document.querySelectorAll(".predictions").forEach(predictions);

@@ -1,0 +1,1 @@
+"""Pseudo-log-likelihood of texts under a masked language model: `mybert score`."""

@@ -1,0 +1,58 @@
+"""Predictions of the pretraining heads: words for [MASK], and whether a text follows another one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mybert.common.packed_batches import packed_inputs
+from mybert.common.unread_text import without_unread_end
+
+
+@torch.inference_mode()
+def fill_masks(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], top_k: int
+) -> list[list[list[tuple[int, float]]]]:
+    """The most probable tokens for each [MASK] of each text, computed in one batch without padding.
+
+    Args:
+        model: `MyBertForMaskedLM` or `MyBertForPreTraining`.
+        texts: truncated where the model ends.
+
+    Returns:
+        For each text and each of its masks, `top_k` pairs of a token id and its probability, the best first.
+    """
+    encoded = tokenizer(list(texts), truncation=True, max_length=model.config.max_position_embeddings)
+    sequences = [np.array(ids, dtype=np.int64) for ids in encoded["input_ids"]]
+    masks = [(ids == tokenizer.mask_token_id).sum() for ids in sequences]
+    places = torch.from_numpy(np.flatnonzero(np.concatenate(sequences) == tokenizer.mask_token_id))
+    states = model.bert(**packed_inputs(sequences, model.device), tokens_to_keep=places).last_hidden_state
+    top = model.cls.predictions(states).float().softmax(-1).topk(min(top_k, model.config.vocab_size))
+    found = [
+        list(zip(ids, shares, strict=True))
+        for ids, shares in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
+    ends = np.cumsum(masks).tolist()
+    return [found[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@torch.inference_mode()
+def follow_probabilities(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
+) -> list[float]:
+    """The probability that the second text of each pair follows the first, computed in one batch without padding.
+
+    Args:
+        model: `MyBertForNextSentencePrediction` or `MyBertForPreTraining`.
+        pairs: truncated where the model ends.
+    """
+    length = model.config.max_position_embeddings
+    pairs = [without_unread_end(*pair, tokenizer, length) for pair in pairs]
+    first, second = map(list, zip(*pairs, strict=True))
+    encoded = tokenizer(first, second, truncation=True, max_length=length, split_special_tokens=True)
+    sequences = [np.array(ids, dtype=np.int64) for ids in encoded["input_ids"]]
+    types = torch.from_numpy(np.concatenate(encoded["token_type_ids"]))[None].to(model.device)
+    inputs = packed_inputs(sequences, model.device)
+    pooled = model.bert(**inputs, token_type_ids=types, tokens_to_keep=()).pooler_output
+    return model.cls.seq_relationship(pooled).float().softmax(-1)[:, 0].tolist()

@@ -1,0 +1,106 @@
+"""`mybert score`: texts to a file of pseudo-log-likelihoods."""
+
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from mybert.common.manifest import fingerprint, identity, json_line, write_manifest
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.output_folders import staged_file
+from mybert.common.progress import Bar
+from mybert.common.tables import print_table
+from mybert.io.documents import Document, Problems
+from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
+from mybert.scoring.records import corpus_metrics, scored_lines
+from mybert.scoring.scorer import Scorer
+from mybert.scoring.settings import ScoreSettings
+
+_TEXTS_AT_ONCE = 64
+_COUNTS = ("tokens", "words", "unknown_words", "characters")
+
+
+def main(settings: ScoreSettings) -> None:
+    keep_freed_memory()
+    print(f"scores: {score(settings)}")
+
+
+def score(settings: ScoreSettings) -> Path:
+    """Writes the score of each text, or of each minimal pair, and prints a summary.
+
+    Returns:
+        The file, in input order: `text_number` (from 0), `source` and `line` (the place of the text), the columns of
+        the row, `log_probability` (natural logarithm) and `bits_per_character`, and the scores of the tokens or masked
+        words. The settings, inputs and scores of all texts together are in `OUTPUT.manifest.json`.
+
+    Raises:
+        UserError: the output exists or cannot be created, an input, a text or the checkpoint cannot be used, or the
+            disk is full. Nothing is written then.
+    """
+    began = time.monotonic()
+    with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
+        scorer = Scorer(settings)
+        columns = settings.pairs.split(",") if settings.pairs else [settings.text_column]
+        texts = store_texts(
+            settings.inputs,
+            path.with_name("texts.arrow"),
+            text_column=columns[0],
+            errors=settings.errors,
+            usable=partial(_usable, scorer, columns),
+        )
+        sums = _write(settings, scorer, texts, path)
+        counts = {name: sums[name] for name in _COUNTS if sums[name]}
+        metrics = corpus_metrics(sums)
+        write_manifest(
+            path.parent,
+            "score",
+            settings=settings,
+            inputs={
+                "model": identity(settings.model),
+                "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)},
+            },
+            counts={"texts": texts.count, **counts, "tokens_read": scorer.tokens_read, "skipped": texts.skipped},
+            metrics=metrics,
+        )
+    rows = [("pairs" if settings.pairs else "texts", texts.count)]
+    rows += [(f"skipped: {reason}", number) for reason, number in sorted(texts.skipped.items())]
+    rows += [(name.replace("_", " "), value) for name, value in {**counts, **metrics}.items()]
+    print_table(f"Pseudo-log-likelihood by {settings.masking}", [*rows, ("seconds", time.monotonic() - began)])
+    return Path(settings.output)
+
+
+def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems: Problems) -> list[Document]:
+    """Reports texts without a token, and pairs without a second text."""
+    kept = []
+    for text in texts:
+        values = [text.text, *(text.others.get(name) for name in columns[1:])]
+        if not isinstance(values[-1], str):
+            problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}")
+        elif not all(map(len, scorer.backend.encode_batch_fast(values, add_special_tokens=False))):
+            problems.report(text.source, f"line {text.line}", "no token")
+        else:
+            kept.append(text)
+    return kept
+
+
+def _write(settings: ScoreSettings, scorer: Scorer, texts: StoredTexts, path: Path) -> Counter:
+    """Returns the sums over all texts."""
+    sums: Counter = Counter()
+    number = 0
+    with (
+        path.open("w", encoding="utf-8", newline="\n") as file,
+        Bar(total=texts.count, desc="scoring", unit="texts") as bar,
+    ):
+        for stored in texts.batches():
+            for start in range(0, len(stored), _TEXTS_AT_ONCE):
+                part = stored.slice(start, _TEXTS_AT_ONCE)
+                others = texts.other_values(part)
+                lines = scored_lines(settings, scorer, part["text"].to_pylist(), others, number)
+                places = part.select(["source", "line"]).to_pylist()
+                for (record, added), place, other in zip(lines, places, others, strict=True):
+                    sums.update(added)
+                    record = {"text_number": number, **place} | record
+                    file.write(json_line({**rename_taken(other, record), **record}))
+                    number += 1
+                bar.update(len(part))
+    return sums

@@ -1,0 +1,219 @@
+"""Scorer: the pseudo-log-likelihood of texts and of masked words under a masked language model.
+
+A model that predicts masked tokens gives no probability of a text directly. Its pseudo-log-likelihood is the sum over
+the tokens of log P(token | all other tokens), each predicted from a copy of the text in which it is masked (Salazar et
+al. 2020, section 2). Copies are batched without padding, and the vocabulary projection runs on the scored tokens only.
+"""
+
+import math
+from collections.abc import Sequence
+from os import PathLike, fspath
+from typing import NamedTuple, Unpack
+
+import numpy as np
+import torch
+
+from modeling_mybert import MyBertForMaskedLM
+from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.devices import choose_device
+from mybert.common.errors import UserError
+from mybert.common.keywords import ScorerKeywords
+from mybert.common.packed_batches import batches_by_length, packed_inputs
+from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
+from mybert.scoring.settings import ScoringSettings
+
+
+class TextScore(NamedTuple):
+    """The score of a text.
+
+    Attributes:
+        tokens: the tokens of the text.
+        log_probabilities: (tokens,) natural logarithm of the probability of each token.
+        characters: length of the text.
+    """
+
+    tokens: list[str]
+    log_probabilities: np.ndarray
+    characters: int
+
+    @property
+    def log_probability(self) -> float:
+        """Natural logarithm, summed over the tokens."""
+        return float(self.log_probabilities.sum())
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """None for a text without tokens."""
+        return bits_per_character(self.log_probability, self.characters) if self.tokens else None
+
+
+class MaskedWordsScore(NamedTuple):
+    """The score of the masked words of a text.
+
+    Attributes:
+        words: the masked words.
+        log_probabilities: (words,) natural logarithm, summed over the tokens of each word.
+        correct: (words,) whether all tokens of the word have the highest probability; a word of unknown tokens is not.
+        unknown: number of words that contain [UNK].
+    """
+
+    words: list[str]
+    log_probabilities: np.ndarray
+    correct: np.ndarray
+    unknown: int
+
+    @property
+    def characters(self) -> int:
+        return sum(map(len, self.words))
+
+    @property
+    def log_probability(self) -> float:
+        return float(self.log_probabilities.sum())
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """None if no word is masked."""
+        return bits_per_character(self.log_probability, self.characters) if self.words else None
+
+
+def bits_per_character(log_probability: float, characters: int) -> float:
+    return -log_probability / math.log(2) / characters
+
+
+class Scorer:
+    """A masked language model that scores texts.
+
+    Texts contain no control tokens: `[MASK]` is read as a bracket, a word and a bracket.
+
+    Args:
+        model: folder or Hub name of a MyBERT or BERT checkpoint, or `ScoringSettings`.
+        options: fields of `ScoringSettings`, where `model` is a name.
+
+    Attributes:
+        tokens_read: number of tokens read by the model so far, over all masked copies.
+
+    Raises:
+        UserError: the checkpoint has no masked-language-model head, or it or the device cannot be used.
+
+    Example:
+        >>> scorer = Scorer("model")
+        >>> good, bad = scorer.texts(["The cats sleep.", "The cats sleeps."])
+        >>> good.log_probability > bad.log_probability
+        True
+    """
+
+    def __init__(self, model: str | PathLike[str] | ScoringSettings, **options: Unpack[ScorerKeywords]):
+        self.settings = model if isinstance(model, ScoringSettings) else ScoringSettings(fspath(model), **options)
+        name = self.settings.model
+        bert, self.tokenizer, missing = load_with_tokenizer(MyBertForMaskedLM, name, self.settings.dtype)
+        if any(key.startswith("cls.predictions") for key in missing):
+            raise UserError(
+                f"checkpoint {name} has no masked-language-model head, which scores need; name a pretrained "
+                "checkpoint, or train its head with `mybert pretrain --init-from`"
+            )
+        refuse_missing(name, missing)
+        positions = bert.config.max_position_embeddings
+        if (self.settings.max_length or 0) > positions:
+            raise UserError(f"--max-length {self.settings.max_length}: the model has {positions} positions")
+        self.model = bert.to(choose_device(self.settings.device))
+        self.backend = self.tokenizer.plain_text_backend()
+        self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        self.size = (self.settings.max_length or min(positions, self.tokenizer.model_max_length)) - 2
+        self.batch_tokens = self.settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
+        self.tokens_read = 0
+
+    def texts(self, texts: Sequence[str], within_word: bool = False) -> list[TextScore]:
+        """Scores every token of each text.
+
+        Args:
+            within_word: mask the later tokens of a token's word too (Kauf & Ivanova 2023), so that the first pieces of
+                a rare word are not predicted from the last ones.
+
+        Returns:
+            The scores, in the order of `texts`. A text without tokens has no scores.
+        """
+        copies: list[Copy] = []
+        encodings = self.backend.encode_batch(_listed(texts), add_special_tokens=False)
+        bounds = np.cumsum([0, *map(len, encodings)]).tolist()
+        for encoding, row in zip(encodings, bounds, strict=False):
+            word_ids = encoding.word_ids if within_word else None
+            copies += token_copies(encoding.ids, word_ids, self.special_ids, self.size, row) if len(encoding) else ()
+        scores, _ = self._score(copies, bounds[-1])
+        return [
+            TextScore(encoding.tokens, scores[start:end], len(text))
+            for text, encoding, start, end in zip(texts, encodings, bounds, bounds[1:], strict=False)
+        ]
+
+    def masked_words(self, texts: Sequence[str], first_number: int = 0) -> list[MaskedWordsScore]:
+        """Masks 15% of the words of each text with all their tokens, and scores them.
+
+        Words and masks do not depend on the vocabulary, so that models with different vocabularies are compared on the
+        same words. The context is a window of 64 words.
+
+        Args:
+            first_number: the number of the first text, from which the hash chooses words.
+
+        Returns:
+            The scores, in the order of `texts`.
+        """
+        words = [split_words(text) for text in _listed(texts)]
+        copies, owners, bounds = [], [], [0]
+        for number, text in enumerate(words, first_number):
+            encodings = self.backend.encode_batch(text, add_special_tokens=False)
+            masked = [is_masked(number, place) for place in range(len(text))]
+            for copy, of in word_copies([e.ids for e in encodings], masked, self.special_ids, self.size, len(owners)):
+                copies.append(copy)
+                owners += of
+            bounds.append(len(owners))
+        scores, correct = self._score(copies, len(owners))
+        return [
+            _by_word(text, np.array(owners[start:end], dtype=np.int64), scores[start:end], correct[start:end])
+            for text, start, end in zip(words, bounds, bounds[1:], strict=False)
+        ]
+
+    @torch.inference_mode()
+    def _score(self, copies: Sequence[Copy], count: int) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Returns:
+            (count,) float64 log-probabilities; (count,) whether the token has the highest probability: 1, 0, or -1 for
+            [UNK], which stands for any unknown token.
+        """
+        scores, hits = np.zeros(count), np.zeros(count, dtype=np.int8)
+        for batch in batches_by_length(copies, lambda copy: len(copy.ids), self.batch_tokens):
+            sequences, places, targets, rows, start = [], [], [], [], 0
+            for ids, masked, scored, row in batch:
+                sequence = ids.copy()
+                sequence[list(masked)] = self.tokenizer.mask_token_id
+                sequences.append(sequence)
+                places += [start + place for place in masked[:scored]]
+                targets += ids[list(masked[:scored])].tolist()
+                rows += range(row, row + scored)
+                start += len(ids)
+            self.tokens_read += start
+            wanted = torch.tensor(targets, device=self.model.device)
+            inputs = packed_inputs(sequences, self.model.device)
+            states = self.model.bert(**inputs, tokens_to_keep=torch.tensor(places)).last_hidden_state
+            logits = self.model.cls.predictions(states).float()
+            found = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1)
+            scores[rows] = found.double().cpu().numpy()
+            unknown = wanted == self.tokenizer.unk_token_id
+            hits[rows] = torch.where(unknown, -1, (logits.argmax(1) == wanted).int()).cpu().numpy()
+        if not np.isfinite(scores).all():
+            raise UserError(f"{self.settings.model} gives NaN or infinite values; its weights are damaged")
+        return scores, hits
+
+
+def _by_word(words: list[str], owners: np.ndarray, scores: np.ndarray, hits: np.ndarray) -> MaskedWordsScore:
+    """Joins the scores of tokens to those of words; `owners` is the word of each token, ascending."""
+    masked, first = np.unique(owners, return_index=True)
+    if not len(masked):
+        return MaskedWordsScore([], np.zeros(0), np.zeros(0, dtype=bool), 0)
+    lowest = np.minimum.reduceat(hits, first)
+    names = [words[word] for word in masked.tolist()]
+    return MaskedWordsScore(names, np.add.reduceat(scores, first), lowest == 1, int((lowest == -1).sum()))
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise UserError("texts: expected a list of texts, found one string; put it in brackets")
+    return list(texts)

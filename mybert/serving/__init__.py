@@ -1,0 +1,1 @@
+"""A checkpoint as an HTTP service: `mybert serve`."""

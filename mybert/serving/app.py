@@ -1,0 +1,278 @@
+"""The ASGI application of a service: routes, access, limits and errors."""
+
+import asyncio
+import hmac
+import logging
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from mybert.common.error_messages import cause
+from mybert.common.json_io import parse_json
+from mybert.common.manifest import versions
+from mybert.finetuning.data.dataset_loading import unwritable
+from mybert.serving import embedding_forms, prediction_forms
+from mybert.serving.batching import Batcher, Job, Overloaded
+from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.forms import Form, Refused, Work, work_of
+from mybert.serving.metrics import Metrics
+from mybert.serving.settings import ServeSettings
+
+_READ_AT_ONCE = 16  # requests of the maximum size whose bodies are in memory
+_DISCARDED = 16  # a larger body is read up to this multiple of the maximum, so that its sender reads the answer
+_SMALL = 20_000  # bytes of a body that is parsed, and of an answer that is written, without a thread
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, or one of a pair
+
+logger = logging.getLogger(__name__)
+
+
+class Service:
+    """The service of one checkpoint.
+
+    Attributes:
+        app: the ASGI application.
+        checkpoint: what it serves.
+        in_progress: number of requests that are read, computed or answered.
+        is_stopping: whether new requests are refused.
+    """
+
+    def __init__(self, served: ServedCheckpoint, settings: ServeSettings, api_key: str | None):
+        self.checkpoint, self._settings = served, settings
+        self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
+        self.in_progress, self.is_stopping, self._bytes = 0, False, 0
+        self._metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
+        self._batcher = Batcher(
+            served.functions,
+            served.batch_tokens,
+            settings.max_tokens,
+            settings.max_wait / 1000,
+            self._metrics.computed,
+        )
+        self._threads = ThreadPoolExecutor(2, "requests")
+        routes = [Route(path, _Endpoint(self, path, form), methods=["POST"]) for path, form in forms(served).items()]
+        self.app = Starlette(
+            routes=[
+                *routes,
+                Route("/health", self._health),
+                Route("/metrics", self._show_metrics),
+                Route("/info", self._info),
+                Route("/v1/models", self._models),
+            ],
+            exception_handlers={HTTPException: _http_error, Exception: _own_error},
+        )
+
+    async def answer(self, form: Form, request: Request) -> Response:
+        """
+        Raises:
+            Refused: the request cannot be answered.
+        """
+        self._check_key(request)
+        if self.is_stopping:
+            raise Refused(503, "the service is stopping", "Unhealthy", {"connection": "close", "retry-after": "5"})
+        if self.in_progress > self._settings.max_requests:
+            raise Refused(429, f"more than {self._settings.max_requests} requests", "Overloaded", {"retry-after": "1"})
+        body = await self._body(request)
+        try:
+            work = await self._apart(len(body) > _SMALL, self._work, form, body)
+        finally:
+            self._bytes -= len(body)
+        results = await self._compute(work, request)
+        content = await self._apart(sum(work.tokens) > _SMALL // 10, work.answer, results)
+        return Response(content, media_type="application/json")
+
+    async def _apart(self, is_large: bool, function, *arguments: Any) -> Any:
+        """Calls a function, in a thread if it takes long."""
+        if not is_large:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def _check_key(self, request: Request) -> None:
+        given = request.headers.get("authorization", "").encode()
+        if self._authorization is not None and not hmac.compare_digest(given, self._authorization):
+            message = "expected the API key in the header `Authorization: Bearer KEY`"
+            raise Refused(401, message, "Unauthorized", {"www-authenticate": "Bearer"})
+
+    async def _body(self, request: Request) -> bytes:
+        """The body; its bytes are added to `_bytes`."""
+        most, close = self._settings.max_bytes, {"connection": "close"}
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise Refused(415, "a compressed body; send it as it is", headers=close)
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                async for part in request.stream():
+                    size += len(part)
+                    if size <= most:
+                        parts.append(part)
+                        self._bytes += len(part)
+                    if self._bytes > _READ_AT_ONCE * most:
+                        raise Refused(429, "too many bytes at a time", "Overloaded", close | {"retry-after": "1"})
+                    if size > _DISCARDED * most:
+                        break
+            if size > most:
+                raise Refused(413, f"more than {most:,} bytes; send several requests", headers=close)
+        except BaseException as error:
+            self._bytes -= sum(map(len, parts))
+            if isinstance(error, TimeoutError):
+                seconds = self._settings.timeout
+                raise Refused(408, f"the body did not arrive in {seconds:g} s", headers=close) from error
+            raise
+        return b"".join(parts)
+
+    def _work(self, form: Form, body: bytes) -> Work:
+        if body.count(b",") > (most := self._settings.max_tokens):  # before objects are made of them
+            raise Refused(413, f"more than {most:,} values; send several requests")
+        try:
+            text = body.decode()
+            given = parse_json(text)
+        except ValueError as error:
+            raise Refused(400, f"not JSON ({cause(error)})") from error
+        if _HALF_PAIR.search(text) and isinstance(given, dict) and (problem := unwritable(given)):
+            raise Refused(400, problem)
+        return work_of(form, self.checkpoint, given)
+
+    async def _compute(self, work: Work, request: Request) -> list:
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        job = Job(work.function, work.rows, work.tokens, lambda: loop.call_soon_threadsafe(done.set))
+        try:
+            self._batcher.submit(job)
+        except Overloaded as error:
+            raise Refused(429, str(error), "Overloaded", {"retry-after": str(error.seconds)}) from error
+        waiting = [asyncio.ensure_future(done.wait()), asyncio.ensure_future(_disconnection(request))]
+        try:
+            await asyncio.wait(waiting, timeout=self._settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+            self._batcher.cancel(job)
+        if job.error is not None:
+            raise job.error
+        if done.is_set():
+            return job.results
+        if waiting[1].done():
+            raise ClientDisconnect
+        raise Refused(503, f"no answer in {self._settings.timeout:g} s", "Overloaded", {"retry-after": "5"})
+
+    # Facts
+
+    async def _health(self, request: Request) -> Response:
+        if self.is_stopping or not self._batcher.is_alive:
+            return error_response(503, "the service is stopping", "Unhealthy", "/health")
+        return Response()
+
+    async def _show_metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def _info(self, request: Request) -> Response:
+        """TEI's `/info`, and the functions that the checkpoint has."""
+        self._check_key(request)
+        served, settings = self.checkpoint, self._settings
+        kind: dict[str, Any] = {"embedding": {"pooling": settings.pooling}}
+        if served.predictor is not None:
+            labels = served.predictor.task.config
+            name = "reranker" if labels.num_labels == 1 else "classifier"
+            kind = {name: {"id2label": labels.id2label, "label2id": labels.label2id}}
+        facts = {
+            "model_id": settings.model,
+            "model_sha": None,
+            "model_dtype": settings.dtype,
+            "model_type": kind,
+            "task": served.task,
+            "functions": sorted(served.functions),
+            "max_concurrent_requests": settings.max_requests,
+            "max_input_length": served.max_length,
+            "max_batch_tokens": served.batch_tokens,
+            "max_client_batch_size": settings.max_texts,
+            "auto_truncate": settings.long_texts == "truncate",
+            "version": versions().get("mybert"),
+        }
+        return JSONResponse(facts)
+
+    async def _models(self, request: Request) -> Response:
+        """OpenAI's `/v1/models`."""
+        self._check_key(request)
+        model = {"id": self._settings.model, "object": "model", "created": 0, "owned_by": "mybert"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        self._metrics.answered(path, status, seconds)
+
+
+class _Endpoint:
+    """The ASGI application of one route. A request is in progress until its answer is sent."""
+
+    def __init__(self, service: Service, path: str, form: Form):
+        self._service, self._path, self._form = service, path, form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, service, request = time.monotonic(), self._service, Request(scope, receive)
+        service.in_progress += 1
+        status = 499  # the client has closed the connection
+        try:
+            try:
+                response = await service.answer(self._form, request)
+            except Refused as error:
+                response = error_response(error.status, str(error), error.kind, self._path, error.headers)
+            except ClientDisconnect:
+                return
+            except Exception as error:
+                logger.error("%s failed", self._path, exc_info=error)
+                response = error_response(500, "an error of the service; see its log", "Backend", self._path)
+            status = response.status_code
+            await response(scope, receive, send)
+        finally:
+            service.in_progress -= 1
+            service.answered(self._path, status, time.monotonic() - began)
+
+
+def forms(served: ServedCheckpoint) -> dict[str, Form]:
+    """The form of each path that the checkpoint can answer."""
+    if served.predictor is not None:
+        found = {"/": prediction_forms.pipeline, "/predict": prediction_forms.predict}
+        return found | ({"/rerank": prediction_forms.rerank} if served.task == "text-classification" else {})
+    found = {
+        "/": embedding_forms.default_of_encoder,
+        "/embed": embedding_forms.embed,
+        "/v1/embeddings": embedding_forms.openai_embeddings,
+        "/embeddings": embedding_forms.openai_embeddings,
+        "/similarity": embedding_forms.similarity,
+    }
+    heads = {"fill-mask": prediction_forms.masked_words, "next-sentence": prediction_forms.next_sentence}
+    return found | {f"/{name}": form for name, form in heads.items() if name in served.functions}
+
+
+def error_response(
+    status: int, message: str, kind: str, path: str, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """An error in OpenAI's form below /v1, else in TEI's."""
+    content: dict[str, Any] = {"error": message, "error_type": kind}
+    if path.startswith("/v1/"):
+        content = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    return JSONResponse(content, status, headers)
+
+
+async def _disconnection(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """An unknown path, or another method."""
+    assert isinstance(error, HTTPException)
+    detail = {404: "no such path; /info names the functions of this checkpoint", 405: "another method is needed"}
+    message = detail.get(error.status_code, str(error.detail))
+    return error_response(error.status_code, message, "Validation", request.url.path, dict(error.headers or {}))
+
+
+async def _own_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, Refused):  # of /info and /v1/models
+        return error_response(error.status, str(error), error.kind, request.url.path, error.headers)
+    return error_response(500, "an error of the service; see its log", "Backend", request.url.path)

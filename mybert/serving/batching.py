@@ -1,0 +1,181 @@
+"""Dynamic batching: the rows of concurrent requests share batches of a limited number of tokens.
+
+One thread computes all batches. Requests take turns, so that a small request never waits for all rows of a large one.
+"""
+
+import itertools
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Function = Callable[[list], Sequence]
+"""From rows to a result for each row."""
+
+logger = logging.getLogger(__name__)
+
+
+class Overloaded(Exception):
+    """The accepted requests have the maximum number of tokens.
+
+    Attributes:
+        seconds: after which they will probably be answered.
+    """
+
+    def __init__(self, seconds: int):
+        super().__init__(f"too many requests are waiting; try again in {seconds} s")
+        self.seconds = seconds
+
+
+class Job:
+    """The rows of a request.
+
+    Args:
+        function: name of the function.
+        rows: its arguments.
+        tokens: number of tokens of each row.
+        on_done: called by the computing thread when `results` is complete or `error` is set.
+    """
+
+    def __init__(self, function: str, rows: Sequence, tokens: Sequence[int], on_done: Callable[[], object]):
+        self.function, self.rows, self.tokens, self.on_done = function, rows, tokens, on_done
+        self.results: list[Any] = [None] * len(rows)
+        self.error: Exception | None = None
+        self.arrived = time.monotonic()
+        self.taken = 0
+        self.missing = len(rows)
+
+    def take(self, limit: int) -> "Slice":
+        """The next rows: at most `limit` tokens, or one row."""
+        first, total = self.taken, 0
+        while self.taken < len(self.rows) and (self.taken == first or total + self.tokens[self.taken] <= limit):
+            total += self.tokens[self.taken]
+            self.taken += 1
+        return Slice(self, range(first, self.taken), total)
+
+
+class Slice(NamedTuple):
+    """Consecutive rows of a job in a batch, and their number of tokens."""
+
+    job: Job
+    rows: range
+    tokens: int
+
+
+class Batcher:
+    """Computes jobs in batches in one thread.
+
+    Args:
+        functions: by name.
+        batch_tokens: maximum tokens of a batch; a larger row is a batch of its own.
+        max_tokens: maximum tokens of all jobs that wait or are computed.
+        max_wait: seconds that a batch waits for further jobs.
+        observe: called after each batch with its tokens, its rows and its seconds.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        batch_tokens: int,
+        max_tokens: int,
+        max_wait: float,
+        observe: Callable[[int, int, float], object] = lambda *_: None,
+    ):
+        self._functions, self._batch_tokens, self._max_tokens = functions, batch_tokens, max_tokens
+        self._max_wait, self._observe = max_wait, observe
+        self._queue: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._tokens_per_second = 1000.0
+        self._many = False
+        self.tokens = 0
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def submit(self, job: Job) -> None:
+        """Adds a job.
+
+        Raises:
+            Overloaded: too many tokens are waiting.
+        """
+        tokens = sum(job.tokens)
+        with self._changed:
+            if self.tokens and self.tokens + tokens > self._max_tokens:
+                raise Overloaded(math.ceil(min(self.tokens / self._tokens_per_second, 3600)))
+            self.tokens += tokens
+            self._queue.append(job)
+            self._changed.notify()
+
+    def cancel(self, job: Job) -> None:
+        """Drops the rows of a job that are not being computed."""
+        with self._changed:
+            if job in self._queue:
+                self._queue.remove(job)
+                self.tokens -= sum(job.tokens[job.taken :])
+
+    def _run(self) -> None:
+        while True:
+            if not (batch := self._next_batch()):
+                continue  # the jobs have been cancelled
+            began = time.monotonic()
+            finished = self._compute(batch)
+            seconds = time.monotonic() - began
+            tokens = sum(part.tokens for part in batch)
+            with self._changed:
+                self.tokens -= tokens
+                self._tokens_per_second += 0.1 * (tokens / max(seconds, 1e-6) - self._tokens_per_second)
+            self._observe(tokens, sum(len(part.rows) for part in batch), seconds)
+            for job in finished:
+                job.on_done()
+
+    def _next_batch(self) -> list[Slice]:
+        """Waits for jobs, and at most `max_wait` for more of them if the last batch had rows of several."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue)
+            if self._many:
+                left = self._queue[0].arrived + self._max_wait - time.monotonic()
+                self._changed.wait_for(lambda: self.tokens >= self._batch_tokens, max(left, 0))
+            batch = self._take() if self._queue else []
+            self._many = len({id(part.job) for part in batch}) > 1
+            return batch
+
+    def _take(self) -> list[Slice]:
+        """A batch of the jobs with the function of the first one, which take turns until it is full."""
+        turns = deque(job for job in self._queue if job.function == self._queue[0].function)
+        share, left, batch = self._batch_tokens // len(turns), self._batch_tokens, []
+        while turns and (not batch or turns[0].tokens[turns[0].taken] <= left):
+            job = turns.popleft()
+            batch.append(job.take(min(share, left)))
+            left -= batch[-1].tokens
+            if job.taken < len(job.rows):
+                turns.append(job)
+        for job in dict.fromkeys(part.job for part in batch):
+            self._queue.remove(job)
+            if job.taken < len(job.rows):
+                self._queue.append(job)
+        return batch
+
+    def _compute(self, batch: list[Slice]) -> list[Job]:
+        """Computes a batch; the jobs that are complete or have failed."""
+        rows = [part.job.rows[row] for part in batch for row in part.rows]
+        try:
+            results = iter(self._functions[batch[0].job.function](rows))
+            for part in batch:
+                for row in part.rows:
+                    part.job.results[row] = next(results)
+        except Exception as error:
+            if len(batch) > 1:  # only the job with the error must fail
+                return list(itertools.chain(*(self._compute([part]) for part in batch)))
+            logger.error("a batch failed", exc_info=error)
+            self.cancel(batch[0].job)
+            batch[0].job.error = error
+            return [batch[0].job]
+        for part in batch:
+            part.job.missing -= len(part.rows)
+        return [job for job in dict.fromkeys(part.job for part in batch) if not job.missing]

@@ -1,0 +1,143 @@
+"""The loaded checkpoint of a service: what it computes, and how many tokens a row costs."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from modeling_mybert import MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
+from mybert.common.errors import UserError
+from mybert.embedding.embedder import Embedder
+from mybert.embedding.settings import EncodingSettings
+from mybert.explanation.similarity import is_encoder
+from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.finetuning.settings import PredictSettings
+from mybert.release.convert.full_checkpoint import load_checkpoint
+from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
+from mybert.serving.batching import Function
+from mybert.serving.settings import ServeSettings
+
+MASK_CANDIDATES = 100
+_CHARACTERS_PER_TOKEN = 16  # more than any language has on average
+_LONGEST_WORD = 100  # characters, and at most tokens, of a word; a longer one is [UNK]
+
+
+class ServedCheckpoint:
+    """A checkpoint with the head of a task, or an encoder with or without pretraining heads.
+
+    Args:
+        settings: of the service.
+
+    Attributes:
+        task: name of the task; None for encoders.
+        functions: `predict` for a task head; else `embed` and, as far as the checkpoint has the heads, `fill-mask` and
+            `next-sentence`. Each takes rows and returns a result for each.
+        predictor: of a task head, else None.
+        embedder: of an encoder, else None.
+        max_length: maximum tokens of a text.
+        batch_tokens: maximum tokens of a batch.
+
+    Raises:
+        UserError: the checkpoint or a setting cannot be used.
+    """
+
+    def __init__(self, settings: ServeSettings):
+        self.settings = settings
+        self.functions: dict[str, Function] = {}
+        self.predictor: Predictor | None = None
+        self.embedder: Embedder | None = None
+        self.task: str | None = None
+        if is_encoder(settings.model):
+            self._load_encoder()
+        else:
+            self._load_task()
+        self.backend = self.tokenizer.plain_text_backend()
+
+    def _load_task(self) -> None:
+        settings = self.settings
+        for name in ("pooling", "long_texts"):
+            if getattr(settings, name) != getattr(type(settings), name):
+                raise UserError(f"--{name.replace('_', '-')} has no effect on a task head; remove it")
+        names = ("device", "dtype", "max_length", "batch_tokens")
+        chosen = {name: getattr(settings, name) for name in names}
+        self.predictor = Predictor(PredictSettings(model=settings.model, inputs=["-"], **chosen))
+        self.tokenizer, self.task = self.predictor.tokenizer, self.predictor.task.name
+        self.max_length = self.predictor.task.options.max_length
+        self.batch_tokens = settings.batch_tokens or _batch_tokens(self.predictor.model.device.type)
+        self.functions["predict"] = partial(self.predictor, errors="skip")
+
+    def _load_encoder(self) -> None:
+        settings = self.settings
+        names = ("device", "dtype", "max_length", "batch_tokens")
+        chosen = {name: getattr(settings, name) for name in names}
+        long_texts = "window" if settings.long_texts == "window" else "refuse"
+        self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **chosen))
+        if settings.pooling == "pooler" and embedder.model.pooler is None:
+            raise UserError(f"{settings.model} has no trained pooler; use --pooling mean or cls")
+        self.max_length = embedder.max_length
+        self.batch_tokens = settings.batch_tokens or _batch_tokens(embedder.model.device.type)
+        self.functions["embed"] = partial(embedder.vectors, pooling=settings.pooling)
+        checkpoint = load_checkpoint(settings.model)
+        self.tokenizer, heads = checkpoint.tokenizer, checkpoint.model
+        if isinstance(heads, (MyBertForMaskedLM, MyBertForPreTraining, MyBertForNextSentencePrediction)):
+            heads.bert = embedder.model  # one copy of the weights
+            heads.tie_weights()
+            heads.to(embedder.model.device, embedder.model.dtype)
+            fill = partial(fill_masks, heads, self.tokenizer, top_k=MASK_CANDIDATES)
+            follows = partial(follow_probabilities, heads, self.tokenizer)
+            if not isinstance(heads, MyBertForNextSentencePrediction):
+                self.functions["fill-mask"] = fill
+            if not isinstance(heads, MyBertForMaskedLM):
+                self.functions["next-sentence"] = follows
+
+    def token_ids(self, texts: Sequence[str | list[int]]) -> list[np.ndarray]:
+        """Token ids of texts without special tokens; of token arrays without [CLS] and [SEP] at the ends.
+
+        Without windows, a text with many more tokens than `max_length` is not read to its end.
+
+        Raises:
+            UserError: an id is not in the vocabulary.
+        """
+        whole = [text for text in texts if isinstance(text, str)]
+        if self.settings.long_texts == "window":
+            encoded = self.embedder.encode(whole)
+        else:
+            encoded = self.embedder.encode([text[: _CHARACTERS_PER_TOKEN * self.max_length] for text in whole])
+            for place, text in enumerate(whole):  # only the last word of a prefix can have other tokens
+                is_cut = len(text) > _CHARACTERS_PER_TOKEN * self.max_length
+                if is_cut and len(encoded[place]) <= self.max_length + _LONGEST_WORD:
+                    encoded[place] = self.embedder.encode([text])[0]
+        found = iter(encoded)
+        return [next(found) if isinstance(text, str) else self._given_ids(text) for text in texts]
+
+    def _given_ids(self, ids: list[int]) -> np.ndarray:
+        most = self.embedder.model.config.vocab_size
+        if not all(0 <= token < most for token in ids):
+            raise UserError(f"token ids: expected 0 to {most - 1}; use the tokenizer of this model, or send texts")
+        found = np.array(ids, dtype=np.int64)
+        cls, sep = self.embedder.special_ids
+        found = found[1:] if len(found) and found[0] == cls else found
+        return found[:-1] if len(found) and found[-1] == sep else found
+
+    def tokens_of(self, rows: Sequence[Any]) -> list[int]:
+        """Number of tokens of all texts of each row, special tokens included."""
+        texts = [list(_texts_in(row)) for row in rows]
+        encodings = self.backend.encode_batch_fast([text for some in texts for text in some], add_special_tokens=False)
+        lengths = iter(len(encoding) + 1 for encoding in encodings)
+        return [1 + sum(next(lengths) for _ in some) for some in texts]
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts_in(item)
+
+
+def _batch_tokens(device: str) -> int:
+    """Twice as many as a batch of `Embedder`, which divides them by length: equal lengths are computed faster."""
+    return 4096 if device == "cpu" else 32768

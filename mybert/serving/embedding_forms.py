@@ -1,0 +1,97 @@
+"""Embeddings in the forms of OpenAI and of text-embeddings-inference (TEI)."""
+
+import base64
+import json
+from collections.abc import Callable
+
+import numpy as np
+
+from mybert.common.error_messages import short
+from mybert.embedding.vector_files import json_vectors, vector_column
+from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.forms import Body, Refused, Work, field, json_bytes, texts_in, with_parameters
+
+
+def embed(served: ServedCheckpoint, body: Body) -> Work:
+    """TEI's `/embed`: a list of vectors, of length 1 unless `normalize` is false."""
+    body = with_parameters(body, "normalize", "truncate", "dimensions")
+    items, _ = texts_in(body, "inputs", served)
+    ids = _token_ids(served, items, field(body, "truncate", bool, False))
+    finish = _finish(served, body, field(body, "normalize", bool, True))
+    return _embedding_work(ids, lambda results: f"[{','.join(_as_json(finish(results)))}]".encode())
+
+
+def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
+    """OpenAI's `/v1/embeddings`: vectors of length 1, as numbers or in base64."""
+    items, _ = texts_in(body, "input", served)
+    encoding = field(body, "encoding_format", str, "float")
+    if encoding not in ("float", "base64"):
+        raise Refused(422, f"encoding_format: expected float or base64, found {short(encoding, 40)}")
+    ids = _token_ids(served, items, truncate=False)
+    finish, model = _finish(served, body, normalize=True), json.dumps(served.settings.model)
+    used = sum(len(one) + 2 for one in ids)
+
+    def answer(results: list) -> bytes:
+        vectors = finish(results)
+        if encoding == "base64":
+            texts = [f'"{base64.b64encode(vector.astype("<f4").tobytes()).decode()}"' for vector in vectors]
+        else:
+            texts = _as_json(vectors)
+        form = '{{"object":"embedding","index":{},"embedding":{}}}'
+        data = ",".join(form.format(number, text) for number, text in enumerate(texts))
+        usage = f'{{"prompt_tokens":{used},"total_tokens":{used}}}'
+        return f'{{"object":"list","data":[{data}],"model":{model},"usage":{usage}}}'.encode()
+
+    return _embedding_work(ids, answer)
+
+
+def similarity(served: ServedCheckpoint, body: Body) -> Work:
+    """TEI's `/similarity`: the cosine of a sentence and each of some others."""
+    body = with_parameters(body, "truncate")
+    inputs = field(body, "inputs", dict)
+    source = field(inputs, "source_sentence", str)
+    others, _ = texts_in(inputs, "sentences", served)
+    ids = _token_ids(served, [source, *others], field(body, "truncate", bool, False))
+
+    def answer(results: list) -> bytes:
+        vectors = _normalized(np.stack(results))
+        return json_bytes((vectors[1:] @ vectors[0]).astype(float).tolist())
+
+    return _embedding_work(ids, answer)
+
+
+def default_of_encoder(served: ServedCheckpoint, body: Body) -> Work:
+    """The form of `/`, by the type of its inputs."""
+    return (similarity if isinstance(body.get("inputs"), dict) else embed)(served, body)
+
+
+def _embedding_work(ids: list[np.ndarray], answer: Callable[[list], bytes]) -> Work:
+    return Work("embed", ids, [len(one) + 2 for one in ids], answer)
+
+
+def _token_ids(served: ServedCheckpoint, items: list, truncate: bool) -> list[np.ndarray]:
+    ids, room = served.token_ids(items), served.max_length - 2
+    if truncate or served.settings.long_texts == "truncate":
+        return [one[:room] for one in ids]
+    if served.settings.long_texts == "refuse":
+        for number, one in enumerate(ids):
+            if len(one) > room:
+                raise Refused(413, f"text {number}: more than {served.max_length} tokens; shorten it")
+    return ids
+
+
+def _finish(served: ServedCheckpoint, body: Body, normalize: bool) -> Callable[[list], np.ndarray]:
+    """From the results to (texts, dimensions) float32 vectors as the request wants them."""
+    width = served.embedder.width
+    size = field(body, "dimensions", int, width)
+    if not 1 <= size <= width:
+        raise Refused(422, f"dimensions: expected 1 to {width}, found {size}")
+    return lambda results: (_normalized if normalize else np.asarray)(np.stack(results)[:, :size])
+
+
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _as_json(vectors: np.ndarray) -> list[str]:
+    return json_vectors(vector_column(np.ascontiguousarray(vectors)))

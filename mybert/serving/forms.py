@@ -1,0 +1,107 @@
+"""Reading of requests: their fields, checked, and what they ask for."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
+from mybert.serving.checkpoint import ServedCheckpoint
+
+Body = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """A request that is answered by an error.
+
+    Attributes:
+        status: of HTTP.
+        kind: the `error_type` of TEI.
+        headers: of the answer.
+    """
+
+    def __init__(self, status: int, message: str, kind: str = "Validation", headers: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.status, self.kind, self.headers = status, kind, dict(headers or {})
+
+
+class Work(NamedTuple):
+    """What a request asks for.
+
+    Attributes:
+        function: of `ServedCheckpoint.functions`.
+        rows: arguments of the function.
+        tokens: number of tokens of each row.
+        answer: from the results to the JSON of the answer.
+    """
+
+    function: str
+    rows: list
+    tokens: list[int]
+    answer: Callable[[list], bytes]
+
+
+Form = Callable[[ServedCheckpoint, Body], Work]
+
+
+def field(body: Body, name: str, kind: type, *default: Any) -> Any:
+    """A field of a given type; null counts as missing."""
+    value = body.get(name)
+    if value is None and default:
+        return default[0]
+    if type(value) is not kind:
+        names = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
+        raise Refused(422, f"{name}: expected {names[kind]}, found {'nothing' if value is None else short(value, 40)}")
+    return value
+
+
+def with_parameters(body: Body, *names: str) -> Body:
+    """The body and the fields of its `parameters`, which must be among `names`."""
+    parameters = {name: value for name, value in field(body, "parameters", dict, {}).items() if value is not None}
+    if unknown := sorted(parameters.keys() - set(names)):
+        raise Refused(422, f"parameters: {short(unknown[0], 40)} is not offered here, only {', '.join(names)}")
+    return {**body, **parameters}
+
+
+def texts_in(body: Body, name: str, served: ServedCheckpoint, ids: bool = True) -> tuple[list[str | list[int]], bool]:
+    """Texts or token arrays, and whether there was a single one."""
+    value = body.get(name)
+    single = isinstance(value, str) or (ids and isinstance(value, list) and bool(value) and type(value[0]) is int)
+    items = [value] if single else value
+    if isinstance(items, list):
+        check_count(items, served)
+    if not isinstance(items, list) or not all(
+        isinstance(item, str) or (ids and isinstance(item, list) and all(type(token) is int for token in item))
+        for item in items
+    ):
+        arrays = " or token arrays" if ids else ""
+        raise Refused(422, f"{name}: expected a text or a list of texts{arrays}, found {short(value, 40)}")
+    return items, single
+
+
+def check_count(items: list, served: ServedCheckpoint) -> None:
+    if not items:
+        raise Refused(422, "expected at least one text", "Empty")
+    if len(items) > served.settings.max_texts:
+        raise Refused(413, f"{len(items)} texts, more than {served.settings.max_texts}; send several requests")
+
+
+def unlisted(values: list, single: bool) -> Any:
+    return values[0] if single else values
+
+
+def json_bytes(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False).encode()
+
+
+def work_of(form: Form, served: ServedCheckpoint, body: Any) -> Work:
+    """Reads a request; a mistake of the client raises `Refused`."""
+    if not isinstance(body, dict):
+        raise Refused(422, f"expected a JSON object, found {short(body, 40)}")
+    try:
+        work = form(served, body)
+    except UserError as error:
+        raise Refused(422, str(error)) from error
+    if (tokens := sum(work.tokens)) > served.settings.max_tokens:
+        raise Refused(413, f"{tokens:,} tokens, more than {served.settings.max_tokens:,}; send several requests")
+    return work

@@ -1,0 +1,168 @@
+"""`mybert serve`: the HTTP server, its connections and its graceful stop."""
+
+import asyncio
+import gc
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from mybert.common.errors import UserError
+from mybert.common.memory_allocator import keep_freed_memory
+from mybert.serving.settings import API_KEY, ServeSettings
+
+try:
+    import httptools  # noqa: F401
+    import prometheus_client  # noqa: F401
+    import starlette  # noqa: F401
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError as error:
+    raise UserError(f"serve needs {error.name}: pip install 'mybert[serve]'") from error
+
+if TYPE_CHECKING:
+    from mybert.serving.app import Service
+
+_IDLE_SECONDS = 15  # for the head of a request
+_HEAD_BYTES = 65_536
+_REFUSING_SECONDS = 0.5  # after the last accepted request is answered
+
+
+def main(settings: ServeSettings) -> None:
+    keep_freed_memory()
+    serve(settings)
+
+
+def serve(settings: ServeSettings) -> None:
+    """Serves a checkpoint until SIGTERM or Ctrl-C. Accepted requests are then answered, others get 503.
+
+    Raises:
+        UserError: the checkpoint, a setting or the address cannot be used.
+    """
+    server = build_server(settings)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(server.serve())
+
+
+def build_server(settings: ServeSettings) -> "Server":
+    """Loads the checkpoint and takes the port; see `serve`."""
+    from mybert.serving.app import Service
+    from mybert.serving.checkpoint import ServedCheckpoint
+
+    api_key = settings.api_key or ServeSettings(settings.model, api_key=os.environ.get(API_KEY) or None).api_key
+    address = _bind(settings)
+    service = Service(ServedCheckpoint(settings), settings, api_key)
+    gc.collect()
+    gc.freeze()  # or every large request would have the model's objects searched
+    return Server(service, settings.timeout, address)
+
+
+def _bind(settings: ServeSettings) -> socket.socket:
+    """A socket that does not listen yet."""
+    try:
+        family, kind, *_, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise UserError(
+            f"--port {settings.port} of {settings.host} is in use or not allowed ({error.strerror}); name another, "
+            "or 0 for a free one"
+        ) from error
+    return bound
+
+
+class Server(uvicorn.Server):
+    """A server that refuses requests after the first signal, answers those in progress, and ends with status 0.
+
+    Args:
+        service: what it serves.
+        timeout: seconds for reading, computing and sending each.
+        address: a bound socket.
+
+    Attributes:
+        url: where it is served.
+    """
+
+    def __init__(self, service: "Service", timeout: float, address: socket.socket):
+        config = uvicorn.Config(
+            service.app,
+            http=type("Connection", (_Connection,), {"seconds": 3 * timeout}),
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(timeout)),
+        )
+        super().__init__(config)
+        self.service, self._address, self._quiet_ticks = service, address, 0
+        host, port = address.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().serve(sockets or [self._address])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(f"the service is at {self.url}", flush=True)  # it accepts requests now
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self.service.is_stopping:  # a second signal
+            self.should_exit = self.force_exit = True
+        self.service.is_stopping = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if self.service.is_stopping:
+            self._quiet_ticks = 0 if self.service.in_progress else self._quiet_ticks + 1
+            self.should_exit = self.should_exit or self._quiet_ticks > 10 * _REFUSING_SECONDS
+        return await super().on_tick(counter)
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection that is closed if its client is slow or sends a long head, and that answers bad HTTP in JSON."""
+
+    seconds = 180.0  # for a request and its answer
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._timer: asyncio.TimerHandle | None = None
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limit(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_BYTES:
+                self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = None
+        self._limit(self.seconds)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        self._expect_head()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        content = b'{"error": "not HTTP", "error_type": "Validation"}'
+        head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        self._head_bytes: int | None = 0
+        self._limit(_IDLE_SECONDS)
+
+    def _limit(self, seconds: float | None) -> None:
+        """Aborts the connection after `seconds`, instead of any time set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)

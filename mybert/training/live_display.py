@@ -1,0 +1,76 @@
+"""The display of a training on a terminal: progress, losses, speed, time left; log lines above it."""
+
+import math
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from transformers import TrainerCallback
+
+from mybert.common.progress import columns, sparkline
+from mybert.common.tables import format_cell
+from mybert.training.log_lines import log_line, planned_steps
+
+
+class LiveDisplay(TrainerCallback):
+    """Shows one bar for the training and one for an evaluation.
+
+    Args:
+        console: where it is shown (default: standard error).
+    """
+
+    def __init__(self, console: Console | None = None):
+        self.console = console or Console(stderr=True)
+        self._progress: Progress | None = None
+        self._evaluating: Any = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not state.is_world_process_zero:
+            return
+        self.first, self._losses, self._details = state.global_step, [], {}
+        self._progress = Progress(
+            *columns(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe, which gets the lines
+            refresh_per_second=4,
+        )
+        self._training = self._progress.add_task("training", total=state.max_steps, unit="steps", details="")
+        self._progress.update(self._training, completed=state.global_step)
+        self._progress.start()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._progress is not None:
+            self._progress.update(self._training, completed=state.global_step, total=state.max_steps)
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        if self._progress is None:
+            return
+        if self._evaluating is None:
+            total = len(eval_dataloader) if hasattr(eval_dataloader, "__len__") else None
+            self._evaluating = self._progress.add_task("evaluating", total=total, unit="batches", details="")
+        self._progress.advance(self._evaluating)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self._progress is not None and self._evaluating is not None:
+            self._progress.remove_task(self._evaluating)
+            self._evaluating = None
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self._progress is None or not logs:
+            return
+        loss = logs.get("loss")
+        if isinstance(loss, float) and math.isfinite(loss):
+            self._losses.append(loss)
+        for name, title in (("loss", "loss"), ("eval_loss", "held-out"), ("tokens_per_second", "tokens/s")):
+            if name in logs:
+                self._details[title] = f"{title} {format_cell(logs[name])}"
+        details = "  ".join([*self._details.values(), sparkline(self._losses)])
+        self._progress.update(self._training, details=details)
+        print(log_line(logs, state.global_step, planned_steps(args, state), self.first), flush=True)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

@@ -1,0 +1,111 @@
+"""The share of a run that is done, by steps or by the clock; schedules are functions of it."""
+
+import time
+
+import psutil
+
+_WINDOW = 10.0
+"""Seconds over which the slowness is measured."""
+
+
+class StepProgress:
+    """The share of the steps.
+
+    Args:
+        steps: planned number of optimizer steps.
+    """
+
+    def __init__(self, steps: int):
+        self.steps = steps
+
+    def share(self, step: int) -> float:
+        """
+        Args:
+            step: the number of steps that precede the one that is asked for.
+        """
+        return min(step / self.steps, 1.0)
+
+    def update(self) -> None:
+        """Steps need no clock."""
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        pass
+
+
+class ClockProgress:
+    """The share of the training time of a budget.
+
+    The budget holds everything else too: what precedes the first step, and a reserve for what follows the last one.
+    The share changes in `update` only, so that everything that reads it between two updates reads the same.
+
+    Args:
+        budget: seconds of the whole run, over all its sessions.
+        started: `time.monotonic()` at the start of this session (default: now).
+
+    Attributes:
+        reserve: seconds that what follows the last step will take.
+        slowness: wall time for each second of computing in the last seconds; above 1 beside other programs.
+    """
+
+    def __init__(self, budget: float, started: float | None = None):
+        self.budget, self.reserve = budget, 0.0
+        self._started, self._before = time.monotonic() if started is None else started, 0.0
+        self._first: float | None = None  # seconds of the run before its first step
+        self._share = 0.0
+        self.slowness = 1.0
+        self._mark = (self._started, 0.0 if started is not None else time.process_time())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of this and all earlier sessions."""
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds from the first to the last step."""
+        first = self.seconds if self._first is None else self._first
+        return max(self.budget - self.reserve - first, 1e-3)
+
+    def add_sessions(self, seconds: float) -> None:
+        """Counts the time of earlier sessions."""
+        self._before = seconds
+
+    def start(self) -> None:
+        """Marks the first step of the run."""
+        if self._first is None:
+            self._first = self.seconds
+
+    def share(self, step: int) -> float:
+        """The share at the last update; the argument is for symmetry with `StepProgress`."""
+        return self._share
+
+    def measure_slowness(self) -> None:
+        """Compares wall time and computing time since the last call, or since the start."""
+        mark, (wall, computed) = (time.monotonic(), time.process_time()), self._mark
+        if mark[0] - wall >= _WINDOW:
+            self.slowness, self._mark = max((mark[0] - wall) / max(mark[1] - computed, 0.1), 1.0), mark
+
+    def update(self) -> None:
+        """Reads the clock. The share never falls, also if the reserve does."""
+        self.start()
+        self.measure_slowness()
+        self._share = min(max(self._share, (self.seconds - self._first) / self.training_seconds), 1.0)
+
+    def set_share(self, share: float) -> None:
+        """Takes the share that another process has read."""
+        self._share = share
+
+    def state_dict(self) -> dict:
+        return {"seconds": self.seconds, "first": self._first, "share": self._share, "reserve": self.reserve}
+
+    def load_state_dict(self, state: dict) -> None:
+        self._before = max(self._before, state["seconds"])
+        self._first, self._share, self.reserve = state["first"], state["share"], state["reserve"]
+
+
+def process_start() -> float:
+    """`time.monotonic()` at the start of this process, before Python's imports."""
+    return time.monotonic() - (time.time() - psutil.Process().create_time())

@@ -1,0 +1,167 @@
+"""`mybert trim`: remove the tokens that a text never needs from a model, with equal outputs on that text."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedModel
+
+from modeling_mybert import MyBertEncoderDecoderModel, MyBertForMultipleChoice
+from mybert.adaptation.settings import TrimSettings
+from mybert.adaptation.token_rows import change_rows
+from mybert.common.errors import UserError
+from mybert.common.json_io import read_json_object
+from mybert.common.manifest import identity, write_json, write_manifest
+from mybert.common.output_folders import refuse_existing, staged_folder
+from mybert.common.quantities import with_unit
+from mybert.common.tables import print_table
+from mybert.domain_adaptation import task_texts
+from mybert.io.documents import read_documents
+from mybert.io.sources import describe_sources, find_sources
+from mybert.release.card.card_data import PARENT, RESULTS
+from mybert.release.convert.compare_models import outputs_of
+from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
+from tokenization import MyBertTokenizer
+from tokenization.vocabulary_change import keep_pieces
+
+STAGE = "trim"
+_BATCH = 1000  # documents encoded at once
+_COMPARED = 16  # documents on which outputs are compared
+_LENGTH = 128  # tokens of each of them
+_TOLERANCE = 1e-4  # of scores of tokens: a product with fewer rows may be computed in another order on some devices
+
+
+def main(settings: TrimSettings) -> None:
+    print(f"the trimmed model is in {trim(settings)}")
+
+
+def trim(settings: TrimSettings) -> Path:
+    """Writes the model without the tokens that the text does not need.
+
+    Special tokens, words from `add_tokens` and single characters stay. Outputs on the text are equal, bit for bit;
+    logits over the vocabulary are those of the tokens that stay, and equal up to rounding.
+
+    Returns:
+        The folder: model, tokenizer and a manifest with what was saved.
+
+    Raises:
+        UserError: the checkpoint or a text cannot be used, nothing can be left out, or outputs differ; nothing is
+            written then.
+    """
+    replacing = {
+        "overwrite": settings.overwrite,
+        "stage": STAGE,
+        "inputs": [settings.model, *settings.inputs, *settings.task_data],
+    }
+    refuse_existing(settings.output, **replacing)
+    checkpoint = load_checkpoint(settings.model)
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
+    if tokenizer is None:
+        raise UserError(f"checkpoint {settings.model} has no tokenizer, which decides the tokens of the text")
+    if isinstance(model, MyBertEncoderDecoderModel):
+        raise UserError(f"checkpoint {settings.model} is an encoder-decoder; trim reads models with one vocabulary")
+    counts, sample = Counter(), []
+    needed = _needed_pieces(_documents(settings, counts, sample), tokenizer)
+    trimmed, kept = _trim_tokenizer(tokenizer, needed)
+    if len(kept) == model.config.vocab_size:
+        raise UserError(f"the text needs all {len(kept):,} tokens of {settings.model}; there is nothing to trim")
+    before = {"tokens": model.config.vocab_size, "parameters": model.num_parameters(), "bytes": _bytes(model)}
+    expected = [_outputs(model, tokenizer, text) for text in sample]
+    change_rows(model, [[index] for index in kept])
+    after = {"tokens": model.config.vocab_size, "parameters": model.num_parameters(), "bytes": _bytes(model)}
+    for text, outputs in zip(sample, expected, strict=True):
+        _refuse_different(outputs, _outputs(model, trimmed, text), kept)
+    with staged_folder(settings.output, **replacing) as folder:
+        model.save_pretrained(folder)
+        save_companions(Checkpoint(checkpoint.name, model, trimmed, []), folder)
+        if (parent := Path(settings.model) / RESULTS).is_file():
+            results = read_json_object(parent, "restore it, or remove it")
+            write_json(folder / RESULTS, {PARENT: results.get(PARENT, results)})
+        write_manifest(
+            folder,
+            STAGE,
+            settings=settings,
+            inputs={
+                "model": identity(settings.model),
+                **describe_sources(find_sources(settings.inputs)),
+                **{f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)},
+            },
+            counts={**counts, "parameters": after["parameters"]},
+            architecture=type(model).__name__,
+            trimmed={"before": before, "after": after, "documents_compared": len(sample)},
+        )
+    _print(settings, before, after, len(sample))
+    return Path(settings.output)
+
+
+def _documents(settings: TrimSettings, counts: Counter, sample: list[str]) -> Iterator[str]:
+    for text in chain(_texts(settings), task_texts(settings)):
+        if not text.strip():
+            continue
+        counts["documents"] += 1
+        counts["characters"] += len(text)
+        if len(sample) < _COMPARED:
+            sample.append(text)
+        yield text
+    if not counts["documents"]:
+        raise UserError("no document holds text; check the inputs and --text-column")
+
+
+def _texts(settings: TrimSettings) -> Iterator[str]:
+    if settings.inputs:
+        documents = read_documents(settings.inputs, text_column=settings.text_column, errors=settings.errors)
+        yield from (document.text for document in documents)
+
+
+def _needed_pieces(documents: Iterator[str], tokenizer: MyBertTokenizer) -> set[str]:
+    """The tokens of the text, whether special tokens in it are read as such or as plain text."""
+    whole = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    whole.no_truncation()
+    whole.no_padding()
+    needed = {*tokenizer.all_special_tokens, *(token.content for token in tokenizer.added_tokens_decoder.values())}
+    while batch := list(islice(documents, _BATCH)):
+        for backend in (whole, tokenizer.plain_text_backend()):
+            for encoding in backend.encode_batch(batch, add_special_tokens=False):
+                needed.update(encoding.tokens)
+    return needed
+
+
+def _trim_tokenizer(tokenizer: MyBertTokenizer, needed: set[str]) -> tuple[MyBertTokenizer, list[int]]:
+    """The new tokenizer, and the old id of each of its tokens."""
+    base = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    change = keep_pieces(sorted(base, key=base.__getitem__), needed)
+    trimmed = tokenizer.with_vocabulary(change.pieces)
+    return trimmed, tokenizer.convert_tokens_to_ids(trimmed.convert_ids_to_tokens(range(len(trimmed))))
+
+
+def _bytes(model: PreTrainedModel) -> int:
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+
+
+def _outputs(model: PreTrainedModel, tokenizer: MyBertTokenizer, text: str) -> dict[str, torch.Tensor]:
+    length = min(_LENGTH, model.config.max_position_embeddings)
+    inputs = tokenizer(text, truncation=True, max_length=length, return_tensors="pt")
+    if isinstance(model, MyBertForMultipleChoice):
+        inputs = {name: value[None] for name, value in inputs.items()}
+    return outputs_of(model, inputs)
+
+
+def _refuse_different(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor], kept: list[int]) -> None:
+    for name, value in expected.items():
+        of_tokens = value.shape[-1] != found[name].shape[-1]
+        difference = (value[..., kept] - found[name] if of_tokens else value - found[name]).abs().max().item()
+        if not difference <= (_TOLERANCE if of_tokens else 0):
+            raise UserError(f"{name} of the trimmed model differs by {difference:.3g}; nothing was written")
+
+
+def _print(settings: TrimSettings, before: dict[str, int], after: dict[str, int], compared: int) -> None:
+    rows = [
+        (name, before[name], after[name], f"{after[name] / before[name]:.1%}") for name in ("tokens", "parameters")
+    ]
+    sizes = [with_unit(found["bytes"], "B") for found in (before, after)]
+    rows.append(("size", *sizes, f"{after['bytes'] / before['bytes']:.1%}"))
+    print_table(f"{settings.model} trimmed", rows, ("", "before", "after", "left"))
+    print(f"outputs on {compared} documents of the text are equal")

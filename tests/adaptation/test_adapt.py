@@ -1,0 +1,335 @@
+"""`mybert adapt` on a tiny model: the adapted model, its records, exact resume, and bad input."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tiny_domain import PIECES, UNUSED, write_documents
+
+from modeling_mybert import MyBertForPreTraining, MyBertModel
+from mybert import domain_adaptation
+from mybert.adaptation import preparation
+from mybert.adaptation.settings import AdaptSettings
+from mybert.common.errors import UserError
+from mybert.domain_adaptation import adapt
+from mybert.pretraining.arguments import PretrainingArguments
+from tokenization import MyBertTokenizer
+
+
+@pytest.fixture(scope="module")
+def run(bert, texts, tmp_path_factory):
+    """Runs `adapt` with few steps; returns the output folder."""
+
+    def run(name: str = "", steps: int = 4, **settings) -> Path:
+        output = tmp_path_factory.mktemp("out") / "adapted" if not name else Path(name)
+        choices = {"inputs": texts["domain"], "model": str(bert), "new_words": 5, "eval_characters": 300}
+        choices |= {"max_length": 32, "num_proc": 1, "output": str(output), **settings}
+        arguments = PretrainingArguments(
+            output_dir=str(output),
+            max_steps=steps,
+            per_device_train_batch_size=4,
+            save_steps=2,
+            eval_strategy="no",
+            report_to=[],
+        )
+        return adapt(AdaptSettings(**choices), arguments)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def adapted(run, texts) -> Path:
+    return run(replay=texts["general"])
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return MyBertForPreTraining.from_pretrained(folder).state_dict()
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_new_words_take_the_unused_places_and_then_new_rows(adapted):
+    tokenizer, adaptation = MyBertTokenizer.from_pretrained(adapted), results(adapted)["adaptation"]
+    words = [word["piece"] for word in adaptation["new_words"]]
+    assert set(words) >= {"tanker", "barrel", "texaco"}
+    places = [*(PIECES.index(name) for name in UNUSED), len(PIECES), len(PIECES) + 1]
+    assert tokenizer.convert_tokens_to_ids(words) == places
+    assert MyBertForPreTraining.from_pretrained(adapted).config.vocab_size == len(PIECES) + 2 == len(tokenizer)
+    assert adaptation["vocabulary_size"] == {"before": len(PIECES), "after": len(PIECES) + 2}
+    old = MyBertTokenizer(PIECES)
+    text = "the price of oil in 1987 rises, hydrocarbons fall"
+    assert tokenizer(text)["input_ids"] == old(text)["input_ids"]
+    assert len(tokenizer("tanker barrel")["input_ids"]) == 4
+
+
+def test_the_comparison_covers_both_held_out_texts(adapted):
+    held_out = results(adapted)["adaptation"]["held_out"]
+    for text in ("domain", "general"):
+        for when in ("before", "after"):
+            scores = held_out[text][when]
+            assert 0 < scores["bits_per_character"] < 20
+            assert 0 <= scores["masked_word_accuracy"] <= 1
+    assert held_out["domain"]["after"]["tokens_per_word"] < held_out["domain"]["before"]["tokens_per_word"]
+    manifest = json.loads((adapted / "manifest.json").read_text())
+    assert manifest["complete"] is True
+    assert manifest["adaptation"] == held_out
+    assert manifest["inputs"].keys() >= {"model", "input-0", "replay-0"}
+    assert manifest["counts"]["documents_held_out"] == 2
+    assert not (adapted / "work").exists()
+
+
+def test_the_result_exported_to_bert_equals_it_in_transformers(adapted, tmp_path):
+    from mybert.release.convert.export import export
+    from mybert.release.settings import ExportSettings
+
+    folder = export(ExportSettings(model=str(adapted), to="bert", output=str(tmp_path / "bert")))
+    ours, theirs = MyBertModel.from_pretrained(adapted).eval(), transformers.BertModel.from_pretrained(folder).eval()
+    tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+    inputs = tokenizer(["the tanker barrel", "texaco hydrocarbons rises"], padding=True, return_tensors="pt")
+    assert "tanker" in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    assert (
+        inputs["input_ids"].tolist()
+        == MyBertTokenizer.from_pretrained(adapted)(["the tanker barrel", "texaco hydrocarbons rises"], padding=True)[
+            "input_ids"
+        ]
+    )
+    with torch.no_grad():
+        real = inputs["attention_mask"].bool()
+        difference = ours(**inputs).last_hidden_state[real] - theirs(**inputs).last_hidden_state[real]
+    assert difference.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("place", ["training", "comparison"])
+def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, texts, tmp_path, monkeypatch):
+    output = str(tmp_path / "adapted")
+    with monkeypatch.context() as patch:
+        if place == "comparison":
+            patch.setattr(domain_adaptation, "_compare", lambda *_: 1 / 0)
+        else:
+            steps = iter(range(3))
+            step = domain_adaptation.pretrain.__globals__["MyBertTrainer"].training_step
+            trainer = domain_adaptation.pretrain.__globals__["MyBertTrainer"]
+            patch.setattr(trainer, "training_step", lambda *a, **k: (next(steps), step(*a, **k))[1])
+        with pytest.raises((ZeroDivisionError, StopIteration, RuntimeError)):
+            run(output, replay=texts["general"])
+    assert json.loads((Path(output) / "manifest.json").read_text())["complete"] is False
+    with pytest.raises(UserError, match="--new-words is '7', the run was started with '5'"):
+        run(output, replay=texts["general"], resume=True, new_words=7)
+    resumed = weights(run(output, replay=texts["general"], resume=True))
+    assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
+
+
+def test_a_time_budget_that_is_too_short_leaves_nothing(bert, texts, tmp_path):
+    settings = AdaptSettings(
+        texts["domain"], model=str(bert), new_words=5, num_proc=1, time_budget="1s", output=str(tmp_path / "out")
+    )
+    with pytest.raises(UserError, match="--time-budget 1 s is too short"):
+        adapt(settings, PretrainingArguments(output_dir=settings.output, report_to=[]))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("function", ["_build_corpus", "_choose_words"])
+def test_a_preparation_that_was_killed_is_continued_or_removed(function, adapted, run, texts, tmp_path, monkeypatch):
+    output = str(tmp_path / "adapted")
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(preparation, function, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        run(output, replay=texts["general"])
+    os.waitpid(child, 0)
+    left = tmp_path / ".adapted.partial-adapt"
+    made = json.loads((left / "counts.json").read_text())
+    assert not Path(output).exists()
+    with monkeypatch.context() as patch:
+        again = [] if function == "_choose_words" else ["_choose_words"]
+        for name in ["_write_texts", *again]:  # not computed again
+            patch.setattr(preparation, name, lambda *_: 1 / 0)
+        resumed = weights(run(output, replay=texts["general"], resume=True))
+    assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
+    assert made.items() <= json.loads((tmp_path / "adapted" / "manifest.json").read_text())["counts"].items()
+    shutil.rmtree(output)
+    left.mkdir()
+    (left / "counts.json").write_text("{}")
+    run(output, replay=texts["general"])
+    assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
+
+
+def test_words_of_add_tokens_move_behind_the_new_words_with_their_vectors(run, bert, tmp_path):
+    tokenizer, model = MyBertTokenizer.from_pretrained(bert), MyBertForPreTraining.from_pretrained(bert)
+    tokenizer.add_tokens(["xylo-1", "b-2"])
+    model.resize_token_embeddings(len(tokenizer) + 3, mean_resizing=False)  # three rows without a token
+    for part in (tokenizer, model):
+        part.save_pretrained(tmp_path / "model")
+    folder = run(model=str(tmp_path / "model"), freeze="all")
+    after = MyBertTokenizer.from_pretrained(folder)
+    text = "the xylo-1 and b-2 oil"
+    assert after.tokenize(text) == tokenizer.tokenize(text) == text.split()
+    tables = [MyBertForPreTraining.from_pretrained(path) for path in (tmp_path / "model", folder)]
+    tables = [model.get_input_embeddings().weight for model in tables]
+    assert len(tables[0]) == len(tables[1]) == len(after) + 1 == len(tokenizer) + 3
+    for word in ("xylo-1", "b-2", "oil"):
+        rows = [table[x.get_vocab()[word]] for table, x in zip(tables, (tokenizer, after), strict=True)]
+        assert torch.equal(*rows)
+    assert {"tanker", "barrel", "texaco"} <= after.get_vocab().keys()
+
+
+def test_a_finished_run_has_nothing_to_resume_and_loses_its_work_folder(run, adapted, texts, tmp_path):
+    shutil.copytree(adapted, tmp_path / "adapted")
+    (tmp_path / "adapted" / "work").mkdir()
+    run(str(tmp_path / "adapted"), replay=texts["general"], resume=True)
+    assert sorted(path.name for path in (tmp_path / "adapted").iterdir()) == sorted(p.name for p in adapted.iterdir())
+
+
+def test_without_new_words_the_vocabulary_stays(run):
+    folder = run(new_words=0)
+    assert MyBertTokenizer.from_pretrained(folder).get_vocab() == MyBertTokenizer(PIECES).get_vocab()
+    assert results(folder)["adaptation"]["new_words"] == []
+    assert "general" not in results(folder)["adaptation"]["held_out"]
+
+
+def test_words_of_a_file_are_added_and_normalised(run, tmp_path):
+    (tmp_path / "words.txt").write_text("Élan\n\n##line\n".replace("##line", "##lines"))
+    folder = run(words=str(tmp_path / "words.txt"))
+    assert MyBertTokenizer.from_pretrained(folder).tokenize("pipelines, elan") == ["pipe", "##lines", ",", "elan"]
+
+
+def test_frozen_old_weights_keep_their_values_and_new_rows_train(run, bert):
+    before, folder = weights(bert), run(freeze="all")
+    after = weights(folder)
+    new = MyBertTokenizer.from_pretrained(folder).convert_tokens_to_ids(
+        [word["piece"] for word in results(folder)["adaptation"]["new_words"]]
+    )
+    rows = torch.ones(len(PIECES), dtype=torch.bool)
+    rows[[index for index in new if index < len(PIECES)]] = False
+    for name, value in before.items():
+        if value.shape[:1] == rows.shape and ("embeddings" in name or "predictions" in name):
+            assert torch.equal(value[rows], after[name][: len(PIECES)][rows])
+        else:
+            assert torch.equal(value, after[name]), name
+    table = after["bert.embeddings.word_embeddings.weight"]
+    start = before["bert.embeddings.word_embeddings.weight"]
+    tanker = MyBertTokenizer.from_pretrained(folder).convert_tokens_to_ids("tanker")
+    pieces = MyBertTokenizer(PIECES)("tanker", add_special_tokens=False)["input_ids"]
+    distance = (table[tanker] - start[pieces].mean(0)).norm()
+    assert 0 < distance < 0.1 * table[tanker].norm()  # four small steps from the mean of the pieces
+
+
+def test_a_frozen_encoder_keeps_its_layers(run, bert):
+    before, after = weights(bert), weights(run(freeze="encoder"))
+    layers = [name for name in before if ".encoder." in name]
+    assert all(torch.equal(before[name], after[name]) for name in layers)
+    positions = "bert.embeddings.position_embeddings.weight"
+    assert not torch.equal(before[positions], after[positions])
+
+
+def test_low_rank_updates_are_merged_into_plain_weights(run, bert):
+    before, after = weights(bert), weights(run(lora_rank=2, steps=8))
+    assert before.keys() == after.keys()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    update = after[name] - before[name]
+    assert 1 <= torch.linalg.matrix_rank(update, atol=1e-6) <= 2
+    positions = "bert.embeddings.position_embeddings.weight"
+    assert torch.equal(before[positions], after[positions])
+
+
+def test_rows_of_a_task_are_read_as_text(run, tmp_path):
+    rows = [{"tokens": ["the", "bundesbank", "rises", str(n)], "tags": ["O", "B-ORG", "O", "O"]} for n in range(6)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = run(inputs=[], task_data=str(tmp_path / "train.jsonl"), task="ner", validation_share=0)
+    assert [word["piece"] for word in results(folder)["adaptation"]["new_words"]] == ["bundesbank"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("the\n", r"line 1: 'the' is in the vocabulary already"),
+        ("tanker\n[MASK]\n", r"line 2: '\[MASK\]' is in the vocabulary already"),
+        ("tanker\noil price\n", "line 2: 'oil price' contains a space"),
+        ("tan\x00ker\n", r"line 1: .* contains a control character"),
+        ("e-mail\n", "line 1: 'e-mail' is not one word: the tokenizer splits it into e - mail"),
+        ("tanker\nbarrel\nTanker\n", "line 3: 'Tanker' is also in line 1"),
+        ("\n", "has no words"),
+        ("x" * 101, "a word of 101 characters; BERT reads at most 100"),
+        (b"\xff\xfe\xff", "words.txt"),
+    ],
+)
+def test_a_bad_list_of_words_is_refused_and_nothing_is_left(words, message, run, tmp_path):
+    content = words if isinstance(words, bytes) else words.encode()
+    (tmp_path / "words.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        run(str(tmp_path / "out"), words=str(tmp_path / "words.txt"))
+    assert [path.name for path in tmp_path.iterdir()] == ["words.txt"]
+
+
+def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path):
+    inputs = write_documents(tmp_path / "texts.jsonl", ["the oil price rises and falls"] * 9)
+    with pytest.raises(UserError, match="the text has no new word that 3 documents share"):
+        run(str(tmp_path / "out"), inputs=inputs)
+    copies = write_documents(tmp_path / "texts.jsonl", ["the tanker tanker tanker"] * 9)
+    with pytest.raises(UserError, match="the text has no new word that 3 documents share"):
+        run(str(tmp_path / "out"), inputs=copies)
+    empty = write_documents(tmp_path / "texts.jsonl", ["", " "])
+    for name in ("inputs", "replay", "general"):
+        with pytest.raises(UserError, match="no document holds text"):
+            run(str(tmp_path / "out"), **{name: empty})
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+
+
+def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
+    from tokenizers import Tokenizer, models
+
+    (tmp_path / "model").mkdir()
+    for file in bert.iterdir():
+        if file.name != "vocab.txt":
+            (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
+    Tokenizer(models.BPE()).save(str(tmp_path / "model" / "tokenizer.json"))
+    with pytest.raises(UserError, match="is a BPE tokenizer; expected WordPiece"):
+        run(str(tmp_path / "out"), model=str(tmp_path / "model"))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"inputs": []}, "expected the text of the domain"),
+        ({"new_words": "many"}, "--new-words: expected 0 or more, or auto, found 'many'"),
+        (
+            {"new_words": 0, "freeze": "all"},
+            "--freeze all has no effect with --new-words 0: there are no vectors of new words to train",
+        ),
+        ({"lora_rank": 2, "freeze": "encoder"}, "leave out --freeze encoder"),
+        ({"time_budget": "1m"}, "--time-budget and --max-steps exclude each other"),
+        ({"time_budget": "soon"}, "--time-budget: expected a time like 90s"),
+        ({"columns": ["text=body"]}, "--columns has no effect without --task-data"),
+        ({"inputs": "-", "resume": True}, "--resume cannot read standard input again"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, message, run, tmp_path):
+    with pytest.raises(UserError, match=re.escape(message)):
+        run(str(tmp_path / "out"), **settings)
+
+
+def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
+    from mybert.release.card.model_card import write_card
+    from mybert.release.hub.bundle import make_bundle
+    from mybert.release.settings import PushSettings
+
+    settings = PushSettings(str(adapted), "me/adapted")
+    write_card(make_bundle(settings, tmp_path), settings, "v1", "Checked.")
+    card = (tmp_path / "README.md").read_text()
+    adaptation = results(adapted)["adaptation"]
+    assert "- 5 new words, with their old pieces: " in card
+    assert "AutoModelForMaskedLM" in card
+    assert "AutoModelForNextSentencePrediction" not in card  # its head is not trained on single texts
+    assert all(word["piece"] in card for word in adaptation["new_words"])
+    for text, found in adaptation["held_out"].items():
+        before, after = (found[when]["bits_per_character"] for when in ("before", "after"))
+        assert f"| {text} text: bits per character | {before:.4g} | {after:.4g} |" in card
+    assert "domain.jsonl" in card

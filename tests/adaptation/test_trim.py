@@ -1,0 +1,167 @@
+"""`mybert trim`: smaller vocabularies with equal outputs, for every head."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from tiny_domain import CONFIG, PIECES, make_documents, write_documents
+
+import modeling_mybert
+from mybert.adaptation.settings import TrimSettings
+from mybert.common.errors import UserError
+from mybert.vocabulary_trimming import trim
+from tokenization import MyBertTokenizer
+
+HEADS = (
+    "MyBertModel",
+    "MyBertForPreTraining",
+    "MyBertForMaskedLM",
+    "MyBertForNextSentencePrediction",
+    "MyBertForSequenceClassification",
+    "MyBertForTokenClassification",
+    "MyBertForQuestionAnswering",
+    "MyBertForMultipleChoice",
+    "MyBertLMHeadModel",
+)
+EXTRA = [*PIECES, "tanker", "##anker", "barrel", "zebra", "##line", "##zz"]
+
+
+def save(head: str, folder, **settings) -> str:
+    pieces = list(dict.fromkeys(EXTRA))
+    torch.manual_seed(0)
+    config = modeling_mybert.MyBertConfig(**{**CONFIG, "vocab_size": len(pieces)}, pad_token_id=0, **settings)
+    getattr(modeling_mybert, head)(config).save_pretrained(folder)
+    MyBertTokenizer(pieces, model_max_length=64).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_outputs_on_the_text_are_equal_with_every_head(head, tmp_path):
+    documents = make_documents(6)
+    model = save(head, tmp_path / "model")
+    texts = write_documents(tmp_path / "texts.jsonl", documents)
+    folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
+    cls = getattr(modeling_mybert, head)
+    old, new = cls.from_pretrained(model).eval(), cls.from_pretrained(folder).eval()
+    before, after = MyBertTokenizer.from_pretrained(model), transformers.BertTokenizer.from_pretrained(folder)
+    kept = [before.convert_tokens_to_ids(piece) for piece in after.convert_ids_to_tokens(range(len(after)))]
+    assert not {"zebra", "##zz", "[unused0]"} & set(after.get_vocab())
+    assert {"tanker", "[MASK]", "z", "##z"} <= set(after.get_vocab())
+    assert new.config.vocab_size == len(after) < len(before)
+    for text in documents:
+        inputs, trimmed = (
+            tokenizer(text, max_length=64, truncation=True, return_tensors="pt") for tokenizer in (before, after)
+        )
+        assert before.convert_ids_to_tokens(inputs["input_ids"][0]) == after.convert_ids_to_tokens(
+            trimmed["input_ids"][0]
+        )
+        if head == "MyBertForMultipleChoice":
+            inputs, trimmed = ({name: value[None] for name, value in found.items()} for found in (inputs, trimmed))
+        with torch.no_grad():
+            expected, found = old(**inputs), new(**trimmed)
+        for name, value in expected.items():
+            if isinstance(value, torch.Tensor):
+                if value.shape == found[name].shape:
+                    assert torch.equal(value, found[name]), name
+                else:  # scores of tokens
+                    torch.testing.assert_close(value[..., kept], found[name])
+
+
+def test_the_manifest_says_what_was_saved(tmp_path):
+    model = save("MyBertForMaskedLM", tmp_path / "model")
+    texts = write_documents(tmp_path / "texts.jsonl", make_documents(3))
+    folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
+    found = json.loads((folder / "manifest.json").read_text())["trimmed"]
+    left = len(MyBertTokenizer.from_pretrained(folder))
+    rows = found["before"]["tokens"] - left
+    assert (found["before"]["tokens"], found["after"]["tokens"]) == (len(set(EXTRA)), left)
+    assert found["before"]["parameters"] - found["after"]["parameters"] == rows * (CONFIG["hidden_size"] + 1)
+    assert found["before"]["bytes"] - found["after"]["bytes"] == 4 * rows * (CONFIG["hidden_size"] + 1)
+
+
+def test_the_card_marks_the_scores_of_the_parent(tmp_path):
+    from mybert.release.card.model_card import write_card
+    from mybert.release.hub.bundle import make_bundle
+    from mybert.release.settings import PushSettings
+
+    model = save("MyBertForSequenceClassification", tmp_path / "model")
+    results = {"task": "text-classification", "validation": {"metrics": {"accuracy": 0.4321}, "rows": 7}}
+    (tmp_path / "model" / "results.json").write_text(json.dumps(results))
+    first = write_documents(tmp_path / "texts.jsonl", [*make_documents(3), "zebra"])
+    second = write_documents(tmp_path / "fewer.jsonl", make_documents(3))
+    trim(TrimSettings([first], model=model, output=str(tmp_path / "small")))
+    trim(TrimSettings([second], model=str(tmp_path / "small"), output=str(tmp_path / "smaller")))
+    for name in ("small", "smaller"):
+        settings = PushSettings(str(tmp_path / name), "me/small")
+        (tmp_path / "bundle" / name).mkdir(parents=True)
+        card = write_card(make_bundle(settings, tmp_path / "bundle" / name), settings, "v1", "Checked.")
+        title, table = card.text.split("## Evaluation")[1].split(":", 1)
+        assert "measured before the vocabulary was trimmed" in title
+        assert "| accuracy | 0.4321 |" in table
+        assert card.data.eval_results is None  # the metadata has scores of this model only
+
+
+def test_token_ids_of_the_configuration_follow_their_tokens(tmp_path):
+    pieces = ["zebra", "##zz", *(piece for piece in dict.fromkeys(EXTRA) if piece not in ("zebra", "##zz"))]
+    torch.manual_seed(0)
+    config = modeling_mybert.MyBertConfig(
+        **{**CONFIG, "vocab_size": len(pieces)}, pad_token_id=pieces.index("[PAD]"), eos_token_id=pieces.index("[SEP]")
+    )
+    modeling_mybert.MyBertModel(config).save_pretrained(tmp_path / "model")
+    MyBertTokenizer(pieces).save_pretrained(tmp_path / "model")
+    texts = write_documents(tmp_path / "texts.jsonl", make_documents(3))
+    folder = trim(TrimSettings([texts], model=str(tmp_path / "model"), output=str(tmp_path / "small")))
+    config, tokenizer = modeling_mybert.MyBertConfig.from_pretrained(folder), MyBertTokenizer.from_pretrained(folder)
+    assert (config.pad_token_id, config.eos_token_id) == (tokenizer.pad_token_id, tokenizer.sep_token_id) == (0, 3)
+
+
+def test_words_of_add_tokens_stay(tmp_path):
+    model = save("MyBertModel", tmp_path / "model")
+    tokenizer = MyBertTokenizer.from_pretrained(model)
+    tokenizer.add_tokens(["zebrabarrel"])
+    bert = modeling_mybert.MyBertModel.from_pretrained(model)
+    bert.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    bert.save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    (tmp_path / "model" / "vocab.txt").unlink(missing_ok=True)
+    texts = write_documents(tmp_path / "texts.jsonl", ["the oil", "in zebrabarrel [SEP] and"])
+    folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
+    assert MyBertTokenizer.from_pretrained(folder).tokenize("in zebrabarrel [SEP]") == ["in", "zebrabarrel", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("text-classification", {"sentence1": "the tanker", "sentence2": "a barrel", "label": "a"}),
+        ("token-classification", {"tokens": ["the", "tanker", "barrel"], "tags": ["O", "O", "O"]}),
+        ("question-answering", {"id": "1", "question": "tanker ?", "context": "the barrel", "answers": {}}),
+    ],
+)
+def test_every_text_of_the_rows_of_a_task_can_still_be_read(task, row, tmp_path):
+    model = save("MyBertModel", tmp_path / "model")
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    rows = {"task_data": str(tmp_path / "rows.jsonl"), "task": task}
+    folder = trim(TrimSettings(model=model, output=str(tmp_path / "small"), **rows))
+    vocabulary = MyBertTokenizer.from_pretrained(folder).get_vocab()
+    assert {"the", "tanker", "barrel"} <= vocabulary.keys()
+    assert not {"zebra", "oil"} & vocabulary.keys()
+    assert json.loads((folder / "manifest.json").read_text())["inputs"].keys() == {"model", "task_data-0"}
+
+
+def test_bad_input_is_refused_and_nothing_is_left(tmp_path):
+    model = save("MyBertModel", tmp_path / "model")
+    everything = write_documents(tmp_path / "texts.jsonl", ["tanker xanker barrel zebra pipeline azz"])
+    texts = write_documents(tmp_path / "empty.jsonl", [" "])
+    with pytest.raises(UserError, match="no document holds text"):
+        trim(TrimSettings([texts], model=model, output=str(tmp_path / "out")))
+    trimmed = trim(TrimSettings([everything], model=model, output=str(tmp_path / "small")))
+    with pytest.raises(UserError, match=r"the text needs all \d+ tokens of .*; there is nothing to trim"):
+        trim(TrimSettings([everything], model=str(trimmed), output=str(tmp_path / "out")))
+    with pytest.raises(UserError, match="expected text that the model must still read"):
+        TrimSettings(model=model, output=str(tmp_path / "out"))
+    for name in ("tokenizer.json", "vocab.txt"):
+        (tmp_path / "model" / name).unlink()
+    with pytest.raises(UserError, match="has no tokenizer"):
+        trim(TrimSettings([everything], model=model, output=str(tmp_path / "out")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "model", "small", "texts.jsonl"]

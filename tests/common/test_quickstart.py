@@ -1,0 +1,22 @@
+"""The quickstart, on other text and for a few steps."""
+
+from pathlib import Path
+
+import pytest
+
+from mybert.quickstart import QuickstartSettings, quickstart
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.slow
+def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tmp_path, capfd):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))), "utf-8")
+    model = quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)], max_steps=8))
+    assert (model / "model.safetensors").is_file() and (model / "report.html").is_file()
+    lines = capfd.readouterr().out.splitlines()
+    guesses = [line for line in lines if "[MASK]" in line]
+    pairs = [float(line.split()[2]) for line in lines if "P(next) =" in line]
+    assert len(guesses) == 5 and len(pairs) == 4
+    assert all(0 <= probability <= 1 for probability in pairs)

@@ -1,0 +1,46 @@
+"""The end of a pair of texts that no model reads is left out, with the same tokens as before."""
+
+import random
+
+import pytest
+
+from mybert.common.unread_text import without_unread_end
+from tokenization import MyBertTokenizer
+
+PARTS = ["the", "film", " ", "  ", "\n", "ab", "c", "中", "é", "\u0301", ",", "-", "x" * 150, "\t", "👩", "Σ", "[SEP]"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(models) -> MyBertTokenizer:
+    return MyBertTokenizer(models.pieces)
+
+
+def pair(tokenizer, texts: tuple[str, str], length: int):
+    found = tokenizer(*texts, truncation=True, max_length=length, split_special_tokens=True)
+    return found["input_ids"], bool(found.encodings[0].overflowing)
+
+
+@pytest.mark.parametrize("length", [11, 12])
+def test_pairs_have_the_same_tokens_as_their_whole_texts(tokenizer, length):
+    draw, shortened = random.Random(length), 0
+    for _ in range(30):
+        texts = tuple("".join(draw.choices(PARTS, k=draw.choice((3, 200, 900)))) for _ in range(2))
+        short = without_unread_end(*texts, tokenizer, length)
+        assert pair(tokenizer, short, length) == pair(tokenizer, texts, length)
+        assert all(text.startswith(one) for one, text in zip(short, texts, strict=True))
+        shortened += short != texts
+    assert shortened > 3
+
+
+def test_one_of_two_texts_of_a_megabyte_becomes_short_and_one_long_word_stays(tokenizer):
+    first, second = without_unread_end("the film " * 120_000, "sea song, " * 110_000, tokenizer, 64)
+    assert len(first) < 5000 and len(second) == 1_100_000
+    assert without_unread_end("a" * 50_000, "a" * 60_000, tokenizer, 64) == ("a" * 50_000, "a" * 60_000)
+    assert without_unread_end("the film", "sea " * 50_000, tokenizer, 64)[0] == "the film"
+
+
+def test_a_word_with_a_space_in_the_vocabulary_prevents_the_cut(models):
+    tokenizer = MyBertTokenizer(models.pieces)
+    tokenizer.add_tokens(["the film"])
+    text = "the film " * 1000
+    assert without_unread_end(text, text, tokenizer, 8) == (text, text)

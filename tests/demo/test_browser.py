@@ -1,0 +1,185 @@
+"""The page of the demo in a browser: every tab is used as a person would."""
+
+import csv
+import json
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from mybert import Embedder, Predictor, UserError
+from mybert.demo.run import serve
+from mybert.demo.settings import DemoSettings
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("gradio", reason="Gradio is not installed")
+Keys = pytest.importorskip("selenium.webdriver", reason="selenium is not installed").Keys
+NAMES = ("classifier", "tagger", "reader", "chooser", "filler", "multi")
+CONTEXT = "Ann sings in Rome. Bert is in the sea."
+SCRIPT = """
+const isShown = e => (e.closest('.block, .form') ?? e).offsetParent !== null;
+const begins = (e) => e.innerText.trim().startsWith(arguments[1]);
+return [...document.querySelectorAll(arguments[0])].filter(e => isShown(e) && begins(e));
+"""
+
+
+@pytest.fixture(scope="module")
+def address(models) -> str:
+    return serve(DemoSettings([str(models(name)) for name in NAMES], port=0, device="cpu"), block=False)
+
+
+@pytest.fixture
+def page(browser, address):
+    browser.resize(1200)
+    browser.open(address)
+    yield browser
+    resources = browser.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert [name for name in resources if not name.startswith(address)] == []
+    assert browser.errors() == []
+
+
+def find(page, selector: str, text: str = ""):
+    """Waits for a visible element whose text begins with `text`."""
+    page.wait_for(f"return (function() {{ {SCRIPT} }})({selector!r}, {json.dumps(text)}).length > 0")
+    return page.run(SCRIPT, selector, text)[0]
+
+
+def press(page, selector: str, text: str) -> None:
+    page.run("arguments[0].click()", find(page, selector, text))
+
+
+def use(page, tab: str, texts: dict[str, str], button: str = "Predict") -> None:
+    """Opens a tab, writes texts into its fields and presses its button."""
+    press(page, "[role=tab]", tab)
+    for name, text in texts.items():
+        field = find(page, "label", name).find_element("css selector", "textarea, input")
+        field.clear()
+        field.send_keys(text)
+    press(page, "button.primary", button)
+
+
+def see(page, text: str) -> None:
+    page.wait_for(f"return document.body.innerText.includes({json.dumps(text)})")
+
+
+def test_two_classifiers_show_labels_and_words_side_by_side(page, models):
+    use(page, "Classify", {"Text": "a great <b>film</b>"})
+    label = Predictor(models("classifier"), device="cpu")("a great <b>film</b>")["label"]
+    see(page, label)
+    see(page, "great")
+    assert {"classifier", "multi"} <= {title.text for title in page.all("h2")}
+    assert not page.all(".textfield b")
+
+
+def test_entities_are_marked(page, models):
+    text = "Ann sings in Rome the sea"
+    entities = Predictor(models("tagger"), device="cpu")(text)["entities"]
+    use(page, "Tag", {"Text": text})
+    for entity in entities:
+        see(page, entity["type"])
+
+
+def test_a_question_has_its_answer_marked(page, models):
+    use(page, "Answer", {"Question": "Who sings?", "Context": CONTEXT})
+    see(page, Predictor(models("reader"), device="cpu")(("Who sings?", CONTEXT))["answer"])
+
+
+def test_choices_masks_and_next_sentences_have_probabilities(page):
+    use(page, "Choose", {"Context": "Ann sings", "Choices, one per line": "in Rome\na dull sea"})
+    see(page, "%")
+    use(page, "Masked words", {"Text with [MASK]": "the [MASK] film"})
+    see(page, "%")
+    use(page, "Next sentence", {"First text": "Ann sings", "Second text": "in Rome"})
+    see(page, "comes from elsewhere")
+
+
+def test_a_text_without_a_mask_is_a_message(page):
+    use(page, "Masked words", {"Text with [MASK]": "the film"})
+    page.wait_for("return document.body.innerText.includes('write [MASK] in place of the words')")
+
+
+def test_a_file_of_texts_is_searched(page, models, tmp_path):
+    texts = ["a great film", "the dull song", "Ann sings in Rome", "Bert is in the sea"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    press(page, "[role=tab]", "Search")
+    find(page, "input[type=file]").send_keys(str(tmp_path / "texts.txt"))
+    see(page, "4 texts")
+    use(page, "Search", {"Query": "great sea"}, "Search")
+    vectors = Embedder(models("filler"), normalize=True, device="cpu").texts([*texts, "great sea"])
+    best = texts[int(np.argmax(vectors[:4] @ vectors[4]))]
+    see(page, best)
+    assert min(texts, key=page.run("return document.body.innerText").index) == best
+
+
+def test_a_file_of_rows_is_predicted_and_downloaded(page, models, tmp_path):
+    texts = ["a great film", "the dull song"]
+    (tmp_path / "rows.csv").write_text("\n".join(["text", *texts]))
+    press(page, "[role=tab]", "Classify")
+    press(page, "button", "Predict a file")
+    find(page, "input[type=file]").send_keys(str(tmp_path / "rows.csv"))
+    see(page, "rows")
+    press(page, "button", "Predict the file")
+    page.wait_for("return document.querySelectorAll('a[download]').length > 1")
+    link = next(a.get_attribute("href") for a in page.all("a[download]") if "classifier" in a.get_attribute("href"))
+    with urlopen(link) as file:
+        rows = list(csv.DictReader(file.read().decode().splitlines()))
+    expected = [one["label"] for one in Predictor(models("classifier"), device="cpu")(texts)]
+    assert [(row["label"], row["input.text"]) for row in rows] == list(zip(expected, texts, strict=True))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_violation_in_any_tab(page, address, axe, theme):
+    page.open(f"{address}?__theme={theme}")
+    use(page, "Classify", {"Text": "a great film"})
+    see(page, "%")
+    found = {}
+    for tab in ("Classify", "Masked words", "Next sentence", "Similarity", "Search", "Tag", "Answer", "Choose"):
+        press(page, "[role=tab]", tab)
+        found[tab] = page.violations(axe)
+    assert {tab: rules for tab, rules in found.items() if rules} == {}
+
+
+def test_a_phone_shows_the_page_without_scrolling_sideways_and_the_keyboard_is_enough(page, address):
+    page.resize(390)
+    page.open(address)
+    field = find(page, "label", "Text").find_element("css selector", "textarea")
+    field.send_keys("a great film", Keys.SHIFT, Keys.ENTER)
+    see(page, "%")
+    assert page.run("return document.documentElement.scrollWidth") <= 390
+
+
+def test_half_of_a_surrogate_pair_is_answered_in_every_tab(address):
+    with urlopen(f"{address}gradio_api/info") as file:
+        endpoints = json.load(file)["named_endpoints"]
+    tabs = {name: len(found["parameters"]) for name, found in endpoints.items() if "file" not in name}
+    tabs = {name: fields for name, fields in tabs.items() if name.startswith("/predict")}
+    assert len(tabs) == 7
+    for name, fields in tabs.items():
+        rows = json.dumps({"data": ["a [MASK] \ud800 film\nthe sea \udc00"] * fields}).encode()
+        with urlopen(Request(f"{address}gradio_api/call{name}", rows, {"Content-Type": "application/json"})) as file:
+            event = json.load(file)["event_id"]
+        with urlopen(f"{address}gradio_api/call{name}/{event}") as file:
+            assert b"event: complete" in file.read(), name
+
+
+def test_masks_and_next_sentences_of_a_file_are_predicted(page, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,text_pair\nthe [MASK] film,in rome\nno mask,a sea\n")
+    for tab in ("Masked words", "Next sentence"):
+        press(page, "[role=tab]", tab)
+        press(page, "button", "Predict a file")
+        find(page, "input[type=file]").send_keys(str(tmp_path / "rows.csv"))
+        see(page, "rows")
+        before = len(page.all("a[download]"))
+        press(page, "button", "Predict the file")
+        page.wait_for(f"return document.querySelectorAll('a[download]').length > {before}")
+        with urlopen(page.all("a[download]")[-1].get_attribute("href")) as file:
+            rows = list(csv.DictReader(file.read().decode().splitlines()))
+        assert [row["input.text"] for row in rows] == ["the [MASK] film", "no mask"] and rows[0]["prediction"]
+
+
+def test_the_port_of_another_page_is_refused(address, models):
+    port = int(address.rstrip("/").rpartition(":")[2])
+    with pytest.raises(UserError, match=f"--port {port}"):
+        serve(DemoSettings([str(models("classifier"))], port=port, device="cpu"), block=False)
+    assert address.startswith("http://127.0.0.1:") and Path(models("classifier")).is_dir()

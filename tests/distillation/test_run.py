@@ -1,0 +1,140 @@
+"""`mybert distill`: students of every kind, resume, records and mistakes."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from modeling_mybert import MyBertForPreTraining
+from mybert import UserError
+from mybert.common.manifest import fingerprint, read_manifest
+from mybert.distillation.run import _Pair
+from mybert.distillation.settings import DistillSettings
+from mybert.distillation.trainer import DistillationTrainer
+from mybert.release.card.card_data import CardData
+from mybert.release.card.sections import training_rows
+
+
+def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, corpus, tokenizer):
+    settings = DistillSettings(teacher=str(teachers["bert"]), corpus=str(corpus), output="unused")
+    student = _Pair().build_student(settings, tokenizer, 16)
+    teacher = MyBertForPreTraining.from_pretrained(teachers["bert"])
+    assert student.config.num_hidden_layers == len(student.bert.encoder.layer) == 2  # half, if nothing is given
+    assert settings.layers == 2
+    for own, other in zip(student.bert.encoder.layer, (0, 3), strict=True):
+        for name, weight in teacher.bert.encoder.layer[other].state_dict().items():
+            assert torch.equal(own.state_dict()[name], weight)
+    embeddings = teacher.bert.embeddings.word_embeddings.weight
+    assert torch.equal(student.bert.embeddings.word_embeddings.weight, embeddings)
+    assert torch.equal(student.cls.seq_relationship.weight, teacher.cls.seq_relationship.weight)
+
+
+@pytest.mark.slow
+def test_a_student_comes_closer_to_its_teacher_and_its_folder_names_it(run, teachers):
+    output = run(max_steps=20, eval_steps=20, eval_on_start=True, logging_steps=10, learning_rate=3e-3)
+    logs = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    losses = {
+        name: [log[name] for log in logs if name in log] for name in ("eval_soft_loss", "eval_cosine_loss", "loss")
+    }
+    assert losses["eval_soft_loss"][-1] < 0.7 * losses["eval_soft_loss"][0]
+    assert losses["eval_cosine_loss"][-1] < 0.9 * losses["eval_cosine_loss"][0]
+    first = next(log for log in logs if "loss" in log)
+    parts = {"soft_loss": 5, "mlm_loss": 2, "nsp_loss": 2, "cosine_loss": 1}  # the weights of DistilBERT
+    assert first["loss"] == pytest.approx(sum(weight * first[name] for name, weight in parts.items()), rel=1e-4)
+    manifest = read_manifest(output)
+    assert manifest["stage"] == "distill"
+    assert manifest["inputs"]["teacher"] == {
+        "path": str(teachers["bert"]),
+        "sha256": fingerprint(teachers["bert"]),
+    }
+    assert manifest["metrics"]["soft_loss"] == pytest.approx(losses["eval_soft_loss"][-1])
+    rows = dict(training_rows(CardData.of(output)))
+    assert teachers["bert"].name in rows["teacher"].replace("\\", "")
+    assert rows["distillation losses"] == "soft=5 hard=2 cosine=1"
+    assert rows["layers kept of the initial weights"] == "2"
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
+    arguments = {"max_steps": 4, "save_steps": 2, "eval_strategy": "no"}
+    whole = run(output=tmp_path / "whole", **arguments)
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    for name in ("checkpoint-4", "model.safetensors"):
+        path = cut / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run(output=cut, resume=True, **arguments)
+    for name, weight in load_file(whole / "model.safetensors").items():
+        assert torch.equal(load_file(cut / "model.safetensors")[name], weight), name
+
+
+def test_lengths_and_batches_may_change_during_a_distillation(run):
+    schedule = {"length_schedule": ["8:0.5", "32"], "max_tokens_per_batch": 64, "start_tokens_per_batch": 16}
+    output = run(max_steps=8, logging_steps=1, eval_strategy="no", **schedule)
+    logs = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    logs = [log for log in logs if "soft_loss" in log]
+    tokens = [log["tokens"] for log in logs] if "tokens" in logs[0] else [log["num_input_tokens_seen"] for log in logs]
+    steps = [after - before for before, after in zip([0, *tokens], tokens, strict=False)]
+    assert len(steps) == 8
+    assert sum(steps[:4]) < sum(steps[4:])
+
+
+@pytest.mark.slow
+def test_relations_teach_a_narrower_student_from_whole_texts(run, tokenizer, monkeypatch):
+    seen = []
+    inputs_of = DistillationTrainer._inputs
+
+    def record(self, inputs):
+        found = inputs_of(self, inputs)
+        seen.append((inputs["input_ids"], found["input_ids"]))
+        return found
+
+    monkeypatch.setattr(DistillationTrainer, "_inputs", record)
+    output = run(teacher="encoder", size="tiny", relation_heads=4, max_steps=8, eval_steps=4)
+    assert any((masked == tokenizer.mask_token_id).any() for masked, _ in seen)
+    assert not any((whole == tokenizer.mask_token_id).any() for _, whole in seen)
+    logs = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    losses = [log["eval_relations_loss"] for log in logs if "eval_relations_loss" in log]
+    assert losses[-1] < losses[0]
+    assert read_manifest(output)["settings"]["losses"] == ["relations=1"]
+    assert "mlm_accuracy" not in read_manifest(output)["metrics"]  # no masked token was predicted
+
+
+@pytest.mark.slow
+def test_accumulated_batches_give_the_gradient_of_one_batch(run, tmp_path):
+    shared = {
+        "max_steps": 1,
+        "logging_steps": 1,
+        "dropout": 0.0,
+        "eval_strategy": "no",
+        "losses": ["soft=1", "hard=1"],
+    }
+    one = run(output=tmp_path / "one", per_device_train_batch_size=16, **shared)
+    two = run(output=tmp_path / "two", per_device_train_batch_size=8, gradient_accumulation_steps=2, **shared)
+    logs = [json.loads((folder / "log.jsonl").read_text().splitlines()[0]) for folder in (one, two)]
+    for name in ("soft_loss", "mlm_loss", "grad_norm"):
+        assert logs[0][name] == pytest.approx(logs[1][name], rel=1e-3), name
+
+
+@pytest.mark.parametrize(
+    ("teacher", "values", "message"),
+    [
+        ("other", {}, "has another vocabulary than the corpus; build the corpus with"),
+        ("encoder", {"losses": ["soft"]}, "has no masked-language-model head; use relations"),
+        ("bert", {"size": "tiny", "losses": ["cosine"]}, "the hidden size of the teacher is 32"),
+        ("bert", {"size": "tiny", "losses": ["relations"], "relation_heads": 5}, "must divide the hidden sizes"),
+        ("bert", {"layers": 5}, "--layers 5: .* has 4 layers"),
+        ("bert", {"layers": 2, "size": "tiny"}, "--size and --layers exclude each other"),
+        ("bert", {"losses": ["hard=1"]}, "add a loss that compares with the teacher"),
+        ("bert", {"losses": ["sotf=1"]}, "found 'sotf=1'"),
+        ("bert", {"temperature": 0.0}, "--temperature: expected above 0"),
+        ("bert", {"time_budget": "1m"}, "--time-budget chooses the size of the model, .* use --max-steps"),
+    ],
+)
+def test_mistakes_are_refused_and_leave_nothing_behind(teacher, values, message, run, tmp_path):
+    with pytest.raises(UserError, match=message) as caught:
+        run(teacher=teacher, max_steps=1, **values)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()

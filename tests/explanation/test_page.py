@@ -1,0 +1,89 @@
+"""The page of `mybert explain`: its data, hostile texts, and its use in a browser."""
+
+import base64
+import gzip
+import json
+import re
+
+import pytest
+
+from mybert import cli
+
+HOSTILE = [
+    "<script>document.title = 'changed'</script> a great film",
+    '"><img src=x onerror="document.title=1"> dull </script><!-- song',
+    "\u202ereversed \u0000 سلام 😀👩‍👩‍👧 film \ud7ff",
+    "great " + "x" * 20_000,
+]
+
+
+@pytest.fixture(scope="module")
+def page(models, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [*HOSTILE, *HOSTILE] * 6))
+    words = ("--steps", 4, "--attention", 2, "--output", folder / "why.html")
+    assert cli.main(["explain", *map(str, (models("classifier"), folder / "rows.jsonl", *words))]) == 0
+    return folder / "why.html"
+
+
+def data_of(page) -> dict:
+    packed = re.search(r'id="data">([^<]*)<', page.read_text())[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outside(page):
+    html, data = page.read_text(), data_of(page)
+    assert len(data["rows"]) == 48 and not re.search(r"(src|href)=\"(?!data:|#)", html)
+    assert html.count("<script") == 2 and "onerror" not in html
+    for row, text in zip(data["rows"], HOSTILE, strict=False):
+        (one,) = row["explanations"]
+        ((column, parts),) = one["texts"]
+        shown = "".join(part for part, _ in parts)
+        kept = text.replace("\u202e", "").replace("\0", "").encode("utf-8", "ignore").decode()
+        assert column == "text" and (shown == kept or "19,8" in shown)  # the last one is not read to its end
+        assert [number for _, number in parts if number is not None] == list(range(len(one["words"])))
+        assert sum(one["words"]) == pytest.approx(sum(value for *_, value in one["tokens"]), abs=1e-3)
+
+
+def test_attention_is_stored_in_bytes_that_sum_to_one(page):
+    for example in data_of(page)["attention"]:
+        values, size = base64.b64decode(example["values"]), len(example["tokens"])
+        assert len(values) == example["layers"] * example["heads"] * size * size
+        assert sum(values[:size]) == pytest.approx(255, abs=size)
+
+
+@pytest.mark.slow
+def test_a_reader_filters_sorts_opens_values_and_turns_pages(page, browser):
+    browser.open(page.as_uri())
+    browser.wait_for("return document.body.dataset.ready === 'true'")
+    assert browser.title.startswith("Explanations") and len(browser.all(".row")) == 20
+    assert browser.all(".word.up, .word.down") and not browser.all(".row img, .row script")
+    browser.first("#next").click()
+    assert browser.first("#page").text == "Page 2 of 3"
+    browser.first("#search").send_keys("reversed")
+    browser.wait_for("return document.querySelector('#count').textContent.startsWith('12 of')")
+    browser.choose("#order", "value")
+    first = browser.first(".row")
+    first.find_element("css selector", "summary").click()
+    browser.wait_for("return document.querySelector('.row details table') !== null")
+    values = [abs(float(c.text.replace("\u2212", "-"))) for c in browser.all(".row details[open] td.number")]
+    assert len(values) > 2 and values == sorted(values, reverse=True)
+    browser.choose("#unit", "tokens")
+    assert any(word.text.startswith("##") for word in browser.all(".word"))
+    browser.first("#values").click()
+    assert browser.all(".word small")
+    browser.first("#theme").click()
+    assert browser.run("return document.documentElement.dataset.theme") in ("dark", "light")
+    browser.all("#heads button")[5].click()
+    assert (browser.value("#a-layer"), browser.value("#a-head")) == ("1", "1")
+    assert len(browser.all("#matrix tbody tr")) == len(data_of(page)["attention"][0]["tokens"])
+    assert browser.errors() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_no_text_is_wider_than_the_screen(page, browser, width):
+    browser.resize(width)
+    browser.open(page.as_uri())
+    browser.wait_for("return document.body.dataset.ready === 'true'")
+    assert browser.run("return document.documentElement.scrollWidth") <= width

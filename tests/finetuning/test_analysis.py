@@ -1,0 +1,215 @@
+"""Calibration, scores of groups, suspicious labels, overlaps and telling words, against formulas and brute force."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score
+from transformers import AutoModelForSequenceClassification
+
+from mybert import cli
+from mybert.finetuning.data.data_checks import giveaway_words
+from mybert.finetuning.evaluation.analysis import _binned, _column
+from mybert.finetuning.evaluation.calibration import (
+    confidences,
+    fit_temperature,
+    labelled_logits,
+    reliability,
+)
+
+
+def test_the_expected_calibration_error_is_the_mean_gap_of_ten_bins():
+    generator = np.random.default_rng(0)
+    confidence = generator.uniform(0.5, 1, 500)
+    right = generator.uniform(size=500) < confidence - 0.1
+    found = reliability(confidence, right)
+    expected = 0.0
+    for low in np.arange(10) / 10:
+        inside = [i for i, share in enumerate(confidence) if low <= share < low + 0.1]
+        if inside:
+            expected += abs(sum(right[i] - confidence[i] for i in inside)) / 500
+    assert found["expected_calibration_error"] == pytest.approx(expected)
+    assert sum(part["rows"] for part in found["bins"]) == 500
+    assert found["accuracy"] == pytest.approx(right.mean())
+
+
+def test_the_temperature_of_scaled_logits_is_found():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20_000, 3))
+    labels = np.array([generator.choice(3, p=row) for row in softmax(logits, axis=1)])
+    for scale in (0.5, 1.0, 4.0):
+        assert fit_temperature(scale * logits, labels) == pytest.approx(scale, rel=0.05)
+
+
+def test_logits_of_words_without_a_label_are_left_out():
+    words = [np.arange(8.0).reshape(4, 2), np.ones((3, 2))]
+    logits, labels = labelled_logits(words, [[-100, 1, 0], [1]])
+    assert logits.tolist() == [[2, 3], [4, 5], [1, 1]] and labels.tolist() == [1, 0, 1]
+    logits, labels = labelled_logits([np.array([0.5, 1.5])], [1])
+    assert logits.tolist() == [[0.5, 1.5]] and labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        ({"label": "a", "score": 0.7, "scores": {"a": 0.7, "b": 0.3}}, "b", [(0.7, False)]),
+        ({"choice": 1, "scores": [0.2, 0.8]}, 1, [(0.8, True)]),
+        ({"tokens": ["x", "y"], "tags": ["O", "B"], "scores": [0.9, 0.6]}, ["O", "O"], [(0.9, True), (0.6, False)]),
+        ({"labels": ["a"], "scores": {"a": 0.9, "b": 0.2}}, ["a", "b"], [(0.9, True), (0.8, False)]),
+    ],
+)
+def test_confidences_of_every_kind_of_prediction(prediction, reference, expected):
+    shares, right = confidences([prediction], [reference])
+    assert list(zip(shares.tolist(), right.tolist(), strict=True)) == expected
+    assert confidences([{"score": 2.5}], [2.0]) is None
+
+
+def test_numbers_are_grouped_in_quarters_and_other_values_by_frequency():
+    groups = _binned(list(range(1, 101)))
+    assert len(set(groups)) == 4 and all(20 <= groups.count(name) <= 30 for name in groups)
+    for number, name in zip(range(1, 101), groups, strict=True):
+        low, high = (float(part) for part in name.removeprefix("above ").split(" to "))
+        assert low <= number <= high
+    assert _binned([3.0, 3.0]) == ["3", "3"]
+    rows = [{"place": f"town {number % 30}"} for number in range(300)] + [{"place": "city"}] * 50
+    named = _column(rows, "place")
+    assert named[-1] == "city" and named.count("other") > 100 and len(set(named)) == 13
+
+
+@pytest.mark.parametrize("missing", [None, "", float("nan"), "nan", float("inf")])
+def test_missing_numbers_are_a_group_beside_the_quarters(missing):
+    groups = _column([{"price": missing if number % 5 == 0 else number} for number in range(200)], "price")
+    assert [group == "missing" for group in groups] == [number % 5 == 0 for number in range(200)]
+    assert len(set(groups)) == 5
+
+
+def test_numbers_that_are_mostly_equal_have_few_groups():
+    groups = _column([{"price": number if number % 5 == 0 else 0} for number in range(500)], "price")
+    assert groups.count("0") == 401 and len(set(groups)) == 13 and "other" in groups
+
+
+def test_a_telling_word_is_found_by_brute_force():
+    texts = ["SKU-7 is good", "sku 8", "a good film", "bad film", "dull film", "film"]
+    labels = ["shop", "shop", "shop", "film", "film", "film"]
+    words = {
+        word: [word in text.lower().replace("-", " ").split() for text in texts] for word in ("sku", "film", "good")
+    }
+
+    def f1(word: str, label: str) -> float:
+        both = sum(has and own == label for has, own in zip(words[word], labels, strict=True))
+        return 2 * both / (sum(words[word]) + labels.count(label))
+
+    found = {one["label"]: one for one in giveaway_words(texts, labels)}
+    assert found["shop"]["word"] in ("sku", "good") and found["shop"]["f1"] == pytest.approx(f1("sku", "shop"))
+    assert found["film"]["word"] == "film" and found["film"]["f1"] == pytest.approx(f1("film", "film"))
+    assert giveaway_words(["!", "?"], ["a", "b"]) == []
+
+
+@pytest.fixture(scope="module")
+def evaluated(classifier, opinions, tmp_path_factory):
+    """An evaluation of rows with a column of places and one wrong label."""
+    folder = tmp_path_factory.mktemp("analysis")
+    rows = [row | {"place": "town" if number % 3 else "city"} for number, row in enumerate(opinions)]
+    rows[5] = rows[5] | {"label": {"good": "bad", "bad": "good"}[rows[5]["label"]]}
+    data = folder / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (
+        "--model",
+        classifier,
+        "--data",
+        data,
+        "--output",
+        folder / "scores",
+        "--slices",
+        "place",
+        "--device",
+        "cpu",
+    )
+    assert cli.main(["evaluate", *map(str, words), "--bootstrap", "20"]) == 0
+    return folder, rows
+
+
+def test_groups_have_the_scores_of_their_rows(evaluated):
+    folder, rows = evaluated
+    analysis = json.loads((folder / "scores/analysis.json").read_text())
+    predictions = [json.loads(line) for line in (folder / "scores/predictions.jsonl").open()]
+    groups = {group["value"]: group for group in analysis["slices"]["place"]}
+    for name in ("town", "city"):
+        some = [number for number, row in enumerate(rows) if row["place"] == name]
+        expected = accuracy_score([rows[i]["label"] for i in some], [predictions[i]["label"] for i in some])
+        assert groups[name]["rows"] == len(some) and groups[name]["score"] == pytest.approx(expected)
+        assert groups[name]["interval"][0] <= expected <= groups[name]["interval"][1]
+    assert sum(group["rows"] for group in analysis["slices"]["length in tokens"]) == len(rows)
+    assert [line["reference"] for line in predictions] == [row["label"] for row in rows]
+    assert [line["line"] for line in predictions] == list(range(1, len(rows) + 1))
+
+
+def test_a_wrong_label_looks_mislabelled(evaluated):
+    folder, rows = evaluated
+    suspects = json.loads((folder / "scores/analysis.json").read_text())["suspects"]
+    assert [row["row"] for row in suspects][:1] == [6]
+    assert suspects[0]["reference"] == rows[5]["label"] and suspects[0]["text"].startswith(rows[5]["text"])
+    assert (folder / "scores/report.html").is_file()
+
+
+def test_suspects_say_in_how_many_runs_they_are_wrong(finetune, opinions, tmp_path, write_rows):
+    wrong = [{**opinions[3], "label": {"good": "bad", "bad": "good"}[opinions[3]["label"]]}]
+    words = (
+        "--train",
+        write_rows("train.jsonl", opinions),
+        "--validation",
+        write_rows("val.jsonl", opinions[:6] + wrong),
+    )
+    assert finetune("text-classification", *words, "--num-train-epochs", 3, "--seeds", 2) == 0
+    suspects = json.loads((tmp_path / "out/validation/analysis.json").read_text())["suspects"]
+    errors = [json.loads(file.read_text()) for file in (tmp_path / "out/runs").glob("*/validation_errors.json")]
+    assert len(errors) == 2 and {len(some) for some in errors} == {7}
+    (suspect,) = [row for row in suspects if row["row"] == 7]
+    assert suspect["seeds"] == f"{sum(some[6] > 0 for some in errors)} of 2 runs"
+
+
+def test_an_unknown_column_of_slices_is_named(classifier, opinions, write_rows, tmp_path, capsys):
+    data = write_rows("rows.jsonl", opinions)
+    words = ("--model", classifier, "--data", data, "--output", tmp_path / "scores", "--slices", "plase")
+    assert cli.main(["evaluate", *map(str, words)]) == 2
+    assert "--slices plase" in capsys.readouterr().err
+
+
+def test_a_calibrated_model_has_scaled_logits_and_the_same_labels(finetune, opinions, tmp_path, write_rows):
+    train, validation = (
+        write_rows("train.jsonl", opinions),
+        write_rows("validation.jsonl", opinions[:9] + opinions[30:]),
+    )
+    words = ("--train", train, "--validation", validation, "--num-train-epochs", 1)
+    assert finetune("text-classification", *words, output="plain") == 0
+    assert finetune("text-classification", *words, "--calibrate", output="calibrated") == 0
+    temperature = json.loads((tmp_path / "calibrated/results.json").read_text())["temperature"]
+    assert temperature != pytest.approx(1.0, abs=1e-3)
+    torch.manual_seed(0)
+    ids = torch.randint(5, 60, (4, 9))
+    plain, scaled = (
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / name, trust_remote_code=True)(ids).logits
+        for name in ("plain", "calibrated")
+    )
+    torch.testing.assert_close(plain / temperature, scaled, rtol=1e-4, atol=1e-5)
+
+
+def test_calibration_without_classes_is_refused(finetune, write_rows, capsys):
+    rows = [{"text": f"text {number}", "score": number / 7} for number in range(20)]
+    path = write_rows("rows.jsonl", rows)
+    assert finetune("text-classification", "--train", path, "--validation", path, "--calibrate") == 2
+    assert "--calibrate needs targets that are classes" in capsys.readouterr().err
+
+
+def test_rows_in_two_parts_are_counted(finetune, opinions, tmp_path, write_rows):
+    copies = [
+        opinions[0],
+        {**opinions[1], "text": opinions[1]["text"].upper() + "!"},
+        {"text": "new", "label": "good"},
+    ]
+    words = ("--train", write_rows("train.jsonl", opinions), "--validation", write_rows("val.jsonl", copies))
+    assert finetune("text-classification", *words, "--max-steps", 1) == 0
+    (overlap,) = json.loads((tmp_path / "out/results.json").read_text())["data_checks"]["overlaps"]
+    assert overlap == {"of": "validation", "in": "train", "rows": 3, "equal": 1, "near": 1}

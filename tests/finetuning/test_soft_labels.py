@@ -1,0 +1,222 @@
+"""`mybert finetune --teacher`: soft labels of every task, unlabelled rows, and mistakes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from modeling_mybert import MyBertConfig
+from mybert import UserError
+from mybert.common.manifest import fingerprint, read_manifest
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.data.run_data import load_data
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, store_logits
+from mybert.finetuning.task_checkpoint import new_task
+from mybert.finetuning.training import Job, build_trainer
+from mybert.training.stopping import StopOnSignal
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
+
+CONTEXT = "the good film the bad book"
+TASKS = {
+    "single": ("text-classification", [{"text": f"a {w} film", "label": w} for w in ("good", "bad", "dull")] * 2, {}),
+    "several": (
+        "text-classification",
+        [{"text": f"a {a} {b} film", "label": [a, b]} for a, b in (("good", "fine"), ("bad", "dull"))] * 3,
+        {},
+    ),
+    "number": (
+        "text-classification",
+        [{"text": f"a {word} film", "label": i + 0.5} for i, word in enumerate(("bad", "dull", "good"))] * 2,
+        {"problem": "regression"},
+    ),
+    "tokens": (
+        "token-classification",
+        [{"tokens": ["the", "unseen", noun], "tags": ["O", "O", "B-X"]} for noun in ("film", "book", "song")] * 2,
+        {},
+    ),
+    "answers": (
+        "question-answering",
+        [
+            {"question": "very good", "context": CONTEXT, "answers": {"text": [name], "answer_start": [at]}}
+            for name, at in (("film", CONTEXT.index("film")), ("book", CONTEXT.index("book")))
+        ]
+        * 3,
+        {},
+    ),
+    "choices": (
+        "multiple-choice",
+        [{"context": "the film", "choices": ["is good", "is bad", "very dull"], "label": i} for i in (0, 1)] * 3,
+        {},
+    ),
+}
+TARGETS = {"label", "tags", "answers"}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def trained(request, tiny_checkpoint, tmp_path_factory):
+    """Of each task: options, and a teacher after two steps."""
+    task, rows, options = TASKS[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    unlabelled = [{name: value for name, value in row.items() if name not in TARGETS} for row in rows]
+    for name, content in (("train", rows), ("unlabelled", unlabelled)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    settings = {"task": task, "train": str(folder / "train.jsonl"), "validation_share": 0, "max_length": 32, **options}
+    trainer = trainer_of(folder, model=str(tiny_checkpoint), **settings)
+    trainer.train()
+    trainer.save_model(str(folder / "teacher"))
+    return folder, settings
+
+
+def trainer_of(folder, batch: int = 8, **settings):
+    settings = FinetuneSettings(output=str(folder / "out"), **settings)
+    arguments = FinetuningArguments(
+        output_dir=str(folder / "out"),
+        per_device_train_batch_size=batch,
+        use_cpu=True,
+        disable_tqdm=True,
+        max_steps=2,
+        eval_strategy="no",
+        save_strategy="no",
+        load_best_model_at_end=False,
+        learning_rate=1e-2,
+    )
+    task, tokenizer = new_task(settings)
+    task, data = load_data(settings, task, tokenizer, verbose=False)
+    return build_trainer(
+        Job(settings, arguments, task, tokenizer, data, task.best_metric, StopOnSignal("t")), arguments
+    )
+
+
+def loss_of(trainer, rows: list[int]) -> tuple[Tensor, dict]:
+    """The loss of one step on these features, and the batch."""
+    loader = trainer.get_train_dataloader()
+    features = [loader.dataset[row] for row in rows]
+    batches, count = trainer.get_batch_samples(iter([trainer.data_collator(features)]), 1, torch.device("cpu"))
+    trainer.metrics.start_step(batches)
+    batch = dict(batches[0])
+    return trainer.compute_loss(trainer.model, dict(batch), num_items_in_batch=count), batch
+
+
+def test_a_student_equal_to_its_teacher_has_the_loss_of_the_labelled_rows_alone(trained):
+    folder, settings = trained
+    teacher = str(folder / "teacher")
+    unlabelled = str(folder / "unlabelled.jsonl")
+    both = trainer_of(folder, model=teacher, teacher=teacher, unlabelled=unlabelled, soft_share=0.75, **settings)
+    alone = trainer_of(folder, model=teacher, **settings)
+    assert len(both.train_dataset) == 2 * len(alone.train_dataset) == 12
+    found, batch = loss_of(both, [0, 1, 2, 6, 7, 8])
+    expected, _ = loss_of(alone, [0, 1, 2])
+    assert torch.isfinite(batch[TEACHER_LOGITS]).any()
+    problem = both.model.config.problem_type
+    if problem == "regression":  # unlabelled rows have the teacher's value, which the student gives
+        torch.testing.assert_close(found, 0.25 * expected / 2, rtol=1e-3, atol=1e-5)
+    elif problem != "multi_label_classification":
+        torch.testing.assert_close(found, 0.25 * expected, rtol=1e-3, atol=1e-5)
+    with torch.no_grad():  # another student has a soft loss
+        for weight in both.model.bert.encoder.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) * 0.2)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    outputs = both.model(**{name: batch[name] for name in names if name in batch})
+    assert both._soft_labels.loss(outputs, batch[TEACHER_LOGITS]) > 1e-4
+
+
+def test_training_with_a_teacher_runs_for_every_task(trained):
+    folder, settings = trained
+    teacher = str(folder / "teacher")
+    trainer = trainer_of(
+        folder, model=teacher, teacher=teacher, unlabelled=str(folder / "unlabelled.jsonl"), **settings
+    )
+    assert math.isfinite(trainer.train().training_loss)
+
+
+def test_the_stored_logits_of_a_teacher_are_read_back_and_used_again(trained, monkeypatch):
+    folder, settings = trained
+    teacher = str(folder / "teacher")
+    settings |= {"model": teacher, "teacher": teacher, "unlabelled": str(folder / "unlabelled.jsonl")}
+    computed = trainer_of(folder, **settings).train_dataset
+    (folder / "out").mkdir(exist_ok=True)
+    store_logits(computed, folder / "out")
+    monkeypatch.setattr(SoftLabels, "of_teacher", lambda *_: 1 / 0)
+    stored = trainer_of(folder, resume=True, **settings).train_dataset
+    for one, other in zip(stored.to_list(), computed.to_list(), strict=True):
+        np.testing.assert_array_equal(one.pop(TEACHER_LOGITS), other.pop(TEACHER_LOGITS))  # NaN equals NaN
+        assert one == other
+
+
+def test_the_soft_loss_of_classes_is_the_summed_divergence_at_the_temperature():
+    teacher, student = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    expected = 0.0
+    for own, other in zip(student.tolist(), teacher.tolist(), strict=True):
+        p, q = ([math.exp(x / 2) for x in logits] for logits in (other, own))
+        p, q = ([x / sum(values) for x in values] for values in (p, q))
+        expected += 4 * sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+    soft = SoftLabels("classes", None, 2.0, 0.5)
+    assert soft.loss({"logits": student}, teacher).item() == pytest.approx(expected, rel=1e-5)
+    assert soft.items(teacher) == 4
+    absent = torch.full((4, 1), torch.nan)  # an added choice, of which the teacher says nothing
+    widened = {"logits": torch.cat([student, torch.ones(4, 1)], 1)}
+    assert soft.loss(widened, torch.cat([teacher, absent], 1)).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_student_learns_from_unlabelled_rows_what_its_teacher_knows(
+    finetune, write_rows, opinions, classifier, tmp_path
+):
+    texts = [{"text": row["text"]} for row in opinions]
+    data = ("--train", write_rows("train.jsonl", opinions[3:5]), "--validation", write_rows("dev.jsonl", opinions))
+    data += ("--num-train-epochs", 3)
+    teacher = ("--teacher", classifier, "--unlabelled", write_rows("texts.jsonl", texts))
+    assert finetune("text-classification", *data, "--max-steps", 6, output="alone") == 0
+    assert finetune("text-classification", *data, *teacher, output="taught") == 0
+    scores = {
+        name: read_manifest(tmp_path / name)["metrics"]["validation"]["accuracy"] for name in ("alone", "taught")
+    }
+    assert scores["taught"] > max(scores["alone"], 0.9)
+    inputs = read_manifest(tmp_path / "taught")["inputs"]
+    assert inputs["teacher"] == {"path": str(classifier), "sha256": fingerprint(classifier)}
+    assert inputs["unlabelled"]["path"].endswith("texts.jsonl")
+
+
+def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(finetune, write_rows, opinions, classifier, tmp_path):
+    rows = write_rows("train.jsonl", opinions[:8])
+    assert finetune("text-classification", "--train", rows, "--max-steps", 1, "--layers", 2) == 2  # it has one
+    assert finetune("text-classification", "--train", rows, "--max-steps", 1, "--layers", 1) == 0
+    assert MyBertConfig.from_pretrained(tmp_path / "out").num_hidden_layers == 1
+
+
+def test_teachers_that_do_not_fit_are_refused(finetune, write_rows, opinions, classifier, tmp_path, capsys):
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in classifier.iterdir():
+        if file.suffix in (".json", ".safetensors", ".py") and "tokenizer" not in file.name:
+            (other / file.name).write_bytes(file.read_bytes())
+    tokenizer = MyBertTokenizer.from_pretrained(classifier)
+    pieces = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+    MyBertTokenizer([*pieces[:-1], "another"]).save_pretrained(other)
+    assert set(SPECIAL_TOKENS) <= set(pieces)
+    rows = write_rows("train.jsonl", opinions)
+    named = write_rows("named.jsonl", [{**row, "label": row["label"] + "x"} for row in opinions])
+    tags = write_rows("tags.jsonl", [{"tokens": ["the", "film"], "tags": ["O", "B-X"]}] * 12)
+    for task, words, message in (
+        ("text-classification", ("--train", rows, "--teacher", other), "has another vocabulary than --model"),
+        ("text-classification", ("--train", named, "--teacher", classifier), "does not know the label"),
+        (
+            "token-classification",
+            ("--train", tags, "--teacher", classifier),
+            "was fine-tuned for text-classification, not for token",
+        ),
+        ("text-classification", ("--train", rows, "--unlabelled", rows), "no effect without --teacher"),
+        ("text-classification", ("--train", rows, "--temperature", 3), "no effect without --teacher"),
+    ):
+        assert finetune(task, *words, "--max-steps", 1, output="refused") == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "refused").exists()
+
+
+def test_a_soft_share_of_nothing_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--soft-share"):
+        FinetuneSettings(task="ner", model="m", train="t", output="o", teacher="x", soft_share=0.0)

@@ -1,0 +1,144 @@
+"""handler.py of a published model, called as the container of Inference Endpoints does, beside transformers' BERT."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hub_server import REPO
+from tiny_models import TinyModels
+
+import modeling_mybert
+from mybert.release.heads import PIPELINES
+from mybert.release.hub.bundle import make_bundle
+from mybert.release.settings import PushSettings
+from tokenization import MyBertTokenizer
+
+TEXT, PAIR = "ann sings in rome", {"text": "the film is great", "text_pair": "the song is dull"}
+INPUTS = {
+    "MyBertModel": TEXT,
+    "MyBertForPreTraining": "the [MASK] is great",
+    "MyBertForMaskedLM": "the [MASK] is great",
+    "MyBertForNextSentencePrediction": PAIR,
+    "MyBertForSequenceClassification": PAIR,
+    "MyBertForTokenClassification": TEXT,
+    "MyBertForQuestionAnswering": {"question": "who sings", "context": "ann sings in rome"},
+    "MyBertForMultipleChoice": {"text": "the film", "choices": ["is great", "sings in"]},
+    "MyBertLMHeadModel": "the film",
+    "MyBertEncoderDecoderModel": TEXT,
+}
+PARAMETERS = {
+    "MyBertForMaskedLM": {"top_k": 3},
+    "MyBertForSequenceClassification": {"top_k": None},
+    "MyBertForQuestionAnswering": {"top_k": 2},
+    "MyBertLMHeadModel": {"max_new_tokens": 4, "do_sample": False},
+    "MyBertEncoderDecoderModel": {"max_new_tokens": 4},
+}
+
+# The steps of check_and_register_custom_pipeline_from_directory in huggingface-inference-toolkit; then transformers'
+# BERT, without remote code, from the same folder.
+SERVE = """
+import importlib.util, json, sys, torch, transformers
+transformers.logging.set_verbosity_error()
+found = {}
+for head, (folder, inputs, parameters) in json.loads(open(sys.argv[1]).read()).items():
+    spec = importlib.util.spec_from_file_location("handler", folder + "/handler.py")
+    sys.path.insert(0, folder)
+    handler = importlib.util.module_from_spec(spec)
+    sys.modules["handler"] = handler
+    spec.loader.exec_module(handler)
+    predict = handler.EndpointHandler(folder)
+    one, many = ({"inputs": x, "parameters": parameters} for x in (inputs, [inputs, inputs]))
+    found[head] = {"one": predict(one), "many": predict(many), "errors": []}
+    for wrong in ({}, {"inputs": {"no": 1}}):
+        try:
+            predict(wrong)
+        except Exception as error:
+            found[head]["errors"].append(str(error))
+    name = head.removeprefix("My")
+    if hasattr(transformers, name):
+        bert = getattr(transformers, name).from_pretrained(folder).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        texts = {"text": [inputs]} if isinstance(inputs, str) else inputs
+        if "choices" in texts:
+            texts = {"text": [texts["text"]] * 2, "text_pair": texts["choices"]}
+        if "question" in texts:
+            texts = {"text": texts["question"], "text_pair": texts["context"]}
+        batch = tokenizer(**texts, return_tensors="pt")
+        if name == "BertForMultipleChoice":
+            batch = {key: x.unsqueeze(0) for key, x in batch.items()}
+        with torch.no_grad():
+            if name == "BertLMHeadModel":
+                ids = tokenizer(inputs, return_tensors="pt", add_special_tokens=False)
+                texts = tokenizer.batch_decode(bert.generate(**ids, **parameters), skip_special_tokens=True)
+                found[head]["bert"] = texts
+            else:
+                found[head]["bert"] = [x.tolist() for x in bert(**batch).to_tuple()]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def served(tmp_path, clean_process) -> dict:
+    """By head: what the handler of its bundle answers, and the outputs of transformers' BERT."""
+    tokenizer, jobs = MyBertTokenizer(TinyModels(tmp_path).pieces), {}
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 48, "max_position_embeddings": 64, "initializer_range": 0.3}
+    torch.manual_seed(0)
+    for head in PIPELINES:
+        folder, bundled, cls = tmp_path / head, tmp_path / f"bundle of {head}", getattr(modeling_mybert, head)
+        if head == "MyBertEncoderDecoderModel":
+            parts = (tmp_path / "MyBertModel", tmp_path / "MyBertLMHeadModel")
+            model = cls.from_encoder_decoder_pretrained(*parts)
+            model.config.decoder_start_token_id = tokenizer.cls_token_id
+            model.config.pad_token_id = tokenizer.pad_token_id
+        else:
+            model = cls(modeling_mybert.MyBertConfig(**sizes, is_decoder=head == "MyBertLMHeadModel"))
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        bundled.mkdir()
+        make_bundle(PushSettings(str(folder), REPO), bundled)
+        jobs[head] = (str(bundled), INPUTS[head], PARAMETERS.get(head, {}))
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    found = clean_process(SERVE, tmp_path / "jobs.json", offline=True)
+    return {head: SimpleNamespace(**answers) for head, answers in found.items()}
+
+
+def probabilities(logits: list[float]):
+    return pytest.approx(torch.tensor(logits).softmax(-1).tolist(), abs=1e-5)
+
+
+def test_the_handler_of_every_head_answers_like_transformers_bert(served):
+    assert served.keys() == PIPELINES.keys() == INPUTS.keys()
+    texts = served.pop("MyBertEncoderDecoderModel")
+    assert texts.many == [*texts.one, *texts.one] and isinstance(texts.one[0]["generated_text"], str)
+    one = {head: found.one for head, found in served.items()}
+    bert = {head: found.bert for head, found in served.items()}
+    for head, found in served.items():
+        assert len(found.many) == 2 and type(found.many[0]) is type(found.one), head
+        assert "'inputs'" in found.errors[0] and len(found.errors) == 2, head
+    assert torch.allclose(torch.tensor(one["MyBertModel"]), torch.tensor(bert["MyBertModel"][0]), atol=1e-5)
+    for head in ("MyBertForPreTraining", "MyBertForMaskedLM"):
+        expected = torch.tensor(bert[head][0][0][2]).softmax(-1).topk(len(one[head]))
+        assert [entry["token"] for entry in one[head]] == expected.indices.tolist()
+        assert [entry["score"] for entry in one[head]] == pytest.approx(expected.values.tolist(), abs=1e-5)
+    assert len(one["MyBertForMaskedLM"]) == 3, "top_k"
+    for head in ("MyBertForNextSentencePrediction", "MyBertForMultipleChoice"):
+        assert [entry["score"] for entry in one[head]] == probabilities(bert[head][0][0])
+    assert [entry["label"] for entry in one["MyBertForNextSentencePrediction"]] == ["IsNext", "NotNext"]
+    assert [entry["label"] for entry in one["MyBertForMultipleChoice"]] == ["is great", "sings in"]
+    scores = {entry["label"]: entry["score"] for entry in one["MyBertForSequenceClassification"]}
+    assert [scores["LABEL_0"], scores["LABEL_1"]] == probabilities(bert["MyBertForSequenceClassification"][0][0])
+    for entry in one["MyBertForTokenClassification"]:
+        row = torch.tensor(bert["MyBertForTokenClassification"][0][0][entry["index"]]).softmax(-1)
+        assert (entry["entity"], entry["score"]) == (
+            f"LABEL_{row.argmax()}",
+            pytest.approx(row.max().item(), abs=1e-5),
+        )
+    assert len(one["MyBertForTokenClassification"]) == 4, "words"
+    for entry in one["MyBertForQuestionAnswering"]:
+        context = INPUTS["MyBertForQuestionAnswering"]["context"]
+        assert entry["answer"] == context[entry["start"] : entry["end"]] and 0 <= entry["score"] <= 1
+    text, expected = one["MyBertLMHeadModel"][0]["generated_text"], bert["MyBertLMHeadModel"][0]
+    assert re.sub("[ #]", "", text) == re.sub("[ #]", "", expected) and len(text) > len("the film")

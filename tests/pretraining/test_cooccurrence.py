@@ -1,0 +1,101 @@
+"""The start from the statistics of the text, compared with counts and formulas computed one by one."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.errors import UserError
+from mybert.pretraining.cooccurrence import (
+    count_neighbours,
+    factorize,
+    initialize_from_text,
+    positive_information,
+    sinusoids,
+)
+from mybert.pretraining.corpus_loading import Corpus
+from mybert.pretraining.settings import PretrainSettings
+
+
+@pytest.fixture(scope="module")
+def corpus(corpus_folder):
+    return Corpus.load(str(corpus_folder))
+
+
+def new_model(corpus) -> MyBertForPreTraining:
+    torch.manual_seed(0)
+    return MyBertForPreTraining(MyBertConfig.from_size("tiny", vocab_size=len(corpus.tokenizer)))
+
+
+def test_counts_are_those_of_all_pairs_of_near_tokens(corpus):
+    counts, pairs = count_neighbours(corpus, seed=0)
+    tokens, near = Counter(), Counter()
+    for ids in corpus.train["input_ids"]:
+        tokens.update(ids)
+        for first in range(len(ids)):
+            for second in range(first + 1, min(first + 5, len(ids))):
+                near[ids[first], ids[second]] += 1 / (second - first)
+                near[ids[second], ids[first]] += 1 / (second - first)
+    assert {token: int(counts[token]) for token in np.flatnonzero(counts)} == tokens
+    assert pairs.nnz == len(near)
+    for (left, right), weight in near.items():
+        assert pairs[left, right] == pytest.approx(weight, rel=1e-5)
+
+
+def test_information_is_the_logarithm_of_together_over_expected(corpus):
+    _, pairs = count_neighbours(corpus, seed=0)
+    table = pairs.toarray().astype(np.float64)
+    tokens = table.sum(axis=1)
+    contexts = tokens**0.75 / (tokens**0.75).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = np.maximum(np.log(table / np.outer(tokens, contexts)), 0)
+    expected[~np.isfinite(expected)] = 0
+    np.testing.assert_allclose(positive_information(pairs).to_dense().numpy(), expected, atol=1e-4)
+
+
+def test_vectors_are_the_factors_of_the_largest_singular_values():
+    generator = np.random.default_rng(0)
+    factors = generator.normal(size=(60, 8)) * 2.0 ** -np.arange(8)
+    matrix = torch.from_numpy(factors @ generator.normal(size=(8, 60))).float()
+    vectors = factorize(matrix.to_sparse(), 8, seed=0)
+    left, values, _ = np.linalg.svd(matrix.numpy())
+    exact = left[:, :8] * np.sqrt(values[:8])
+    exact -= exact.mean(axis=0)
+    np.testing.assert_allclose(vectors @ vectors.T, exact @ exact.T, atol=1e-3)
+
+
+def test_positions_are_the_sinusoids_of_the_transformer():
+    table = sinusoids(30, 16)
+    for position in (0, 3, 29):
+        for pair in range(8):
+            angle = position / 10_000 ** (2 * pair / 16)
+            assert table[position, pair] == pytest.approx(math.sqrt(2) * math.sin(angle), abs=1e-5)
+            assert table[position, 8 + pair] == pytest.approx(math.sqrt(2) * math.cos(angle), abs=1e-5)
+
+
+def test_the_first_prediction_is_the_frequency_and_special_tokens_stay(corpus):
+    model, random = new_model(corpus), new_model(corpus)
+    initialize_from_text(model, corpus, seed=0)
+    special = corpus.tokenizer.all_special_ids
+    words, before = model.bert.embeddings.word_embeddings.weight, random.bert.embeddings.word_embeddings.weight
+    assert torch.equal(words[special], before[special]) and not torch.equal(words, before)
+    assert words.isfinite().all() and words.std().item() == pytest.approx(model.config.initializer_range, rel=0.3)
+    ids = torch.tensor([corpus.train[0]["input_ids"]])
+    with torch.no_grad():
+        logits = model.eval()(ids).prediction_logits[0].mean(dim=0)
+    likely = set(logits.topk(5).indices.tolist()) - set(special)
+    frequent = Counter(token for ids in corpus.train["input_ids"] for token in ids if token not in special)
+    assert len(likely & {token for token, _ in frequent.most_common(10)}) >= 3
+    transform = model.cls.predictions.transform.dense.weight - 0.5 * random.cls.predictions.transform.dense.weight
+    torch.testing.assert_close(transform, 0.7 * torch.eye(len(transform)))
+    again = new_model(corpus)
+    initialize_from_text(again, corpus, seed=0)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_a_checkpoint_keeps_its_own_vectors():
+    with pytest.raises(UserError, match="--initial-embeddings"):
+        PretrainSettings(output="out", corpus="corpus", init_from="model", initial_embeddings="cooccurrence")

@@ -1,0 +1,94 @@
+"""Text to model in one command."""
+
+import random
+
+import pytest
+
+import mybert
+from mybert import pretrain_from_text
+from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
+from mybert.pretrain_from_text import TextSize, vocabulary_size
+
+QUICK = {"size": "tiny", "use_cpu": True, "disable_tqdm": True, "max_steps": 2, "save_strategy": "no"}
+IDEOGRAPHS = [chr(0x4E00 + i) for i in range(300)]
+
+
+def write_text(path, words, per_sentence=12, between=" ", end=".", separator=" "):
+    sentences = [between.join(words[i : i + per_sentence]) + end for i in range(0, len(words), per_sentence)]
+    path.write_text(separator.join(sentences), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def one_document(tmp_path):
+    rng = random.Random(0)
+    stems = ["".join(rng.choices("abdeilmnorst", k=rng.randint(2, 8))) for _ in range(900)]
+    return write_text(tmp_path / "novel.txt", rng.choices(stems, range(900, 0, -1), k=12_000))
+
+
+def test_one_document_becomes_a_model_and_its_vocabulary_and_examples_are_used_again(one_document, tmp_path, capsys):
+    output = tmp_path / "model"
+    found = mybert.pretrain(text=[one_document], output=output, **QUICK)
+    assert found.metrics["mlm_tokens"] > 0, "parts of the document are held out"
+    corpus, tokenizer = tmp_path / "model-corpus", tmp_path / "model-tokenizer"
+    counts = read_manifest(corpus)["counts"]
+    assert counts["documents"] >= 50 and counts["documents_held_out"] >= 2
+    vocabulary = (tokenizer / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert len(vocabulary) == 512 and (output / "vocab.txt").read_text().splitlines() == vocabulary
+    times = [(folder / "manifest.json").stat().st_mtime_ns for folder in (corpus, tokenizer)]
+    with pytest.raises(UserError, match="exists"):
+        mybert.pretrain(text=[one_document], output=output, **QUICK)
+    for path in output.iterdir():
+        path.unlink()
+    output.rmdir()
+    capsys.readouterr()
+    mybert.pretrain(text=one_document, output=output, resume=True, **QUICK)
+    assert "are used again" in capsys.readouterr().out
+    assert [(folder / "manifest.json").stat().st_mtime_ns for folder in (corpus, tokenizer)] == times
+    with open(one_document, "a", encoding="utf-8") as file:
+        file.write(" More words.")
+    with pytest.raises(UserError, match=r"--resume: .*model-corpus was made from other text"):
+        mybert.pretrain(text=[one_document], output=output, resume=True, **QUICK)
+
+
+def test_a_dry_run_leaves_nothing(one_document, tmp_path):
+    mybert.pretrain(text=[one_document], output=tmp_path / "model", dry_run=True, **QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["novel.txt"]
+
+
+def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_path):
+    rng = random.Random(1)
+    characters = rng.choices(IDEOGRAPHS, range(300, 0, -1), k=24_000)
+    text = write_text(tmp_path / "text.txt", characters, between="", end="。", separator="")
+    mybert.pretrain(text=[text], output=tmp_path / "model", **QUICK)
+    counts = read_manifest(tmp_path / "model-corpus")["counts"]
+    assert counts["unknown_tokens"] == 0 and counts["sentences"] > 1000 and counts["documents_held_out"] >= 2
+    vocabulary = (tmp_path / "model" / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert set(characters) <= set(vocabulary)
+
+
+def test_too_little_text_is_refused_and_nothing_is_left(tmp_path):
+    text = write_text(tmp_path / "short.txt", ["word"] * 2000)
+    with pytest.raises(UserError, match=r"the text has 2,000 words; a model needs 10,000 or more .* --init-from"):
+        mybert.pretrain(text=[text], output=tmp_path / "model", **QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["short.txt"]
+
+
+def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain_from_text, "_BUILDING", 10**6)
+    with pytest.raises(UserError, match=r"is too short for 12,000 words: .*; give [0-9]+m or more"):
+        mybert.pretrain(text=[one_document], output=tmp_path / "model", time_budget="1h", size="tiny", use_cpu=True)
+    assert not (tmp_path / "model-tokenizer").exists()
+
+
+@pytest.mark.parametrize("given", [{}, {"text": ["a.txt"], "corpus": "corpus"}])
+def test_either_text_or_a_corpus_is_needed(given, tmp_path):
+    with pytest.raises(UserError, match=r"give either --corpus .* or --text"):
+        mybert.pretrain(output=tmp_path / "model", **given)
+
+
+def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():
+    sizes = [vocabulary_size(TextSize(100, words, 80)) for words in (10_000, 100_000, 10**6, 10**7, 10**10)]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1] <= 30_000 and all(size % 64 == 0 for size in sizes[:-1])
+    assert vocabulary_size(TextSize(100, 100_000, 5000)) >= 7500

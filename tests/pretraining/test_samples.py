@@ -1,0 +1,130 @@
+"""samples.jsonl, accuracy by kind of token and nearest neighbours, against transformers and brute force."""
+
+import copy
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from mybert.pretraining.data.batching import ExampleDataset
+from mybert.pretraining.samples import Samples, write_sample
+from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, kind_of, nearest_neighbours
+
+FEATURES = datasets.Features(
+    {
+        "input_ids": datasets.List(datasets.Value("int32")),
+        "token_type_ids": datasets.List(datasets.Value("int8")),
+        "next_sentence_label": datasets.Value("int8"),
+    }
+)
+
+
+@pytest.fixture
+def asked(make_trainer, pairs, tokenizer):
+    trainer = make_trainer()
+    model = trainer.model.eval()
+    return Samples(ExampleDataset(pairs(37, seed=9)), tokenizer).ask(model, torch.device("cpu")), model
+
+
+def test_the_probability_of_a_masked_word_is_that_of_the_model(asked, tokenizer):
+    _, model = asked
+    texts = ["well known hello w3", "w4 w5 hello tokenize w1", "tokenizers w2 , token", "w7 w8 well"]
+    rows = [tokenizer(text, "w9 w9", return_attention_mask=False) for text in texts]
+    columns = {name: [row[name] for row in rows] for name in ("input_ids", "token_type_ids")}
+    examples = ExampleDataset(
+        datasets.Dataset.from_dict(columns | {"next_sentence_label": [0] * 4}, features=FEATURES)
+    )
+    found = Samples(examples, tokenizer).ask(model, torch.device("cpu"))
+    assert [word["word"] for word in found["words"]] == ["known", "hello", "token", "well"]  # no part of a word
+    for word in found["words"]:
+        text = f"{word['before']} [MASK] {word['after']}"
+        inputs = tokenizer(text, return_tensors="pt")
+        place = int((inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero())
+        with torch.no_grad():
+            shares = model(**inputs).prediction_logits[0, place].softmax(-1)
+        assert word["probability"] == pytest.approx(shares[tokenizer.vocab[word["word"]]].item(), abs=1e-5)
+        assert word["guesses"][0][0] == tokenizer.convert_ids_to_tokens(int(shares.argmax()))
+
+
+def test_the_probability_of_a_pair_is_that_of_its_right_answer(asked, pairs, tokenizer):
+    found, model = asked
+    rows = list(pairs(37, seed=9))
+    assert {pair["is_next"] for pair in found["pairs"]} == {True, False}
+    for pair in found["pairs"]:
+        inputs = tokenizer(pair["a"], pair["b"], return_tensors="pt")
+        (row,) = {r["next_sentence_label"] for r in rows if r["input_ids"] == inputs["input_ids"][0].tolist()}
+        with torch.no_grad():
+            shares = model(**inputs).seq_relationship_logits[0].softmax(-1)
+        assert pair["is_next"] == (row == 0)
+        assert pair["probability"] == pytest.approx(shares[row].item(), abs=1e-5)
+
+
+def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(make_trainer, tmp_path):
+    trainer = make_trainer(output="run", max_steps=4, eval_strategy="steps", eval_steps=2)
+    trainer.train()
+    lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4]
+    first, last = ([{k: word[k] for k in ("before", "word", "after")} for word in line["words"]] for line in lines)
+    assert first == last
+    write_sample(tmp_path / "run", {"step": 2, "words": []})
+    lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["words"]) for line in lines] == [(2, [])]
+
+
+def test_accuracy_by_group_adds_up_to_that_of_the_evaluation(make_trainer, tokenizer):
+    trainer = make_trainer(report_to=[])
+    metrics = trainer.evaluate()
+    counts = trainer.token_counts().numpy()
+    assert counts[0].sum() == metrics["eval_mlm_tokens"]
+    assert counts[1].sum() / counts[0].sum() == pytest.approx(metrics["eval_mlm_accuracy"])
+    for groups in accuracy_by_group(counts, tokenizer).values():
+        assert sum(group["tokens"] for group in groups) == metrics["eval_mlm_tokens"]
+        right = sum(group["tokens"] * group["accuracy"] for group in groups)
+        assert right == pytest.approx(counts[1].sum())
+
+
+def test_tokens_are_counted_by_label():
+    counts = TokenAccuracy(4, torch.device("cpu"))
+    logits = torch.eye(4)[[1, 2, 3, 0]]
+    counts.add(logits, torch.tensor([1, 1, -100, 0]))
+    assert counts.counts.tolist() == [[1, 2, 0, 0], [1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("piece", "kind"),
+    [
+        *(("file", "word or start of a word"), ("##ing", "continuation of a word"), ("2024", "number")),
+        *(("##7", "number"), (",", "punctuation or symbol"), ("a", "single character")),
+    ],
+)
+def test_the_kind_of_a_token(piece, kind):
+    assert kind_of(piece) == kind
+
+
+def test_neighbours_have_the_largest_cosine(tokenizer):
+    torch.manual_seed(0)
+    embeddings = torch.randn(len(tokenizer), 8)
+    letters = [tokenizer.vocab[word] for word in ("well", "known", "hello", "token")]
+    frequency = np.zeros(len(tokenizer))
+    frequency[letters] = [9, 8, 7, 6]
+    assert nearest_neighbours(embeddings, frequency, tokenizer) == {}  # too few words
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["alpha", "beta", "gamma", "delta"])
+    embeddings = torch.randn(len(tokenizer), 8)
+    words = letters + [tokenizer.convert_tokens_to_ids(word) for word in ("alpha", "beta", "gamma", "delta")]
+    frequency = np.zeros(len(tokenizer))
+    frequency[words] = range(9, 1, -1)
+    found = nearest_neighbours(embeddings, frequency, tokenizer)
+    for word, near in found.items():
+        own = embeddings[tokenizer.convert_tokens_to_ids(word)]
+        cosines = {
+            tokenizer.convert_ids_to_tokens(other): cosine_similarity(own, embeddings[other], dim=0).item()
+            for other in words
+            if tokenizer.convert_ids_to_tokens(other) != word
+        }
+        best = sorted(cosines, key=cosines.get, reverse=True)[:5]
+        assert [other for other, _ in near] == best
+        assert near[0][1] == pytest.approx(cosines[best[0]], abs=1e-4)

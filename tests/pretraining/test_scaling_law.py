@@ -1,0 +1,77 @@
+"""The law of held-out loss, its fit, and where it is shown."""
+
+import dataclasses
+import importlib.util
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mybert.common.quantities import Duration, Quantity
+from mybert.pretraining.planning.plan_command import main
+from mybert.pretraining.planning.scaling_law import in_words, scaling_law
+from mybert.pretraining.planning.settings import PlanSettings
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scaling_law.py"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("scaling_law_benchmark", BENCHMARK)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_more_parameters_tokens_and_text_lower_the_loss_and_repeats_count_less():
+    law = scaling_law()
+    loss = law.loss(3e6, 5e7, 1e9)
+    assert law.loss(6e6, 5e7, 1e9) < loss and law.loss(3e6, 1e8, 1e9) < loss < law.loss(3e6, 5e7, 1e6)
+    assert law.counted_tokens(1e6, 1e7) == 1e6
+    unique, passes = 1e6, 3
+    expected = unique * (1 + law.repeat_limit * (1 - math.exp(-(passes - 1) / law.repeat_limit)))
+    assert law.counted_tokens(passes * unique, unique) == pytest.approx(expected)
+    assert law.loss(3e6, 1.0, 1e9) == law.ceiling and 0 <= law.accuracy(law.ceiling) < 0.15
+    interval = law.expectation(3e6, 5e7, 1e9, 30_000)
+    assert interval["mlm_accuracy_error"] == pytest.approx(law.accuracy_slope * interval["mlm_loss_error"])
+
+
+def test_the_fit_finds_the_law_behind_runs_and_predicts_others(benchmark):
+    true = dataclasses.replace(
+        scaling_law(),
+        floor=1.2,
+        size_factor=80.0,
+        size_power=0.3,
+        token_factor=450.0,
+        token_size_power=0.05,
+        token_power=0.38,
+    )
+    rng = np.random.default_rng(0)
+
+    def run(parameters, tokens, noise):
+        loss = true.loss(parameters, tokens, 1e10) * (1 + noise)
+        return benchmark.Run("run", int(parameters), int(tokens), 10**10, loss, 0.7 - 0.09 * loss)
+
+    sizes, tokens = (4e5, 3e6, 1.3e7, 4e7), (4e6, 1.6e7, 6e7, 2.4e8, 1e9)
+    fitted = benchmark.fit([run(n, d, rng.normal(0, 0.003)) for n in sizes for d in tokens], scaling_law())
+    for parameters, count in ((1e6, 1e8), (2e7, 3e8)):
+        assert fitted.loss(parameters, count, 1e10) == pytest.approx(true.loss(parameters, count, 1e10), rel=0.02)
+    assert fitted.accuracy_slope == pytest.approx(0.09) and fitted.runs == 20 and fitted.loss_error < 0.05
+    one_size = benchmark.fit([run(3e6, count, 0.0) for count in tokens], scaling_law())
+    assert one_size.size_power == scaling_law().size_power, "one size does not tell the exponent of the size"
+
+
+def test_plan_shows_what_each_size_reaches_in_a_time(capsys):
+    main(PlanSettings(Quantity("12M"), Quantity("200G"), Duration("1h"), size=["tiny", "mini"], vocab_size=12_000))
+    shown = capsys.readouterr().out
+    assert "12 M tokens, 1 h 0 min of training" in shown and shown.count("masked loss") == 2
+    assert "lowest expected loss: " in shown
+
+
+def test_an_expectation_at_the_ceiling_claims_no_interval():
+    law = scaling_law()
+    for vocab_size, highest in ((30_000, law.ceiling), (512, math.log(512))):
+        shown = in_words(law.expectation(1e5, 1e5, 300, vocab_size))
+        assert "±" not in shown and f"{highest:.2f}" in shown
+    assert "±" in in_words(law.expectation(3e6, 5e7, 1e9, 30_000))

@@ -1,0 +1,187 @@
+"""Runs with a time budget, on a clock that advances whenever it is read."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.planning import budget as planning
+from mybert.pretraining.planning.measurement import Speed
+from mybert.pretraining.planning.rules import budget_rules
+from mybert.pretraining.run import pretrain
+from mybert.pretraining.settings import PretrainSettings
+from mybert.training import progress
+from mybert.training.progress import ClockProgress
+
+
+class Ticks:
+    """A monotonic clock that advances by 0.1 s whenever it is read."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        self.now += 0.1
+        return self.now
+
+    def process_time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    ticks = Ticks()
+    monkeypatch.setattr(progress, "time", ticks)
+    speed = Speed(flops=1e9, tokens=2000.0, evaluation=1e6, parameters=10**5, encoder=4 * 10**5)
+    monkeypatch.setattr(planning, "measure_speed", lambda *_: speed)
+    monkeypatch.setitem(budget_rules(), "sizes", ["tiny"])
+    monkeypatch.setattr(planning, "_REPORT_SECONDS", 1.0)
+    return ticks
+
+
+@pytest.fixture
+def run(corpus_folder, tmp_path, ticks):
+    def call(output="out", time_budget="30s", **values):
+        names = PretrainSettings.__dataclass_fields__
+        settings = {name: value for name, value in values.items() if name in names}
+        arguments = {name: value for name, value in values.items() if name not in names}
+        output = str(tmp_path / output)
+        settings = {"corpus": str(corpus_folder), "output": output, "time_budget": time_budget} | settings
+        settings = PretrainSettings(**settings)
+        arguments = PretrainingArguments(output_dir=output, use_cpu=True, disable_tqdm=True, **arguments)
+        return pretrain(settings, arguments)
+
+    return call
+
+
+def read_log(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_the_share_of_a_clock_counts_earlier_sessions_and_never_falls(ticks):
+    clock = ClockProgress(100, started=ticks.now - 10)
+    clock.reserve = 20
+    clock.start()
+    assert clock.training_seconds == pytest.approx(70, abs=1)
+    ticks.now += 35
+    clock.update()
+    share = clock.share(0)
+    assert share == pytest.approx(0.5, abs=0.03)
+    clock.reserve = 5
+    clock.update()
+    assert clock.share(0) >= share
+    resumed = ClockProgress(100, started=ticks.now)
+    resumed.load_state_dict(json.loads(json.dumps(clock.state_dict())))
+    assert resumed.share(0) == clock.share(0) and resumed.seconds == pytest.approx(clock.seconds, abs=1)
+    ticks.now += 1000
+    resumed.update()
+    assert resumed.share(0) == 1
+
+
+def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, capsys):
+    start = ticks.now
+    output = run(size="tiny", logging_steps=1)
+    assert 26 < ticks.now - start <= 30
+    results = json.loads((output / "results.json").read_text())
+    logs = [log for log in read_log(output) if "loss" in log]
+    assert results["steps"] == len(logs) > 25
+    rates = [log["learning_rate"] for log in logs]
+    assert max(rates) == pytest.approx(results["training_arguments"]["learning_rate"], rel=0.05)
+    assert rates[-1] < 0.03 * max(rates) and rates[0] < 0.5 * max(rates)
+    assert results["metrics"]["mlm_tokens"] > 0
+    shown = capsys.readouterr().out
+    assert "expected on held-out documents" in shown and "given" in shown
+    plan = json.loads((output / "budget.json").read_text())
+    assert plan["seconds"] == pytest.approx(30, abs=4)
+    assert results["budget"]["expected"] == plan["expected"]
+
+
+def test_what_is_given_stays_and_what_is_not_is_chosen(run):
+    output = run(learning_rate=7e-4, dropout=0.2, length_schedule=["12:0.5", "24"])
+    results = json.loads((output / "results.json").read_text())
+    assert results["training_arguments"]["learning_rate"] == 7e-4
+    assert results["settings"]["dropout"] == 0.2
+    assert results["settings"]["length_schedule"] == ["12:0.5", "24"]
+    assert results["settings"]["size"] == "tiny"
+    assert results["settings"]["optimizer"] == "muon"
+
+
+def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):
+    corpus = shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
+    output = run(corpus=str(corpus), time_budget="8s", per_device_train_batch_size=4)
+    results = json.loads((output / "results.json").read_text())
+    assert results["metrics"] == {} and results["steps"] == results["training_arguments"]["max_steps"] > 5
+    assert results["tokens_seen"] / results["steps"] == pytest.approx(4 * 16.1, rel=0.2)
+
+
+def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_the_budget(run, ticks, tmp_path, capsys):
+    run("whole", size="tiny", save_steps=10, save_total_limit=None, logging_steps=1)
+    cut = shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    steps = sorted(int(path.name.split("-")[1]) for path in cut.glob("checkpoint-*"))
+    for step in steps[1:]:
+        shutil.rmtree(cut / f"checkpoint-{step}")
+    kept = json.loads((cut / "checkpoint-10" / "schedule.json").read_text())
+    plan = json.loads((cut / "budget.json").read_text())
+    (cut / "budget.json").write_text(json.dumps(plan | {"seconds": kept["progress"]["seconds"]}))
+    capsys.readouterr()
+    start = ticks.now
+    run("cut", size="tiny", save_steps=10, save_total_limit=None, logging_steps=1, resume=True)
+    assert "Plan for" not in capsys.readouterr().out
+    assert ticks.now - start + kept["progress"]["seconds"] == pytest.approx(30, abs=5)
+    whole, logs = ([log for log in read_log(tmp_path / name) if "loss" in log] for name in ("whole", "cut"))
+    assert logs[:10] == whole[:10]
+    assert [log["loss"] for log in logs[10:12]] == [log["loss"] for log in whole[10:12]], "batches decided before"
+    assert [log["step"] for log in logs] == list(range(1, len(logs) + 1))
+    assert logs[-1]["learning_rate"] < 0.03 * max(log["learning_rate"] for log in logs)
+    assert not list(run("cut", size="tiny", save_steps=10, save_total_limit=None, logging_steps=1, resume=True)
+                .glob("damaged*"))  # fmt: skip
+    assert "no step is left to train" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"max_steps": 10}, "--time-budget and --max-steps exclude each other"),
+        ({"num_train_epochs": 1.0}, "--time-budget and --num-train-epochs exclude each other"),
+        ({"time_budget": "6s"}, "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"),
+        ({"time_budget": "soon"}, "--time-budget: expected a time like 90s"),
+        ({"save_strategy": "epoch"}, "by steps, not by epoch"),
+    ],
+)
+def test_what_contradicts_a_budget_is_refused(run, tmp_path, wrong, message):
+    with pytest.raises(UserError, match=message):
+        run(**wrong)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_continued_and_all_sessions_count(corpus_folder, tmp_path):
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import mybert.pretraining.run"], check=True)
+    start = time.monotonic() - began  # seconds of imports, more where other programs slow them
+    budget = round(max(25, 6 * start))
+    output = tmp_path / "out"
+    words = ["--corpus", corpus_folder, "--size", "tiny", "--output", output, "--use-cpu", "--resume"]
+    words += ["--save-steps", 5]
+    command = [sys.executable, "-m", "mybert", "pretrain", *map(str, words), "--time-budget", f"{budget}s"]
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not list(output.glob("checkpoint-*/checkpoint.json")):
+            time.sleep(0.1)
+        process.kill()
+    first = time.monotonic() - began
+    assert process.returncode == -signal.SIGKILL
+    began = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    second = time.monotonic() - began
+    assert second < max(1.15 * budget - first, 4 * start), "the second session ignores the time of the first"
+    steps = [log["step"] for log in read_log(output) if "loss" in log]
+    results = json.loads((output / "results.json").read_text())
+    assert steps == sorted(set(steps)) and steps[-1] == results["steps"]
+    assert results["budget"]["choices"] == json.loads((output / "budget.json").read_text())["choices"]

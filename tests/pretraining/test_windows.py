@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from mybert.pretraining.data.batching import Examples
+from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords
+from mybert.pretraining.data.masking import IGNORED
+from mybert.pretraining.data.windows import cut_windows
+
+CLS, SEP = 1, 2
+
+
+def make_examples(sizes, epoch=0) -> Examples:
+    """Pairs whose A counts up from 100 and B from 200, so that every token tells its place; B of 0 is none."""
+    rows = [
+        ([CLS, *range(100, 100 + a), SEP, *(range(200, 200 + b)), *([SEP] if b else [])], a + 2, b + 1 if b else 0)
+        for a, b in sizes
+    ]
+    return Examples(
+        input_ids=np.concatenate([ids for ids, _, _ in rows]),
+        token_type_ids=np.concatenate([[0] * a + [1] * b for _, a, b in rows]),
+        lengths=np.array([len(ids) for ids, _, _ in rows]),
+        next_sentence_label=np.array([i % 2 for i in range(len(rows))]),
+        epochs=np.full(len(rows), epoch),
+        indices=np.arange(len(rows)),
+    )
+
+
+def split(values, lengths) -> list[list[int]]:
+    return [part.tolist() for part in np.split(values, np.cumsum(lengths)[:-1])]
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    rng = np.random.default_rng(0)
+    return [(int(a), int(b)) for a, b in zip(rng.integers(1, 60, 300), rng.integers(1, 60, 300), strict=True)]
+
+
+@pytest.mark.parametrize("length", [16, 32, 64])
+def test_a_window_is_contiguous_has_its_special_tokens_and_keeps_a_label_only_of_adjacent_segments(sizes, length):
+    whole = make_examples(sizes)
+    cut = cut_windows(whole, length, RandomWords(3, WINDOWS))
+    rows = zip(
+        split(whole.input_ids, whole.lengths),
+        split(cut.input_ids, cut.lengths),
+        split(cut.token_type_ids, cut.lengths),
+        whole.next_sentence_label,
+        cut.next_sentence_label,
+        strict=True,
+    )
+    pairs = 0
+    for before, ids, types, label_before, label in rows:
+        if len(before) <= length:
+            assert (ids, label) == (before, label_before)
+            continue
+        assert length - 3 <= len(ids) <= length
+        end = ids.index(SEP)
+        segments = [ids[1:end], ids[end + 1 : -1]] if end < len(ids) - 1 else [ids[1:end]]
+        assert ids[0] == CLS and ids[-1] == SEP
+        assert all(part == list(range(part[0], part[0] + len(part))) for part in segments)
+        if len(segments) == 2:
+            pairs += 1
+            assert segments[0][-1] == before[before.index(SEP) - 1] and segments[1][0] == 200
+            assert types == [0] * (len(segments[0]) + 2) + [1] * (len(segments[1]) + 1) and label == label_before
+        else:
+            assert set(types) == {0} and label == IGNORED
+    assert pairs > 30
+
+
+def test_a_window_depends_on_epoch_and_index_and_not_on_the_batch(sizes):
+    whole = cut_windows(make_examples(sizes), 24, RandomWords(3, WINDOWS))
+    rows = split(whole.input_ids, whole.lengths)
+    some = make_examples(sizes)
+    ends = np.cumsum(some.lengths)
+    last = slice(ends[-2], ends[-1])
+    alone = Examples(
+        some.input_ids[last], some.token_type_ids[last], some.lengths[-1:], None, some.epochs[-1:], some.indices[-1:]
+    )
+    assert cut_windows(alone, 24, RandomWords(3, WINDOWS)).input_ids.tolist() == rows[-1]
+    other = cut_windows(make_examples(sizes, epoch=1), 24, RandomWords(3, WINDOWS))
+    assert sum(a != b for a, b in zip(rows, split(other.input_ids, other.lengths), strict=True)) > 200
+
+
+def test_a_single_segment_is_cut_to_the_exact_length():
+    cut = cut_windows(make_examples([(50, 0), (5, 0)]), 20, RandomWords(0, WINDOWS))
+    assert cut.lengths.tolist() == [20, 7]
+    assert cut.next_sentence_label.tolist() == [0, 1]

@@ -1,0 +1,80 @@
+"""`mybert merge`: the average that safetensors files give, and pairs that have none."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import modeling_mybert
+from mybert import UserError, cli, merge
+from tokenization import MyBertTokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "ship", "##s", "s", "h", "i", "p"]
+
+
+@pytest.fixture
+def save(tmp_path):
+    def save(name: str, seed: int, head: str = "MyBertForSequenceClassification", pieces=PIECES, **settings) -> str:
+        torch.manual_seed(seed)
+        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+        config = modeling_mybert.MyBertConfig(vocab_size=len(pieces), max_position_embeddings=16, **sizes | settings)
+        getattr(modeling_mybert, head)(config).save_pretrained(tmp_path / name)
+        MyBertTokenizer(pieces, model_max_length=16).save_pretrained(tmp_path / name)
+        return str(tmp_path / name)
+
+    return save
+
+
+@pytest.mark.parametrize("head", ["MyBertForPreTraining", "MyBertForTokenClassification", "MyBertLMHeadModel"])
+def test_weights_are_the_weighted_average_of_the_files(head, save, tmp_path):
+    models = [save(f"m{seed}", seed, head) for seed in range(3)]
+    found = merge(models=models, weights=[1, 2, 5], output=str(tmp_path / "merged"))
+    files = [load_file(f"{model}/model.safetensors") for model in models]
+    merged = load_file(found.path / "model.safetensors")
+    assert merged.keys() == files[0].keys()
+    for key, value in merged.items():
+        expected = sum(share * file[key].double() for share, file in zip((0.125, 0.25, 0.625), files, strict=True))
+        torch.testing.assert_close(value, expected.float(), rtol=0, atol=1e-7)
+    model = getattr(modeling_mybert, head).from_pretrained(found.path)
+    tied = {"MyBertForPreTraining", "MyBertLMHeadModel"}
+    if head in tied:
+        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert MyBertTokenizer.from_pretrained(found.path).get_vocab() == {piece: i for i, piece in enumerate(PIECES)}
+    assert found.manifest["weights"] == [0.125, 0.25, 0.625]
+
+
+def test_equal_weights_of_one_model_give_its_bits_again(save, tmp_path):
+    model = save("m", 1)
+    assert cli.main(["merge", model, model, "--output", str(tmp_path / "same")]) == 0
+    same, before = (load_file(f"{folder}/model.safetensors") for folder in (tmp_path / "same", model))
+    assert all(torch.equal(same[key], before[key]) for key in before)
+    assert json.loads((tmp_path / "same/manifest.json").read_bytes())["counts"]["parameters"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"head": "MyBertForTokenClassification"}, "different heads"),
+        ({"pieces": [*PIECES[:-1], "q"]}, "different vocabularies"),
+        ({"id2label": {0: "good", 1: "bad"}}, "different labels"),
+        ({"num_attention_heads": 4}, "num_attention_heads is 2 and 4"),
+        ({"intermediate_size": 24}, "intermediate.dense.bias is \\(16,\\) and \\(24,\\)"),
+        ({"num_hidden_layers": 3}, "bert.encoder.layer.2.* is missing"),
+    ],
+)
+def test_models_of_different_meaning_are_refused(change, named, save, tmp_path):
+    with pytest.raises(UserError, match=named):
+        merge(models=[save("a", 0), save("b", 1, **change)], output=str(tmp_path / "merged"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, float("nan")], [1, float("inf")]])
+def test_weights_that_are_no_shares_are_refused(weights, tmp_path):
+    with pytest.raises(UserError, match="--weights"):
+        merge(models=["a", "b"], weights=weights, output=str(tmp_path / "merged"))
+
+
+def test_one_model_is_refused(tmp_path):
+    with pytest.raises(UserError, match="two or more checkpoints"):
+        merge(models=["a"], output=str(tmp_path / "merged"))

@@ -1,0 +1,186 @@
+"""Each finding appears where its fault is, and stays away from good runs."""
+
+import json
+
+import pytest
+from stage_folders import EVALUATION, evaluation_log, losses, training_log, write_stage
+
+from mybert import UserError, cli, doctor
+from mybert.reports.findings import find
+from mybert.reports.stage_files import read_stage
+
+FALL = losses(8.0, 3.0)
+HELD_OUT = evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.2, 3.0, 2.99])
+
+
+def pretraining_log(values: list[float] = FALL, held_out: list[dict] = HELD_OUT, **fields) -> dict:
+    return {"log": [*training_log(values, **fields), *held_out]}
+
+
+def overlap(equal: int, near: int) -> list[dict]:
+    return [{"of": "validation", "in": "train", "rows": 400, "equal": equal, "near": near}]
+
+
+def giveaway(f1: float) -> list[dict]:
+    return [{"label": "good", "word": "sku", "with_label": 990, "rows": 1000, "without": 5, "f1": f1}]
+
+
+def part(**changes) -> dict:
+    return {"results/validation": {**EVALUATION, **changes}}
+
+
+FAULTS = [
+    ("pretrain", "plateau", "red", {"results/metrics/mlm_accuracy": 0.055}),
+    ("pretrain", "plateau", "amber", {"results/metrics/mlm_accuracy": 0.07}),
+    (
+        "pretrain",
+        "next-sentence",
+        "red",
+        {"results/nsp_accuracy_interval_95": [0.49, 0.55], "results/metrics/nsp_accuracy": 0.52},
+    ),
+    (
+        "pretrain",
+        "next-sentence",
+        "amber",
+        {"results/nsp_accuracy_interval_95": [0.5, 0.6], "results/metrics/nsp_accuracy": 0.56},
+    ),
+    ("pretrain", "evaluation-set", "red", {"results/metrics/mlm_tokens": 90}),
+    ("pretrain", "evaluation-set", "amber", {"results/metrics": {}}),
+    (
+        "pretrain",
+        "overfitting",
+        "red",
+        pretraining_log(held_out=evaluation_log(eval_mlm_loss=[4.0, 3.0, 3.2, 3.4])),
+    ),
+    (
+        "pretrain",
+        "converged",
+        "amber",
+        pretraining_log(held_out=evaluation_log(eval_mlm_loss=[6.0, 5.0, 4.2, 3.6])),
+    ),
+    ("pretrain", "learning-rate-high", "red", pretraining_log([*losses(8, 4, 20), *(4 + i / 10 for i in range(20))])),
+    ("pretrain", "learning-rate-high", "red", pretraining_log([8.0, *[9.0] * 39], ratio=0.1)),
+    ("pretrain", "learning-rate-high", "red", pretraining_log([8.0, *losses(30.0, 6.0, 39)])),
+    ("pretrain", "learning-rate-low", "red", pretraining_log(losses(8.0, 7.9), ratio=1e-5)),
+    ("pretrain", "warm-up", "amber", pretraining_log([8.0, 7.0, 9.9, 9.0, *FALL[4:]], warmup=1)),
+    ("pretrain", "warm-up", "amber", pretraining_log(ratio=0.1, warmup=1)),
+    ("pretrain", "learning-rate-high", "amber", pretraining_log(ratio=0.06)),
+    ("pretrain", "learning-rate-high", "amber", pretraining_log(gradient_noise=1.4)),
+    ("pretrain", "learning-rate-low", "amber", pretraining_log(ratio=3e-3, gradient_noise=0.1)),
+    ("pretrain", "speed", "amber", pretraining_log(tokens_per_second=[5000] * 20 + [1000] * 20)),
+    ("pretrain", "speed", "amber", pretraining_log(mfu=0.003)),
+    ("pretrain", "speed", "amber", pretraining_log(idle_share=0.3)),
+    ("finetune", "overfitting", "amber", {"log": evaluation_log(eval_loss=[0.4, 0.5, 0.7])}),
+    ("finetune", "learning-rate-low", "red", {"log": training_log(losses(0.70, 0.69), rate=1e-8, ratio=1e-7)}),
+    ("finetune", "leaks", "red", {"results/data_checks/overlaps": overlap(40, 0)}),
+    ("finetune", "leaks", "amber", {"results/data_checks/overlaps": overlap(1, 4)}),
+    ("finetune", "giveaway", "red", {"results/data_checks/giveaway_words": giveaway(0.99)}),
+    ("finetune", "rare-classes", "red", {"results/data/train/balance": {"good": 1998, "bad": 2}}),
+    ("finetune", "rare-classes", "amber", {"results/data/train/balance": {"good": 1988, "bad": 12}}),
+    ("finetune", "unknown-tokens", "red", {"results/data/train/unknown_tokens": 0.2}),
+    ("finetune", "learned", "red", part(metrics={"accuracy": 0.49})),
+    ("finetune", "learned", "amber", part(metrics={"accuracy": 0.52}, intervals_95={"accuracy": [0.48, 0.56]})),
+    ("finetune", "rows", "red", part(rows=20)),
+    ("finetune", "rows", "amber", part(rows=90)),
+    ("finetune", "truncation", "red", part(rows_cut=200)),
+    ("finetune", "truncation", "amber", part(rows_cut=200) | {"analysis/slices": {}}),
+    ("finetune", "calibration", "amber", {"analysis/calibration/expected_calibration_error": 0.3}),
+    ("finetune", "left-out", "amber", part(rows_left_out=7)),
+    ("corpus", "unknown-tokens", "red", {"manifest/statistics/unknown_rate": 0.3}),
+    ("corpus", "unknown-tokens", "amber", {"manifest/statistics/unknown_rate": 0.02}),
+    ("corpus", "leaks", "red", {"results/shared_spans/found": 200}),
+    ("corpus", "leaks", "amber", {"results/shared_spans/found": 40}),
+    ("corpus", "duplicates", "amber", {"manifest/counts/documents_duplicate": 400}),
+    ("corpus", "truncation", "amber", {"manifest/counts/tokens_cut": 90_000}),
+    ("corpus", "evaluation-set", "amber", {"manifest/counts/examples_validation": 10}),
+    ("corpus", "sentences", "amber", {"manifest/counts/documents_of_one_sentence": 800}),
+    ("corpus", "skipped", "amber", {"manifest/skipped": {"not JSON": 500}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "level", "changes"), FAULTS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_fault_is_found_and_a_good_run_passes_the_same_check(stage, name, level, changes, tmp_path):
+    found = {finding.name: finding for finding in find(read_stage(write_stage(tmp_path / "faulty", stage, changes)))}
+    assert found[name].level == level, found[name]
+    assert found[name].remedy and found[name].evidence
+    good = {finding.name: finding.level for finding in find(read_stage(write_stage(tmp_path / "good", stage)))}
+    assert good.get(name, "green") == "green"
+
+
+def test_gradient_noise_is_evidence_for_the_learning_rate(tmp_path):
+    found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "good", "pretrain"))}
+    for name in ("learning-rate-high", "learning-rate-low"):
+        assert "80% of a gradient is noise: the noise scale is 4 batches" in found[name].evidence
+    noisy = write_stage(tmp_path / "noisy", "pretrain", pretraining_log(ratio=0.06, gradient_noise=0.97))
+    found = {finding.name: finding for finding in doctor(noisy)}
+    assert "--gradient-accumulation-steps" in found["learning-rate-high"].remedy
+    # the same small steps are not too small where gradients are noisy
+    small = write_stage(tmp_path / "small", "pretrain", pretraining_log(ratio=3e-3, gradient_noise=0.8))
+    assert {finding.name: finding.level for finding in doctor(small)}["learning-rate-low"] == "green"
+
+
+def test_a_good_run_has_no_problem_and_no_warning(good_run):
+    assert {finding.level for finding in find(read_stage(good_run))} == {"green"}
+
+
+def test_the_gravest_findings_come_first_and_are_printed(tmp_path, capsys):
+    changes = {"results/metrics/mlm_accuracy": 0.05, "results/nsp_accuracy_interval_95": [0.5, 0.6]}
+    folder = write_stage(tmp_path / "run", "pretrain", changes)
+    levels = [finding.level for finding in doctor(folder)]
+    assert levels[:2] == ["red", "amber"] and set(levels[2:]) == {"green"}
+    assert cli.main(["doctor", str(folder), "--report"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("Problem: ") < shown.index("Warning: ") < shown.index("Passed: ")
+    assert (folder / "report.html").is_file()
+
+
+def test_a_run_that_has_just_begun_has_no_findings(tmp_path):
+    folder = write_stage(tmp_path / "run", "pretrain", {"results": {}, "log": [], "samples": []})
+    assert find(read_stage(folder)) == []
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]"])
+def test_a_folder_without_a_readable_manifest_is_refused(content, tmp_path):
+    if content is not None:
+        (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=r"manifest\.json"):
+        read_stage(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stage", "results"),
+    [
+        ("corpus", {}),
+        ("evaluate", {"metrics": {}}),
+        ("evaluate", {"metrics": {"accuracy": "high"}, "rows": 3}),
+        ("finetune", {"validation": {"metrics": {"accuracy": 1.0}}}),
+    ],
+)
+def test_a_folder_whose_files_lack_an_entry_is_refused_in_one_line(stage, results, tmp_path, capsys):
+    (tmp_path / "manifest.json").write_text(json.dumps({"stage": stage}))
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert cli.main(["doctor", str(tmp_path), "--report"]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and f"repeat `mybert {stage}`" in message
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_few_pairs_above_chance_are_not_called_chance_and_no_remedy_is_an_option_that_is_refused(tmp_path):
+    changes = {
+        "results/nsp_accuracy_interval_95": [0.44, 1.0],
+        "results/metrics/nsp_accuracy": 1.0,
+        "results/metrics/nsp_pairs": 3,
+        **pretraining_log(held_out=evaluation_log(eval_mlm_loss=[4.0, 3.0, 3.4])),
+    }
+    found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "run", "pretrain", changes))}
+    assert found["next-sentence"].level == "amber" and "too few pairs" in found["next-sentence"].title
+    assert "--load-best-model-at-end" not in found["overfitting"].remedy
+    found = doctor(write_stage(tmp_path / "tuned", "finetune", {"log": evaluation_log(eval_loss=[0.4, 0.3, 0.7])}))
+    assert {finding.name: finding for finding in found}["overfitting"].level in ("amber", "red")
+
+
+def test_an_evaluation_that_has_not_finished_has_no_findings(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"stage": "evaluate"}')
+    assert doctor(tmp_path) == []

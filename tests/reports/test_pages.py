@@ -1,0 +1,195 @@
+"""Pages: complete, self-contained, small, and safe with hostile text."""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from stage_folders import EVALUATION, PREDICTIONS, losses, training_log, write_stage
+
+from mybert.reports.escaping import printable
+from mybert.reports.metric_names import metric_of, percent
+from mybert.reports.prediction_table import prediction_table
+from mybert.reports.write import write_report
+
+HOSTILE = [
+    "<script>document.title='run'</script>",
+    "</script><script>document.title='run'</script>",
+    "<img src=x onerror=\"document.title='run'\">",
+    "\" onmouseover=\"document.title='run'",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202eright to left\u202c \u2066isolate \u2028 line \u2029 paragraph",
+    "👩\u200d👩\u200d👧 ünïcödé \U0001f4a5 \x00 \x1b[31m",
+    "]]><!-- --> <svg/onload=alert(1)>",
+]
+
+
+class Page(HTMLParser):
+    """Elements and attributes of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements, self.scripts, self.ids = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.ids += [value for name, value in attrs if name == "id"]
+
+    def handle_data(self, data):
+        if self.elements and self.elements[-1][0] == "script" and data.strip():
+            self.scripts.append((self.elements[-1][1], data))
+
+
+def read(path) -> tuple[str, Page]:
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def packed_rows(text: str) -> list[list]:
+    content = re.search(r'class="packed">([^<]+)<', text)[1]
+    return json.loads(gzip.decompress(base64.b64decode(content)))
+
+
+def test_a_page_needs_no_network_and_allows_its_own_script_only(good_run):
+    text, page = read(write_report(good_run))
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
+            value = attributes.get(name, "#")
+            assert value.startswith("#") or value == "data:,", (tag, value)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "@import" not in text and not re.search(r"url\((?!#)", text)
+    policy = next(attributes["content"] for tag, attributes in page.elements if "http-equiv" in attributes)
+    runs = [data for attributes, data in page.scripts if "type" not in attributes]
+    assert len(runs) == 1
+    assert f"sha256-{base64.b64encode(hashlib.sha256(runs[0].encode()).digest()).decode()}" in policy
+    assert policy.startswith("default-src 'none'")
+    assert len(page.ids) == len(set(page.ids))
+    assert len(text) < 5_000_000
+
+
+def test_every_picture_has_a_table_behind_it(good_run):
+    text, page = read(write_report(good_run))
+    figures = re.findall(r"<figure.*?</figure>", text, re.S)
+    assert figures
+    assert all("<svg" in figure and re.search(r"<details>.*<td", figure, re.S) for figure in figures)
+    assert sum(tag == "svg" for tag, _ in page.elements) == len(
+        re.findall(r'<svg role="img" aria-label="[^"]+"', text)
+    )
+
+
+def test_charts_of_training_can_be_read_by_step_tokens_and_hours(tmp_path):
+    text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain")))
+    loss = re.search(r'<figure class="card half">\s*<figcaption><h3>Masked-token loss.*?</figure>', text, re.S)[0]
+    assert re.findall(r'data-axis="(\d)"', loss) == ["0", "1", "2"]
+
+
+def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
+    text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain")))
+    for shown in ("40.0%", "constant prediction 5.0%", "“file” 70.0%", "folder 0.70", "2.99"):
+        assert shown in text, shown
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_text_is_text(hostile, tmp_path):
+    rows = [{**PREDICTIONS[2], "input": {"text": hostile}, "reference": hostile, "label": f"{hostile}!"}]
+    changes = {
+        "analysis/confusion/names": [hostile, "bad"],
+        "analysis/suspects": [
+            {"row": 1, "reference": hostile, "prediction": "x", "confidence": 0.99, "text": hostile}
+        ],
+        "results/data/train/balance": {hostile: 100, "bad": 100},
+        "manifest/settings": {"output": hostile, "model": hostile},
+        "analysis/precision_recall": {hostile: {"precision": [0.5, 1], "recall": [1, 0], "average_precision": 0.9}},
+    }
+    text, page = read(write_report(write_stage(tmp_path / "run", "finetune", changes, rows)))
+    assert [tag for tag, _ in page.elements].count("script") == 2  # the packed rows and the page's own
+    assert not [1 for _, attributes in page.elements if any(name.startswith("on") for name in attributes)]
+    assert hostile not in text or not re.search(r"[<>\"]", hostile)
+    assert html.escape("\u202e") not in text and "\x00" not in text and "\x1b" not in text
+    (row,) = packed_rows(text)
+    assert row[2] == " ".join(printable(hostile).split())
+
+
+NAN = float("nan")
+LABELS = [f"label {number}" for number in range(1000)]
+CASES = {
+    "numbers that are not finite": {
+        "results/validation": {**EVALUATION, "metrics": {"accuracy": NAN}, "intervals_95": {"accuracy": [NAN, NAN]}},
+        "log": training_log([NAN, float("inf"), *losses(4, 2, 20)], grad_norm=NAN, gradient_noise=NAN, mfu=NAN),
+        "analysis/calibration/bins": [{"from": 0.9, "to": 1.0, "rows": 1, "confidence": NAN, "accuracy": NAN}],
+    },
+    "no log and no evaluation": {"log": [], "results/validation": None},
+    "one class": {
+        "analysis/confusion": {"names": ["good"], "counts": [[400]]},
+        "analysis/precision_recall": {},
+        "results/validation": {**EVALUATION, "labels": {"good": EVALUATION["labels"]["good"]}},
+        "results/data/train/balance": {"good": 1000},
+    },
+    "1,000 classes": {
+        "analysis/confusion": {"names": LABELS, "counts": [[1] * 1000] * 1000},
+        "results/validation": {**EVALUATION, "labels": dict.fromkeys(LABELS, EVALUATION["labels"]["good"])},
+        "results/data/train/balance": dict.fromkeys(LABELS, 2),
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_unusual_results_have_a_page(case, tmp_path):
+    rows = [{**PREDICTIONS[0], "score": NAN, "error": NAN}, {"score": NAN, "reference": NAN, "error": 0.1}]
+    text, page = read(write_report(write_stage(tmp_path / "run", "finetune", CASES[case], rows)))
+    assert ("h1", {}) in page.elements and len(text) < 1_500_000
+    if "no evaluation" not in case:
+        assert [row[4] for row in packed_rows(text)] == [None, None]
+
+
+def test_a_megabyte_in_a_row_takes_little_room(tmp_path):
+    rows = [{**PREDICTIONS[0], "input": {"text": "<b>" * 350_000}}]
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", predictions=rows)))
+    assert packed_rows(text)[0][5].endswith("(1,050,000 characters)")
+    assert len(text) < 400_000
+
+
+def test_rows_that_do_not_fit_are_left_out_errors_last():
+    rows = [{**PREDICTIONS[number % 3], "input": {"text": f"row {number} {number * 7919}"}} for number in range(5000)]
+    part = prediction_table("rows", "rows", rows, limit=20_000)
+    packed = json.loads(gzip.decompress(base64.b64decode(part.packed)))
+    assert len(part.packed) <= 20_000 and part.total == 5000
+    assert len(packed) == part.shown < 5000
+    errors = [row[1] for row in packed]
+    assert errors == sorted(errors, reverse=True)
+    assert sum(error > 0 for error in errors) == min(part.shown, sum(row["error"] > 0 for row in rows))
+    assert f"{part.shown:,} of 5,000 rows" in part.note
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ({"score": 2.5, "reference": 3.0}, [3.0, 2.5, None]),
+        ({"labels": ["a", "b"], "scores": {}, "reference": ["a"]}, ["a", "a, b", None]),
+        ({"choice": 1, "scores": [0.2, 0.8], "reference": 0}, [0, 1, 0.8]),
+        ({"answer": "Paris", "score": 0.7, "reference": {"text": ["Paris", "Paris"]}}, ["Paris", "Paris", 0.7]),
+        (
+            {"tokens": ["in", "Paris"], "tags": ["O", "O"], "scores": [1.0, 0.6], "reference": ["O", "B-LOC"]},
+            ["Paris: B-LOC", "Paris: O", 0.6],
+        ),
+    ],
+)
+def test_predictions_of_every_task_have_a_row(line, expected):
+    part = prediction_table("rows", "rows", [{**line, "error": 1.0, "row": 4, "input": {"text": "t"}}])
+    (row,) = json.loads(gzip.decompress(base64.b64decode(part.packed)))
+    assert row == [4, 1.0, *expected, "t"]
+
+
+def test_percentages_keep_two_digits():
+    assert [percent(share) for share in (0.4512, 0.00034, 0.0, 1.0)] == ["45.1%", "0.034%", "0.0%", "100.0%"]
+
+
+def test_metrics_have_names_and_units_that_a_reader_knows():
+    accuracy = metric_of("accuracy")
+    assert accuracy.title == "Accuracy" and accuracy.interval(0.78, 0.8312) == "78.0% to 83.1%"
+    assert metric_of("mse").written(0.51234) == "0.5123" and metric_of("my_score").title == "My score"

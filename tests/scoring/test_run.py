@@ -1,0 +1,123 @@
+"""`mybert score`: lines, minimal pairs, masked words and mistakes."""
+
+import json
+import math
+
+import pytest
+
+import mybert
+from mybert import Scorer, cli
+
+
+def lines_of(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_each_line_has_the_scores_of_its_text_and_the_table_those_of_the_corpus(folders, tmp_path):
+    texts = ["The cat sat.", "Dogs ran away quickly!", "東京 is big"]
+    rows = [{"text": text, "id": number, "line": "mine"} for number, text in enumerate(texts)]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = mybert.score(folders["mybert"], tmp_path / "texts.jsonl", output=tmp_path / "scores.jsonl", device="cpu")
+    expected = Scorer(folders["mybert"], device="cpu").texts(texts)
+    found = lines_of(result.path)
+    for number, (line, score) in enumerate(zip(found, expected, strict=True)):
+        assert (line["text_number"], line["line"], line["input_line"], line["id"]) == (
+            number,
+            number + 1,
+            "mine",
+            number,
+        )
+        assert line["text"] == texts[number]
+        assert line["tokens"] == score.tokens
+        assert line["log_probability"] == pytest.approx(score.log_probability, rel=1e-5)
+        assert sum(line["token_log_probabilities"]) == pytest.approx(line["log_probability"], abs=1e-4)
+        assert line["bits_per_character"] == pytest.approx(
+            -line["log_probability"] / math.log(2) / len(texts[number]), rel=1e-4
+        )
+    total, tokens = sum(line["log_probability"] for line in found), sum(len(line["tokens"]) for line in found)
+    assert result.metrics["perplexity"] == pytest.approx(math.exp(-total / tokens), rel=1e-4)
+    assert result.metrics["bits_per_character"] == pytest.approx(-total / math.log(2) / sum(map(len, texts)), rel=1e-4)
+
+
+def test_pairs_are_correct_when_the_first_text_is_more_probable(folders, tmp_path):
+    scorer = Scorer(folders["mybert"], device="cpu")
+    texts = ["The cat sat.", "The cat zebra.", "Dogs ran.", "Dogs running is."]
+    scores = [score.log_probability for score in scorer.texts(texts, within_word=True)]
+    order = (0, 1) if scores[0] > scores[1] else (1, 0)
+    (tmp_path / "pairs.csv").write_text(
+        f"kind,good,bad\na,{texts[order[0]]},{texts[order[1]]}\nb,{texts[order[1]]},{texts[order[0]]}\n"
+        f"c,{texts[2]},{texts[2]}\n"
+    )
+    result = mybert.score(
+        folders["mybert"],
+        tmp_path / "pairs.csv",
+        pairs="good,bad",
+        masking="within-word",
+        output=tmp_path / "scores.jsonl",
+        device="cpu",
+    )
+    found = lines_of(result.path)
+    assert [line["correct"] for line in found] == [True, False, False]  # a tie is not correct
+    assert [line["kind"] for line in found] == ["a", "b", "c"]
+    assert found[0]["good_log_probability"] == pytest.approx(scores[order[0]], rel=1e-4)
+    assert found[0]["bad_log_probability"] == pytest.approx(scores[order[1]], rel=1e-4)
+    assert result.metrics["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_texts_of_pairs_keep_their_columns_whatever_their_names(folders, tmp_path):
+    (tmp_path / "pairs.csv").write_text("source,correct\nDogs ran.,Dogs running is.\n")
+    names = {"pairs": "source,correct", "output": tmp_path / "scores.jsonl", "device": "cpu"}
+    (line,) = lines_of(mybert.score(folders["mybert"], tmp_path / "pairs.csv", **names).path)
+    assert (line["input_source"], line["input_correct"]) == ("Dogs ran.", "Dogs running is.")
+    assert line["source"].endswith("pairs.csv")
+    assert line["correct"] == (line["source_log_probability"] > line["correct_log_probability"])
+
+
+def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("mybert.scoring.run._TEXTS_AT_ONCE", 1)  # text numbers go on over batches
+    texts = [f"some words of text number {n} are here to be masked by a hash" for n in range(5)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    result = mybert.score(
+        folders["stock"], tmp_path / "texts.txt", masking="whole-word", output=tmp_path / "s.jsonl", device="cpu"
+    )
+    expected = Scorer(folders["stock"], device="cpu").masked_words(texts)
+    found = lines_of(result.path)
+    assert [line["words"] for line in found] == [score.words for score in expected]
+    words = sum(len(score.words) for score in expected)
+    assert words > 0
+    assert result.manifest["counts"]["words"] == words
+    assert result.metrics["accuracy"] == sum(int(score.correct.sum()) for score in expected) / words
+    nats = -sum(score.log_probability for score in expected)
+    characters = sum(score.characters for score in expected)
+    assert result.metrics["bits_per_character"] == pytest.approx(nats / math.log(2) / characters, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ('{"text": "one"}\n{"text": " "}\n', (), "line 2: no token"),
+        ('{"good": "one"}\n', ("--pairs", "good,bad"), "line 1: no text in column 'bad'"),
+        ('{"good": "one"}\n', ("--pairs", "good"), "two columns such as good,bad"),
+        ('{"good": "one"}\n', ("--pairs", "good,bad", "--masking", "whole-word"), "--pairs compares whole texts"),
+        ('{"text": "one"}\n', ("--max-length", "129"), "--max-length 129: the model has 128 positions"),
+    ],
+)
+def test_mistakes_are_refused_and_leave_nothing_behind(content, options, message, folders, tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text(content)
+    status = cli.main(
+        ["score", str(folders["stock"]), f"{tmp_path}/in.jsonl", "--output", f"{tmp_path}/out.jsonl", *options]
+    )
+    error = capsys.readouterr().err
+    assert status == 2
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
+
+
+def test_texts_without_tokens_are_skipped_and_counted(folders, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\n{"text": ""}\n')
+    result = mybert.score(
+        folders["stock"], tmp_path / "in.jsonl", errors="skip", output=tmp_path / "out.jsonl", device="cpu"
+    )
+    assert [line["text"] for line in lines_of(result.path)] == ["one"]
+    assert result.manifest["counts"]["skipped"] == {"no token": 1}

@@ -1,0 +1,213 @@
+"""Answers equal what the checkpoint predicts offline, in the forms of real clients."""
+
+import base64
+
+import numpy as np
+import openai
+import pytest
+from huggingface_hub import InferenceClient
+from prometheus_client.parser import text_string_to_metric_families
+from scipy.special import expit
+from transformers import pipeline
+
+from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
+from mybert import Embedder, Predictor
+from tokenization import MyBertTokenizer
+
+TEXTS = ["a great film!", "Ann sings in Rome, the sea is very dull", "東", "sea"]
+CONTEXT = "Ann sings in Rome. Bert is in the sea."
+ROWS = {
+    "classifier": [*TEXTS, {"text": "the song"}],
+    "multi": TEXTS,
+    "regression": TEXTS,
+    "windowed": [" ".join(TEXTS), "sea"],
+    "pairs": [["a film", "the film"], {"text": "a", "text_pair": "b"}],
+    "tagger": [*TEXTS, {"tokens": ["Ann", "sings"]}],
+    "reader": [["Who sings?", CONTEXT], {"question": "Where?", "context": CONTEXT}],
+    "chooser": [{"context": "Ann", "choices": ["sings", "the sea"]}, {"context": "in", "choices": ["Rome", "a", "b"]}],
+}
+
+
+def near(found, expected) -> bool:
+    """Whether JSON values are equal, floats up to rounding."""
+    if isinstance(expected, float):
+        return found == pytest.approx(expected, abs=1e-5)
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(near(found[name], expected[name]) for name in expected)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(near, found, expected))
+    return found == expected
+
+
+@pytest.fixture(scope="module")
+def embedder(models):
+    return Embedder(str(models("filler")), device="cpu", normalize=True)
+
+
+@pytest.fixture
+def client(serve):
+    return openai.OpenAI(base_url=f"{serve('filler').url}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def online(monkeypatch):
+    """Lets the client of Hugging Face reach this machine, which HF_HUB_OFFLINE forbids."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_have_the_predictions_of_the_predictor(serve, models, name):
+    found = serve(name).post("/predict", {"rows": ROWS[name]})
+    rows = [tuple(row) if isinstance(row, list) else row for row in ROWS[name]]
+    assert found.status_code == 200, found.text
+    assert near(found.json()["predictions"], Predictor(models(name), device="cpu")(rows))
+
+
+def test_the_client_of_openai_gets_the_vectors_of_the_embedder(client, embedder):
+    expected = embedder.texts(TEXTS)
+    for options in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
+        found = client.embeddings.create(model="any", input=TEXTS, **options)
+        vectors = [one.embedding for one in found.data]
+        if options.get("encoding_format") == "base64":
+            vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
+        assert np.abs(np.array(vectors) - expected).max() < 1e-6
+        assert [one.index for one in found.data] == [0, 1, 2, 3]
+        assert found.usage.prompt_tokens == found.usage.total_tokens == sum(embedder.lengths(TEXTS))
+    (model,) = client.models.list().data
+    assert client.embeddings.create(model=model.id, input="sea").model == model.id
+
+
+def test_token_arrays_have_the_vectors_of_their_texts(client, embedder, models):
+    tokenizer = MyBertTokenizer.from_pretrained(models("filler"))
+    expected = embedder.texts(TEXTS)
+    for special in (False, True):
+        ids = [tokenizer.encode(text, add_special_tokens=special) for text in TEXTS]
+        found = client.embeddings.create(model="any", input=ids)
+        assert np.abs(np.array([one.embedding for one in found.data]) - expected).max() < 1e-6
+        one = client.embeddings.create(model="any", input=ids[0]).data[0].embedding
+        assert np.abs(np.array(one) - expected[0]).max() < 1e-6
+    with pytest.raises(openai.UnprocessableEntityError, match="token ids: expected 0 to"):
+        client.embeddings.create(model="any", input=[[10**30]])
+
+
+def test_fewer_dimensions_are_the_first_ones_at_length_1(client, embedder):
+    expected = embedder.texts(["sea"])[0, :5]
+    found = client.embeddings.create(model="any", input="sea", dimensions=5).data[0].embedding
+    assert np.abs(np.array(found) - expected / np.linalg.norm(expected)).max() < 1e-6
+
+
+def test_embed_normalizes_and_truncates_as_asked(serve, models):
+    plain = Embedder(str(models("filler")), device="cpu")
+    service = serve("filler")
+    found = service.post("/embed", {"inputs": TEXTS, "normalize": False}).json()
+    assert np.abs(np.array(found) - plain.texts(TEXTS)).max() < 1e-5
+    long = "sea " * 100
+    assert service.post("/embed", {"inputs": long}).status_code == 413
+    for text, read in (
+        (long, "sea " * 62),
+        ("the" * 500 + " sea", "the" * 500 + " sea"),
+        ("a" * 50 + "é" * 3000, None),
+    ):
+        cut = service.post("/embed", {"inputs": text, "truncate": True, "normalize": False}).json()
+        expected = plain.vectors([plain.encode([read or text])[0][:62]])
+        assert np.abs(np.array(cut) - expected).max() < 1e-5
+    words = " ".join("seas" * (1 + number % 9) for number in range(5000))  # cut after any character of a word
+    expected = plain.vectors([plain.encode([words])[0][:62]])
+    for start in range(0, 40, 3):
+        text = " " * (1024 - start) + words
+        cut = service.post("/embed", {"inputs": text, "truncate": True, "normalize": False}).json()
+        assert np.abs(np.array(cut) - expected).max() < 1e-5
+
+
+def test_windows_of_long_texts_have_the_vector_of_the_embedder(serve, models):
+    expected = Embedder(str(models("encoder")), device="cpu", long_texts="window", normalize=True).texts(["a b " * 80])
+    found = serve("encoder", long_texts="window").post("/embed", {"inputs": "a b " * 80}).json()
+    assert np.abs(np.array(found) - expected).max() < 1e-6
+
+
+def test_the_client_of_hugging_face_gets_every_task(serve, models, embedder, online):
+    def client(name):
+        return InferenceClient(serve(name).url)
+
+    text = TEXTS[1]
+    scores = Predictor(models("classifier"), device="cpu")(text)["scores"]
+    found = client("classifier").text_classification(text, top_k=2)
+    assert [one.label for one in found] == sorted(scores, key=scores.get, reverse=True)[:2]
+    assert found[0].score == pytest.approx(max(scores.values()))
+    entities = Predictor(models("tagger"), device="cpu")(text)["entities"]
+    found = client("tagger").token_classification(text)
+    assert [(e.entity_group, e.word, e.start, e.end) for e in found] == [
+        (e["type"], e["text"], e["start"], e["end"]) for e in entities
+    ]
+    answer = Predictor(models("reader"), device="cpu")(("Who sings?", CONTEXT))
+    found = client("reader").question_answering(question="Who sings?", context=CONTEXT)
+    assert (found.answer, found.start, found.end) == (answer["answer"], answer["start"], answer["end"])
+    vectors = embedder.texts(TEXTS)
+    assert np.abs(client("filler").feature_extraction(TEXTS[0], normalize=True) - vectors[0]).max() < 1e-6
+    assert client("filler").sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:]) == pytest.approx(
+        (vectors[1:] @ vectors[0]).tolist(), abs=1e-5
+    )
+
+
+def test_words_for_masks_are_those_of_the_pipeline_of_transformers(serve, models, online):
+    folder = models("filler")
+    pipe = pipeline(
+        "fill-mask", MyBertForMaskedLM.from_pretrained(folder), tokenizer=MyBertTokenizer.from_pretrained(folder)
+    )
+    found = InferenceClient(f"{serve('filler').url}/fill-mask").fill_mask("the [MASK] film", top_k=3)
+    expected = pipe("the [MASK] film", top_k=3)
+    assert [one.token for one in found] == [one["token"] for one in expected]
+    assert [one.score for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-5)
+    texts = ["the [MASK] film is [MASK]", "sea [MASK]"]
+    found = serve("filler").post("/fill-mask", {"inputs": texts}).json()
+    expected = pipe(texts, top_k=5)
+    tokens = [[[one["token"] for one in best] for best in [*two, one]] for two, one in (found, expected)]
+    assert tokens[0] == tokens[1]
+
+
+def test_next_sentences_have_the_probabilities_of_the_model(serve, models):
+    model, tokenizer = (kind.from_pretrained(models("filler")) for kind in (MyBertForPreTraining, MyBertTokenizer))
+    pairs = [["ann sings", "in rome"], ["the great dull film is very great", "sea"]]
+    found = serve("filler").post("/next-sentence", {"inputs": pairs}).json()
+    for pair, labels in zip(pairs, found, strict=True):
+        expected = model.eval()(**tokenizer(*pair, return_tensors="pt")).seq_relationship_logits.softmax(-1)[0]
+        assert {one["label"]: one["score"] for one in labels} == pytest.approx(
+            dict(zip(("next", "random"), expected.tolist(), strict=True)), abs=1e-5
+        )
+
+
+def test_predict_and_rerank_follow_text_embeddings_inference(serve, models):
+    scores = Predictor(models("classifier"), device="cpu")(TEXTS[0])["scores"]
+    best_first = sorted(scores, key=scores.get, reverse=True)
+    one = serve("classifier").post("/predict", {"inputs": TEXTS[0]}).json()
+    several = serve("classifier").post("/predict", {"inputs": [[TEXTS[0]], [TEXTS[1]]]}).json()
+    assert [label["label"] for label in one] == [label["label"] for label in several[0]] == best_first
+    pair = serve("pairs").post("/predict", {"inputs": ["a film", "the film"]}).json()
+    assert near(
+        {one["label"]: one["score"] for one in pair},
+        Predictor(models("pairs"), device="cpu")(("a film", "the film"))["scores"],
+    )
+    assert serve("pairs").post("/rerank", {"query": "a", "texts": ["b"]}).status_code == 424
+    expected = Predictor(models("regression"), device="cpu")([("sea", text) for text in TEXTS])
+    logits = {number: one["score"] for number, one in enumerate(expected)}
+    raw = serve("regression").post("/rerank", {"query": "sea", "texts": TEXTS, "raw_scores": True}).json()
+    assert near({one["index"]: one["score"] for one in raw}, logits)
+    ranked = serve("regression").post("/rerank", {"query": "sea", "texts": TEXTS, "return_text": True}).json()
+    assert [one["index"] for one in ranked] == sorted(logits, key=logits.get, reverse=True)
+    assert near([one["score"] for one in ranked], [float(expit(logits[one["index"]])) for one in ranked])
+    assert [one["text"] for one in ranked] == [TEXTS[one["index"]] for one in ranked]
+
+
+def test_facts_and_metrics(serve):
+    service = serve("classifier")
+    service.post("/predict", {"rows": ["sea", "a film"]})
+    facts = service.client.get("/info").json()
+    assert facts["model_type"]["classifier"]["label2id"] == {"bad": 0, "good": 1, "odd": 2}
+    assert service.client.get("/health").status_code == 200
+    families = {one.name: one for one in text_string_to_metric_families(service.client.get("/metrics").text)}
+    answers = {
+        tuple(s.labels.values()): s.value for s in families["mybert_requests"].samples if s.name.endswith("total")
+    }
+    assert answers["/predict", "200"] >= 1
+    rows = next(s.value for s in families["mybert_batch_rows"].samples if s.name.endswith("sum"))
+    assert rows >= 2 and families["mybert_tokens_in_progress"].samples[0].value == 0

@@ -1,0 +1,227 @@
+"""Access, limits, hostile requests, slow clients and the stop of a service."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from mybert import cli
+from mybert.common.errors import UserError
+from mybert.serving import run
+from mybert.serving.settings import API_KEY, ServeSettings
+
+LIMITS = {"max_bytes": 5000, "max_texts": 8, "max_tokens": 200, "max_requests": 6}
+HOSTILE = [
+    (b"", 400), (b"{", 400), (b"\xff\xfe", 400), (b"null", 422), (b"[1]", 422), (b"NaN", 422), (b"[" * 5000, 400),
+    (b'{"input": ' + b"9" * 4900 + b"}", 400), (b'{"input": "\\ud800"}', 400), (b'{"\\udfff": 1}', 400),
+    (b'{"input": NaN}', 422), (b'{"input": []}', 422), (b'{"input": [[]], "dimensions": -1}', 422),
+    (b'{"input": [null]}', 422), (b'{"input": [["a"]]}', 422), (b'{"input": [[1e400]]}', 422),
+    (b'{"input": [[-1]]}', 422), (b'{"input": [true]}', 422), (b'{"input": {"a": 1}}', 422),
+    (b'{"input": "a", "encoding_format": "\\u0000"}', 422), (b'{"input": "a", "dimensions": 1e3}', 422),
+    (b'{"input": ["a", "a", "a", "a", "a", "a", "a", "a", "a"]}', 413), (b'{"input": "' + b"a " * 100 + b'"}', 413),
+    (b'{"input": ["' + b'", "'.join([b"a " * 40] * 8) + b'"]}', 413), (b'{"input": "' + b"a" * 6000 + b'"}', 413),
+    (b'{"input": [' + b"[]," * 300 + b"[]]}", 413), (b" " * 50_000, 413), (b"\x1f\x8b" * 9, 400),
+]  # fmt: skip
+
+
+@pytest.fixture
+def service(serve):
+    return serve("encoder", **LIMITS)
+
+
+@pytest.fixture
+def gate(service, monkeypatch):
+    """Holds the model until it is set; `gate.begun` is set when a batch is held."""
+    gate, embed = threading.Event(), service.functions["embed"]
+    gate.begun = threading.Event()
+    held = lambda ids: [gate.begun.set(), gate.wait(60), embed(ids)][2]  # noqa: E731
+    monkeypatch.setitem(service.functions, "embed", held)
+    yield gate
+    gate.set()
+
+
+def in_threads(function, count: int) -> tuple[list[threading.Thread], list]:
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(function())) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads, found
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def raw(service, data: bytes, *more: bytes) -> bytes:
+    """Everything that a connection receives until it is closed."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        received = b""
+        try:
+            for part in (data, *more):
+                connection.sendall(part)
+            while block := connection.recv(65536):
+                received += block
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return received
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embed"])
+def test_a_hostile_request_gets_one_clear_error(service, path, caplog):
+    for body, status in HOSTILE:
+        if path == "/embed":
+            body = body.replace(b'"input"', b'"inputs"').replace(b'"encoding_format": "\\u0000"', b'"truncate": 1')
+        found = service.post(path, body)
+        error = found.json()["error"]
+        message = error["message"] if path.startswith("/v1") else error
+        assert found.status_code == status, (body[:60], found.text)
+        assert 5 < len(message) < 300 and "\n" not in message and "Traceback" not in message
+    assert not caplog.records
+    assert service.post("/embed", {"inputs": "sea"}).status_code == 200
+    wait_until(lambda: not service.service.in_progress)
+    assert service.service._bytes == service.service._batcher.tokens == 0
+
+
+def test_an_error_of_the_model_is_a_500_without_a_trace_and_only_for_its_request(service, monkeypatch):
+    monkeypatch.setitem(service.functions, "embed", lambda ids: 1 / 0)
+    found = service.post("/embed", {"inputs": "sea"})
+    assert found.status_code == 500 and found.json()["error"] == "an error of the service; see its log"
+    monkeypatch.undo()
+    assert service.post("/embed", {"inputs": "sea"}).status_code == 200
+
+
+def test_requests_beyond_the_limits_get_429_and_others_are_answered(service, gate):
+    threads, found = in_threads(lambda: service.post("/embed", {"inputs": ["sea " * 20] * 4}).status_code, 2)
+    wait_until(lambda: service.service._batcher.tokens == 176)
+    tokens = service.post("/embed", {"inputs": "sea " * 40})
+    assert (tokens.status_code, tokens.json()["error_type"]) == (429, "Overloaded")
+    assert int(tokens.headers["retry-after"]) >= 1
+    with pytest.raises(openai.RateLimitError):
+        openai.OpenAI(base_url=f"{service.url}/v1", api_key="x", max_retries=0).embeddings.create(
+            model="x", input="sea " * 40
+        )
+    more, others = in_threads(lambda: service.post("/embed", {"inputs": "a"}).status_code, 4)
+    wait_until(lambda: service.service.in_progress == 6)
+    assert service.post("/embed", {"inputs": "a"}).headers["retry-after"] == "1"
+    assert service.client.get("/health").status_code == 200, "health needs no place"
+    gate.set()
+    for thread in (*threads, *more):
+        thread.join()
+    assert found == [200] * 2 and others == [200] * 4
+
+
+def test_a_request_whose_client_has_gone_is_not_computed(service, gate):
+    first, _ = in_threads(lambda: service.post("/embed", {"inputs": "a"}), 1)
+    assert gate.begun.wait(60)  # or both requests could be in one batch
+    host, port = service.url.removeprefix("http://").split(":")
+    body = json.dumps({"inputs": "sea sea"}).encode()
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_until(lambda: service.service._batcher.tokens == 7)
+    wait_until(lambda: service.service._batcher.tokens == 3)
+    gate.set()
+    first[0].join()
+
+
+def test_slow_clients_and_endless_heads_are_cut_off(serve, monkeypatch):
+    monkeypatch.setattr(run, "_IDLE_SECONDS", 0.3)
+    service = serve("encoder", timeout=0.5)
+    assert raw(service, b"") == raw(service, b"POST /embed HTTP/1.1\r\nA: b") == b""
+    assert raw(service, b"GET /health HTTP/1.1\r\n", *[b"A: %s\r\n" % (b"b" * 5000)] * 40) == b""
+    assert raw(service, b"no HTTP\r\n\r\n").endswith(b'{"error": "not HTTP", "error_type": "Validation"}')
+    slow = raw(service, b'POST /embed HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"inputs":')
+    assert slow.startswith(b"HTTP/1.1 408") and b"did not arrive in 0.5 s" in slow
+    packed = raw(service, b"POST /embed HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")
+    assert packed.startswith(b"HTTP/1.1 415")
+    assert service.post("/embed", {"inputs": "sea"}).status_code == 200
+
+
+def test_a_request_that_is_not_computed_in_time_gets_503(serve, monkeypatch):
+    service, gate = serve("encoder", timeout=0.5), threading.Event()
+    embed = service.functions["embed"]
+    monkeypatch.setitem(service.functions, "embed", lambda ids: [gate.wait(60), embed(ids)][1])
+    assert service.post("/embed", {"inputs": "sea"}).status_code == 503
+    gate.set()
+    wait_until(lambda: service.service._batcher.tokens == 0)
+
+
+def test_requests_need_the_key_and_it_is_never_shown(serve, monkeypatch, capsys):
+    monkeypatch.setenv(API_KEY, "open sesame")
+    service = serve("encoder", max_wait=1.0)
+    for given in ({}, {"authorization": "Bearer open"}, {"authorization": "Bearer öpen sesame".encode()}):
+        found = service.client.post("/embed", json={"inputs": "sea"}, headers=given)
+        assert found.status_code == 401 and "sesame" not in found.text
+    assert service.client.get("/info").status_code == 401 and service.client.get("/health").status_code == 200
+    client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="open sesame", max_retries=0)
+    assert client.embeddings.create(model="x", input="sea").data
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="other").embeddings.create(model="x", input="sea")
+    for key in ("", "schlüssel", "a\nb"):
+        with pytest.raises(UserError) as refused:
+            ServeSettings("m", api_key=key)
+        assert not key or key not in str(refused.value)
+    assert "sesame" not in "".join(capsys.readouterr())
+
+
+def test_a_taken_port_is_a_mistake_of_the_user(serve, models):
+    port = int(serve("encoder", **LIMITS).url.rpartition(":")[2])
+    with pytest.raises(UserError, match=f"--port {port} of 127.0.0.1 is in use"):
+        run.build_server(ServeSettings(str(models("encoder")), port=port))
+
+
+def test_a_stop_answers_accepted_requests_and_refuses_others(serve, monkeypatch):
+    service, gate = serve("encoder", max_wait=2.0), threading.Event()
+    embed = service.functions["embed"]
+    monkeypatch.setitem(service.functions, "embed", lambda ids: [gate.wait(60), embed(ids)][1])
+    threads, found = in_threads(lambda: service.post("/embed", {"inputs": ["sea"] * 9}), 5)
+    wait_until(lambda: service.service.in_progress == 5)
+    service.stop()
+    refused = service.post("/embed", {"inputs": "sea"})
+    assert refused.status_code == service.client.get("/health").status_code == 503
+    assert refused.json() == {"error": "the service is stopping", "error_type": "Unhealthy"}
+    assert not service.server.should_exit
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert service.join()
+    assert [len(one.json()) for one in found] == [9] * 5
+    assert np.isfinite(np.array([one.json() for one in found])).all()
+
+
+def test_sigterm_in_the_middle_ends_the_command_with_status_0_and_loses_no_request(models, monkeypatch):
+    built, found = [], []
+    build_server = run.build_server
+    monkeypatch.setattr(run, "build_server", lambda settings: built.append(build_server(settings)) or built[0])
+
+    def use():
+        wait_until(lambda: built and built[0].started)
+        service, gate = built[0].service, threading.Event()
+        embed = service.checkpoint.functions["embed"]
+        service.checkpoint.functions["embed"] = lambda ids: [gate.wait(60), embed(ids)][1]
+        post = lambda: httpx.post(f"{built[0].url}/embed", json={"inputs": "sea"}, timeout=60)  # noqa: E731
+        threads, answers = in_threads(post, 4)
+        wait_until(lambda: service.in_progress == 4)
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: service.is_stopping)
+        found.append(post().status_code)
+        gate.set()
+        for thread in threads:
+            thread.join()
+        found.extend(answer.status_code for answer in answers)
+
+    user = threading.Thread(target=use)
+    user.start()
+    assert cli.main(["serve", str(models("encoder")), "--port", "0", "--device", "cpu"]) == 0
+    user.join()
+    assert found == [503, 200, 200, 200, 200]

@@ -1,0 +1,63 @@
+"""Tiny models with random weights, one for each head."""
+
+import string
+from pathlib import Path
+
+import torch
+
+import modeling_mybert
+from modeling_mybert import MyBertConfig
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
+
+WORDS = "the great dull film song sea ann bert sings in rome who where is very".split()  # noqa: SIM905
+_WINDOWS = {"finetuned": {"max_length": 12, "stride": 2, "long_texts": "window"}}
+_PAIRS = {"finetuned": {"inputs": ["text", "text_pair"]}}
+HEADS = {
+    "classifier": ("SequenceClassification", {"labels": ["bad", "good", "odd"], "problem": "single_label"}),
+    "multi": ("SequenceClassification", {"labels": ["sad", "long"], "problem": "multi_label"}),
+    "windowed": (
+        "SequenceClassification",
+        {"labels": ["no", "yes"], "problem": "single_label", **_WINDOWS},
+    ),
+    "regression": ("SequenceClassification", {"labels": ["score"], "problem": "regression"}),
+    "pairs": ("SequenceClassification", {"labels": ["no", "yes"], "problem": "single_label", **_PAIRS}),
+    "tagger": ("TokenClassification", {"labels": ["O", "B-PER", "I-PER", "B-LOC"], "tag_scheme": "IOB2"}),
+    "reader": ("QuestionAnswering", {"labels": []}),
+    "chooser": ("MultipleChoice", {"labels": []}),
+    "encoder": ("", {"labels": []}),
+    "filler": ("PreTraining", {"labels": []}),
+}
+
+
+class TinyModels:
+    """A function from a name in `HEADS` to the folder of its model."""
+
+    def __init__(self, folder: Path):
+        characters = string.ascii_lowercase + string.digits
+        self.folder = folder
+        self.pieces = [*SPECIAL_TOKENS, *string.punctuation, *characters, *(f"##{c}" for c in characters), *WORDS]
+
+    def __call__(self, name: str) -> Path:
+        folder = self.folder / name
+        if folder.exists():
+            return folder
+        head, given = HEADS[name]
+        tokenizer = MyBertTokenizer(self.pieces)
+        config = MyBertConfig(
+            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=48, max_position_embeddings=64, initializer_range=0.3,
+        )  # fmt: skip
+        if given["labels"]:
+            config.id2label = dict(enumerate(given["labels"]))
+            config.label2id = {label: i for i, label in config.id2label.items()}
+        problem = given.get("problem")
+        config.problem_type = f"{problem}_classification" if problem and problem != "regression" else problem
+        if "tag_scheme" in given:
+            config.tag_scheme = given["tag_scheme"]
+        if "finetuned" in given:
+            config.finetuned = {"task": "text-classification", **given["finetuned"]}
+        torch.manual_seed(0)
+        model = getattr(modeling_mybert, f"MyBertFor{head}" if head else "MyBertModel")(config)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder

@@ -1,0 +1,222 @@
+"""The display on a terminal, and the numbers that experiment trackers get."""
+
+import io
+import json
+import sqlite3
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+from transformers import TrainingArguments
+from transformers.integrations import TensorBoardCallback
+
+from mybert import UserError
+from mybert.common.progress import Bar, sparkline
+from mybert.training.live_display import LiveDisplay
+from mybert.training.reporters import check_trackers
+from mybert.training.step_measures import StepMeasures
+from mybert.training.trainer import RunTrainer
+
+
+class Line(nn.Module):
+    """y = w x, with a weight matrix of a layer, which `update_ratio` measures."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.ModuleDict({"layer": nn.Linear(1, 1)})
+
+    def forward(self, input_ids, labels):
+        out = self.encoder["layer"](input_ids.float())
+        return {"loss": ((out - labels) ** 2).mean(), "logits": out}
+
+
+def make_trainer(folder, **arguments) -> RunTrainer:
+    torch.manual_seed(0)
+    rows = [{"input_ids": [float(i)], "labels": [2.0 * i]} for i in range(8)]
+    args = TrainingArguments(
+        str(folder),
+        max_steps=6,
+        logging_steps=2,
+        eval_strategy="steps",
+        eval_steps=3,
+        save_strategy="no",
+        use_cpu=True,
+        per_device_train_batch_size=2,
+        learning_rate=1e-2,
+        **arguments,
+    )
+    return RunTrainer(model=Line(), args=args, train_dataset=rows, eval_dataset=rows)
+
+
+def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
+    screen = io.StringIO()
+    display = LiveDisplay(Console(file=screen, force_terminal=True, width=160))
+    state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=400)
+    display.on_train_begin(None, state, None)
+    for step, loss in ((100, 4.0), (200, 3.0), (300, 2.5)):
+        state.global_step = step
+        display.on_step_end(None, state, None)
+        display.on_log(SimpleNamespace(max_steps=400), state, None, logs={"loss": loss, "tokens_per_second": 1234})
+    display.on_prediction_step(None, state, None, eval_dataloader=[0, 1])
+    display.on_log(SimpleNamespace(max_steps=400), state, None, logs={"eval_loss": 2.75})
+    display.on_evaluate(None, state, None)
+    display.on_train_end(None, state, None)
+    shown = screen.getvalue()
+    for text in ("300 of 400 steps", "loss 2.5", "held-out 2.75", "tokens/s 1,234", "█▃▁", "evaluating"):
+        assert text in shown, text
+
+
+def test_a_file_gets_no_bar():
+    file = io.StringIO()
+    with Bar(total=3, desc="reading", unit="rows", console=Console(file=file)) as bar:
+        bar.update(3)
+    assert list(Bar([1, 2], desc="reading", unit="rows", console=Console(file=file))) == [1, 2]
+    assert file.getvalue() == ""
+
+
+def test_a_bar_counts_what_it_iterates_over():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    assert list(Bar("abc", total=3, desc="reading", unit="rows", console=console)) == ["a", "b", "c"]
+    assert "3 of 3 rows" in screen.getvalue()
+
+
+def test_a_sparkline_shows_the_last_values_on_their_own_scale():
+    assert sparkline([9, 0, 7, 3.5], width=3) == "▁█▅"
+    assert sparkline([2, 2]) == "▁▁" and sparkline([]) == ""
+
+
+def test_the_update_ratio_is_the_change_of_the_weights_relative_to_their_norm(tmp_path):
+    trainer = make_trainer(tmp_path, report_to=[], disable_tqdm=True)
+    weights = {}
+
+    class Watch(type(trainer.measures).__mro__[1]):
+        def on_step_begin(self, args, state, control, **kwargs):
+            weights[state.global_step] = trainer.model.encoder["layer"].weight.item()
+
+        def on_step_end(self, args, state, control, **kwargs):
+            weights[state.global_step] = trainer.model.encoder["layer"].weight.item()
+
+    trainer.add_callback(Watch())
+    trainer.train()
+    logged = {log["step"]: log["update_ratio"] for log in trainer.state.log_history if "update_ratio" in log}
+    assert set(logged) == {2, 4, 6}
+    for step, ratio in logged.items():
+        assert ratio == pytest.approx(abs(weights[step] - weights[step - 1]) / abs(weights[step - 1]), rel=1e-3)
+    # the weight rises towards 2 in every step, so that all gradients have the same direction
+    noise = [log["gradient_noise"] for log in trainer.state.log_history if "gradient_noise" in log]
+    assert noise == pytest.approx([0.0] * 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 9.0])
+def test_gradient_noise_is_the_share_of_the_squared_gradient_that_is_not_common_to_the_steps(noise):
+    generator = torch.Generator().manual_seed(0)
+    model = nn.ModuleDict({"encoder": nn.ModuleDict({"layer": nn.Linear(200, 200)})})
+    weights, measures = model["encoder"]["layer"].weight, StepMeasures()
+    common = torch.randn(200, 200, generator=generator)
+    for step in range(4):
+        weights.grad = common + noise**0.5 * torch.randn(200, 200, generator=generator)
+        measures.on_pre_optimizer_step(None, SimpleNamespace(global_step=step, logging_steps=2), None, model=model)
+    assert measures.take()["gradient_noise"] == pytest.approx(noise / (1 + noise), abs=0.02)
+    assert measures.take() == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "mlflow", "trackio"])
+def test_a_tracker_gets_the_names_of_the_log(tracker, tmp_path, monkeypatch):
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(tmp_path / "wandb"),
+        "WANDB_SILENT": "true",
+        "MLFLOW_TRACKING_URI": f"file:{tmp_path / 'mlflow'}",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
+        "TRACKIO_DIR": str(tmp_path / "trackio"),
+    }.items():
+        monkeypatch.setenv(name, value)  # before the import, which reads some of them
+    pytest.importorskip(tracker)
+    monkeypatch.setattr(sys, "argv", ["mybert"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wandb").mkdir()
+    trainer = make_trainer(tmp_path / "run", report_to=[tracker], disable_tqdm=True, run_name="test", project="test")
+    trainer.train()
+    names = NAMES_OF[tracker](tmp_path)
+    log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert any("tokens" in entry for entry in log)
+    expected = {"loss", "tokens", "seconds", "update_ratio", "gradient_noise", "eval_loss"}
+    if tracker != "mlflow":  # transformers groups the names for the others
+        expected = {f"eval/{name[5:]}" if name.startswith("eval_") else f"train/{name}" for name in expected}
+    assert expected <= names
+
+
+def names_in_tensorboard(folder) -> set[str]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (events,) = folder.rglob("events.out.tfevents*")
+    found = EventAccumulator(str(events)).Reload()
+    return set(found.Tags()["scalars"])
+
+
+def names_in_wandb(folder) -> set[str]:
+    import wandb
+
+    wandb.finish()
+    wandb.teardown()  # waits for the process that writes
+    (file,) = folder.rglob("*.wandb")
+    candidates = {f"train/{name}" for name in ("loss", "tokens", "seconds", "update_ratio", "gradient_noise")}
+    candidates.add("eval/loss")
+    found: set[str] = set()
+    deadline = time.monotonic() + 60
+    while found != candidates and time.monotonic() < deadline:
+        time.sleep(0.1)
+        content = file.read_bytes()
+        found = {name for name in candidates if name.encode() in content}
+    return found
+
+
+def names_in_mlflow(folder) -> set[str]:
+    (metrics,) = folder.rglob("metrics")
+    return {str(file.relative_to(metrics)) for file in metrics.rglob("*") if file.is_file()}
+
+
+def names_in_trackio(folder) -> set[str]:
+    (database,) = (folder / "trackio").rglob("*.db")
+    with sqlite3.connect(database) as connection:
+        rows = connection.execute("select metrics from metrics").fetchall()
+    return {name for (row,) in rows for name in json.loads(row)}
+
+
+NAMES_OF = {
+    "tensorboard": names_in_tensorboard,
+    "wandb": names_in_wandb,
+    "mlflow": names_in_mlflow,
+    "trackio": names_in_trackio,
+}
+
+
+def test_an_unknown_tracker_and_one_without_a_login_are_refused_at_once(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"--report-to nonsense: expected none, all, or some of .*wandb"):
+        check_trackers(["tensorboard", "nonsense"])
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(UserError, match=r"--report-to wandb: there is no login.*WANDB_MODE=offline"):
+        check_trackers(["wandb"])
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    check_trackers(["wandb", "tensorboard"])
+
+
+def test_a_tracker_that_cannot_start_is_named_in_one_line(tmp_path, monkeypatch):
+    def fail(*_arguments, **_kwargs):
+        raise RuntimeError("no login\nmore lines")
+
+    monkeypatch.setattr(TensorBoardCallback, "on_train_begin", fail)
+    trainer = make_trainer(tmp_path, report_to=["tensorboard"], disable_tqdm=True)
+    with pytest.raises(UserError, match=r"--report-to: .*no login"):
+        trainer.train()
