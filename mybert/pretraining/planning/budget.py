@@ -186,14 +186,21 @@ def _choose_size(
 ) -> tuple[str | None, Speed]:
     """The size with the lowest expected loss, and its measured speed. A size that is given is only measured."""
     limit, given = _MEASURING * clock.budget, _given(settings, arguments)
+    most = budget_rules()["batch"]["most"]
     uses_muon = settings.optimizer == "muon" if "optimizer" in given else "optim" not in given
     if settings.init_from is not None or settings.size is not None:
-        return settings.size, measure_speed(settings, arguments, corpus, limit, uses_muon)
+        tokens = settings.max_tokens_per_batch or most.get(settings.size, max(most.values()))
+        return settings.size, measure_speed(settings, arguments, corpus, limit, uses_muon, tokens)
     sizes = budget_rules()["sizes"]
     size, measured = sizes[min(1, len(sizes) - 1)], {}
     for _ in sizes:
         measured[size] = measure_speed(
-            dataclasses.replace(settings, size=size), arguments, corpus, limit / (1 + len(measured)), uses_muon
+            dataclasses.replace(settings, size=size),
+            arguments,
+            corpus,
+            limit / (1 + len(measured)),
+            uses_muon,
+            settings.max_tokens_per_batch or most[size],
         )
         size = min(sizes, key=lambda name: _expected_loss(name, measured, sizes, corpus, clock, settings))
         if size in measured:

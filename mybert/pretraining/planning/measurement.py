@@ -16,7 +16,7 @@ from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_param
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.muon import MuonAdamW
 
-_STEPS, _TOKENS = 5, 2048
+_WARM_UP, _STEPS = 2, 8
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,28 @@ class Speed:
 
 
 def measure_speed(
-    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, limit: float, uses_muon: bool
+    settings: PretrainSettings,
+    arguments: TrainingArguments,
+    corpus: Corpus,
+    limit: float,
+    uses_muon: bool,
+    tokens: int,
 ) -> Speed:
     """Trains a new model for a few steps on examples of the corpus, and evaluates some. The model is discarded.
 
-    The optimizer is the run's, because Muon's share of a step depends on the size.
+    Optimizer and batch are the run's, because the optimizer's share of a step depends on both.
 
     Args:
         settings: with the size to measure.
         limit: seconds after which no further step is measured.
         uses_muon: whether the run's optimizer is Muon, otherwise AdamW.
+        tokens: real tokens of a batch.
     """
     model = build_model(settings, corpus.tokenizer, corpus.shape.longest).to(arguments.device).train()
     optimizer = MuonAdamW.of(model, (), arguments) if uses_muon else torch.optim.AdamW(model.parameters(), lr=0.0)
     masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
     collator = PretrainingCollator(masker, settings.padding_free, corpus.tokenizer.pad_token_id)
-    dataset, count = ExampleDataset(corpus.train), max(1, round(_TOKENS / corpus.shape.mean_length))
+    dataset, count = ExampleDataset(corpus.train), max(1, round(tokens / corpus.shape.mean_length))
 
     def step(number: int) -> int:
         keys = [(0, (number * count + i) % len(dataset)) for i in range(count)]
@@ -85,14 +91,17 @@ def measure_speed(
 
 
 def _tokens_per_second(step: Callable[[int], int], limit: float) -> float:
-    """Tokens per second over a few steps after a first one that loads kernels."""
-    start = time.perf_counter()
-    step(0)
-    first = time.perf_counter()
-    tokens = steps = 0
-    while steps < _STEPS and (not steps or time.perf_counter() - start < limit):
-        steps += 1
-        tokens += step(steps)
+    """Tokens per second over a few steps after the first ones, which load and compile kernels."""
+    start = first = time.perf_counter()
+    tokens = 0
+    for number in range(_WARM_UP + _STEPS):
+        found = step(number)
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
+        if number < _WARM_UP:
+            first = time.perf_counter()
+            continue
+        tokens += found
+        if time.perf_counter() - start > limit:
+            break
     return tokens / (time.perf_counter() - first)
