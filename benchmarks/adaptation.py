@@ -36,7 +36,7 @@ from unittest.mock import patch
 import torch
 
 from modeling_mybert import MyBertForPreTraining
-from mybert import adapt, domain_adaptation, finetune
+from mybert import adapt, finetune
 from mybert.adaptation.preparation import CORPUS, START, prepare
 from mybert.adaptation.settings import AdaptSettings
 from mybert.adaptation.texts import read_texts
@@ -47,8 +47,9 @@ from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import measurement
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training import progress
+from mybert.training import run_progress
 from mybert.training.arguments import bfloat16_is_faster
+from mybert.workflows import adapt as workflow
 from tokenization import MyBertTokenizer
 from tokenization.new_words import choose_new_words, count_tokens, count_uses
 
@@ -174,7 +175,7 @@ def processor_time() -> Iterator[None]:
     """Counts a time budget in processor time of this process."""
     clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
     with contextlib.ExitStack() as stack:
-        for module in (domain_adaptation, measurement, progress, scheduled_trainer):
+        for module in (workflow, measurement, run_progress, scheduled_trainer):
             stack.enter_context(patch.object(module, "time", clock))
         yield
 

@@ -93,7 +93,7 @@ def pretrain(**settings: Unpack[PretrainKeywords]) -> Result:
         >>> pretrain(corpus="corpus", size="mini", max_steps=10_000, learning_rate=1e-3, output="model").metrics
         {'mlm_loss': 2.9, 'mlm_accuracy': 0.45, …}
     """
-    return _result("pretrain", "mybert.pretrain_from_text:pretrain", settings)
+    return _result("pretrain", "mybert.workflows.pretrain:pretrain", settings)
 
 
 def adapt(**settings: Unpack[AdaptKeywords]) -> Result:
@@ -104,7 +104,7 @@ def adapt(**settings: Unpack[AdaptKeywords]) -> Result:
         >>> found.manifest["adaptation"]["domain"]["after"]
         {'tokens_per_word': 1.08, 'bits_per_character': 1.21, …}
     """
-    return _result("adapt", "mybert.domain_adaptation:adapt", settings)
+    return _result("adapt", "mybert.workflows.adapt:adapt", settings)
 
 
 def trim(**settings: Unpack[TrimKeywords]) -> Result:
@@ -114,7 +114,7 @@ def trim(**settings: Unpack[TrimKeywords]) -> Result:
         >>> trim(model="classifier", inputs=["train.jsonl"], output="small").manifest["trimmed"]["after"]["tokens"]
         14565
     """
-    return _result("trim", "mybert.vocabulary_trimming:trim", settings)
+    return _result("trim", "mybert.workflows.trim:trim", settings)
 
 
 def merge(**settings: Unpack[MergeKeywords]) -> Result:

@@ -149,7 +149,7 @@ def build_parser(
     )
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     flags = {word.partition("=")[0] for word in argv}
-    for name, option in options.items():
+    for name, option in sorted(options.items(), key=lambda item: not item[1].positional):
         help = argparse.SUPPRESS if option.inherited and "--help-all" not in flags else help_of(option.field)
         group = groups[group_of(name, option.required, option.inherited)]
         is_needed = option.required and name not in known

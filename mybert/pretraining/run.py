@@ -16,7 +16,6 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.budget import Budget, check_schedule_settings
 from mybert.pretraining.cooccurrence import initialize_from_text
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
@@ -26,12 +25,13 @@ from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.scheduled_trainer import ScheduledTrainer
 from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.time_budget import Budget, check_schedule_settings
 from mybert.pretraining.trainer import MyBertTrainer
 from mybert.reports.write import add_report
 from mybert.training.arguments import advise_half, explain_unusable, prepare_launch
 from mybert.training.fingerprint import RunFingerprint
-from mybert.training.progress import ClockProgress
 from mybert.training.run_folder import RunFolder
+from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 

@@ -22,7 +22,7 @@ from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape, Phase
 from mybert.pretraining.schedule import Schedule
 from mybert.pretraining.trainer import MyBertTrainer
-from mybert.training.progress import ClockProgress, StepProgress
+from mybert.training.run_progress import ClockProgress, StepProgress
 from mybert.training.stopping import ignore_signals_in_workers
 
 SCHEDULE = "schedule.json"

@@ -13,12 +13,12 @@ import transformers
 from tiny_domain import PIECES, UNUSED, write_documents
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
-from mybert import domain_adaptation
 from mybert.adaptation import preparation
 from mybert.adaptation.settings import AdaptSettings
 from mybert.common.errors import UserError
-from mybert.domain_adaptation import adapt
 from mybert.pretraining.arguments import PretrainingArguments
+from mybert.workflows import adapt as workflow
+from mybert.workflows.adapt import adapt
 from tokenization import MyBertTokenizer
 
 
@@ -112,11 +112,11 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
     output = str(tmp_path / "adapted")
     with monkeypatch.context() as patch:
         if place == "comparison":
-            patch.setattr(domain_adaptation, "_compare", lambda *_: 1 / 0)
+            patch.setattr(workflow, "_compare", lambda *_: 1 / 0)
         else:
             steps = iter(range(3))
-            step = domain_adaptation.pretrain.__globals__["MyBertTrainer"].training_step
-            trainer = domain_adaptation.pretrain.__globals__["MyBertTrainer"]
+            step = workflow.pretrain.__globals__["MyBertTrainer"].training_step
+            trainer = workflow.pretrain.__globals__["MyBertTrainer"]
             patch.setattr(trainer, "training_step", lambda *a, **k: (next(steps), step(*a, **k))[1])
         with pytest.raises((ZeroDivisionError, StopIteration, RuntimeError)):
             run(output, replay=texts["general"])
@@ -298,7 +298,7 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"inputs": []}, "expected the text of the domain"),
+        ({"inputs": []}, "--task-data"),
         ({"new_words": "many"}, "--new-words: expected 0 or more, or auto, found 'many'"),
         (
             {"new_words": 0, "freeze": "all"},

@@ -14,7 +14,7 @@ from mybert.pretraining.data.batching import ExampleDataset, Examples, Key
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
 from mybert.pretraining.data.windows import cut_windows
 from mybert.pretraining.schedule import Schedule
-from mybert.training.progress import ClockProgress, StepProgress
+from mybert.training.run_progress import ClockProgress, StepProgress
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
-from mybert.release.card.escaping import in_markdown
+from mybert.release.card.markdown_escaping import in_markdown
 
 _SHOWN = 20  # sources
 _WORDS_SHOWN = 50

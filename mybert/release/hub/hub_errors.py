@@ -8,7 +8,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
-from mybert.release.card.escaping import one_line
+from mybert.release.card.markdown_escaping import one_line
 
 _AGAIN = "run the same command again: files that have arrived are not sent again"
 _REMEDIES = {

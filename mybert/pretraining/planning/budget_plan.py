@@ -20,7 +20,7 @@ from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import bfloat16_is_faster
-from mybert.training.progress import ClockProgress
+from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
 
 PLAN = "budget.json"

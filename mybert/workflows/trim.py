@@ -18,12 +18,12 @@ from mybert.common.manifest import identity, write_json, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
-from mybert.domain_adaptation import task_texts
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
 from mybert.release.card.card_data import PARENT, RESULTS
 from mybert.release.convert.compare_models import outputs_of
 from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
+from mybert.workflows.adapt import task_texts
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import keep_pieces
 

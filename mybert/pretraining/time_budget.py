@@ -13,10 +13,10 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import write_json
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.planning.budget import PLAN, BudgetPlan, check_budget_settings, make_plan
+from mybert.pretraining.planning.budget_plan import PLAN, BudgetPlan, check_budget_settings, make_plan
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training.progress import ClockProgress
 from mybert.training.run_folder import RunFolder
+from mybert.training.run_progress import ClockProgress
 
 
 class Budget(TrainerCallback):

@@ -63,7 +63,7 @@ def pretrain(
 
 def main(settings: PretrainSettings, arguments: "TrainingArguments") -> None:
     from mybert.common.memory_allocator import keep_freed_memory
-    from mybert.training.progress import process_start
+    from mybert.training.run_progress import process_start
 
     keep_freed_memory()
     output = pretrain(settings, arguments, process_start())
