@@ -1,4 +1,4 @@
-"""What an adaptation trains on: texts, new words, the model with their rows, and the corpus."""
+"""Prepare an adaptation: choose new words, extend the model, and build the training corpus."""
 
 import contextlib
 import dataclasses
@@ -37,12 +37,12 @@ _MAY_BE_NEW = ("cls.", "bert.pooler.")
 
 
 def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> dict:
-    """Writes the folders `START` (model and tokenizer) and `CORPUS` and the held-out texts into the folder `work`.
+    """Writes the extended model (`START`), the corpus (`CORPUS`) and the held-out texts into the folder `work`.
 
-    Texts, words and examples that an interrupted call has left there are used again.
+    Results of an interrupted call in `work` are used again.
 
     Args:
-        rows: texts of labelled rows, which are read like those of `settings.inputs`.
+        rows: texts of labelled rows, used like those of `settings.inputs`.
 
     Returns:
         Facts of the adaptation: `counts`, `new_head`, `new_words`, `new_ids`, `vocabulary_size`.
@@ -74,7 +74,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
 
 
 def _once(file: Path, make: Callable[[], Any]) -> Any:
-    """What `make` returns, from the file if an interrupted call has written it."""
+    """The result of `make`, stored in the file and read from it after an interruption."""
     if not file.is_file():
         write_json(file, make())
     return json.loads(file.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> d
 
 
 def _distinct(texts: Iterable[str], skipped: Counter) -> Iterator[str]:
-    """Each text once: copies of a document do not make its words those of several documents."""
+    """Removes copies, so that a word counts once per distinct document."""
     seen = set()
     for text in texts:
         if (found := digest(text)) in seen:
@@ -126,7 +126,7 @@ def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str
 
 
 def _write_given(name: str, settings: AdaptSettings, path: Path) -> None:
-    """Writes the texts that the setting `name` names."""
+    """Writes the texts of the setting `name`."""
     if not write_texts(path, _read(getattr(settings, name), settings, Counter())):
         raise UserError(f"--{name}: no document holds text; check the inputs and --text-column")
 
