@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import TextFileOptions, check, check_choices, check_resume, setting
+from mybert.common.settings import TextFileOptions, as_list, check, check_choices, check_resume, setting
 from mybert.io.files import STDIN
 
 NEW_WORDS = 1000
@@ -23,7 +23,7 @@ class TextSettings(TextFileOptions):
 
     def __post_init__(self):
         for name in ("inputs", "task_data", "columns"):
-            _make_list(self, name)
+            setattr(self, name, as_list(getattr(self, name)))
         check(self, "model", bool(self.model), "a folder or Hub name")
         check(self, "output", bool(self.output), "a folder")
         if not self.inputs and not self.task_data:
@@ -31,11 +31,6 @@ class TextSettings(TextFileOptions):
         if self.columns and not self.task_data:
             raise UserError("--columns has no effect without --task-data")
         check_choices(self)
-
-
-def _make_list(settings: TextSettings, name: str) -> None:
-    value = getattr(settings, name) or []
-    setattr(settings, name, [value] if isinstance(value, str) else [str(item) for item in value])
 
 
 @dataclass
@@ -94,8 +89,7 @@ class AdaptSettings(TextSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        _make_list(self, "replay")
-        _make_list(self, "general")
+        self.replay, self.general = as_list(self.replay), as_list(self.general)
         self.new_words = str(self.new_words) if self.new_words is not None else "0" if self.words else str(NEW_WORDS)
         good = self.new_words == AUTO or (self.new_words.isascii() and self.new_words.isdecimal())
         check(self, "new_words", good, f"0 or more, or {AUTO}")

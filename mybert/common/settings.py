@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from os import PathLike
 from typing import Any
 
 from mybert.common.error_messages import short
@@ -76,6 +77,11 @@ class DeviceOptions:
 
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
     dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
+
+
+def as_list(value: object) -> list[str]:
+    """The texts of a setting: a list of one for a single text, empty for None."""
+    return [str(item) for item in ([value] if isinstance(value, str | PathLike) else value or ())]
 
 
 def check(settings: Any, name: str, good: bool, expected: str) -> None:

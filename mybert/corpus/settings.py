@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ENGINES, TextFileOptions, check, check_choices, setting
+from mybert.common.settings import ENGINES, TextFileOptions, as_list, check, check_choices, setting
 from mybert.corpus.text.sentences import is_language
 from mybert.io.files import STDIN
 from tokenization.wordpiece_training import least_vocab_size
@@ -30,7 +30,7 @@ class DocumentSettings(TextFileOptions):
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
         check(self, "output", bool(self.output), "a folder")
         check_choices(self)
@@ -107,7 +107,7 @@ class CorpusSettings(DocumentSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
+        self.filter = as_list(self.filter)
         check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
         check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
         check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")

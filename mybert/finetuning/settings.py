@@ -12,6 +12,7 @@ from mybert.common.settings import (
     ERRORS,
     RESUME_HELP,
     DeviceOptions,
+    as_list,
     check,
     check_choice,
     check_resume,
@@ -214,7 +215,7 @@ class PredictSettings(InferenceSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
+        self.inputs = as_list(self.inputs)
         if not self.model or not self.inputs:
             raise UserError(f"expected a checkpoint and at least one input: mybert {self.command} MODEL INPUT …")
         if self.output != "-" and Path(self.output).is_dir():

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import SIZES, check, check_choice, check_least, check_resume, setting
+from mybert.common.settings import SIZES, as_list, check, check_choice, check_least, check_resume, setting
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.training.options import TrainingOptions
 
@@ -113,7 +113,7 @@ class PretrainSettings:
             raise UserError("--size and --init-from exclude each other: the checkpoint determines the size")
         if self.size is None and self.init_from is None and self.time_budget is None:
             self.size = "small"
-        self.text = [self.text] if isinstance(self.text, str) else [str(name) for name in self.text]
+        self.text = as_list(self.text)
         if (self.corpus is None) == (not self.text):
             raise UserError("give either --corpus (a folder of `mybert corpus`) or --text (files)")
         if self.time_budget is not None and not isinstance(self.time_budget, Duration):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import DeviceOptions, TextFileOptions, check, check_choices, setting
+from mybert.common.settings import DeviceOptions, TextFileOptions, as_list, check, check_choices, setting
 
 MASKING = ("token", "within-word", "whole-word")
 
@@ -60,7 +60,7 @@ class ScoreSettings(ScoringSettings, TextFileOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
         check(self, "output", Path(self.output).suffix == ".jsonl", "a file name with .jsonl")
         if self.pairs is not None:

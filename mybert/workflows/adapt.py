@@ -29,10 +29,10 @@ from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.launch_checks import check_schedule_settings
 from mybert.pretraining.report import RESULTS
 from mybert.pretraining.run import Adjust, Objective, pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.pretraining.time_budget import check_schedule_settings
 from mybert.reports.write import add_report
 from mybert.scoring.scorer import Scorer
 from mybert.training.fingerprint import RunFingerprint

@@ -78,7 +78,7 @@ def _with_corpus(
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    from mybert.pretraining.run import check_output
+    from mybert.pretraining.launch_checks import check_output
 
     check_output(settings, arguments)
     processes = PartialState()
