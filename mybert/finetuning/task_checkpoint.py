@@ -102,7 +102,7 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
 
 
 def _task(kind: type[Task], settings: TaskSettings, config: MyBertConfig, stored: Mapping[str, Any]) -> Task:
-    """A task with the options that are given, else stored in the checkpoint, else default."""
+    """A task with the given options; others come from the checkpoint or are defaults."""
     positions, own = config.max_position_embeddings, {field.name for field in dataclasses.fields(kind.Options)}
     for field in dataclasses.fields(TaskSettings):
         if field.name not in own and getattr(settings, field.name) not in (None, []):

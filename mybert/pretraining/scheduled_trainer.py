@@ -1,4 +1,4 @@
-"""The Trainer of runs whose length, batch and masking share change, and of runs that end with a time budget."""
+"""The Trainer of runs with a schedule of length, batch size and masking, and of runs with a time budget."""
 
 import json
 import math
@@ -32,7 +32,7 @@ EVALUATED = 0.15
 _MARGIN = 1.15
 """Factor of the expected time after the last step."""
 _VIRTUAL_STEPS = 10_000
-"""Steps that transformers' schedules are asked about when the clock decides."""
+"""Number of steps of transformers' schedules when the clock determines the progress."""
 
 
 class ScheduledTrainer(MyBertTrainer):

@@ -325,7 +325,7 @@ def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
     write_card(make_bundle(settings, tmp_path), settings, "v1", "Checked.")
     card = (tmp_path / "README.md").read_text()
     adaptation = results(adapted)["adaptation"]
-    assert "- 5 new words, with their old pieces: " in card
+    assert "- 5 new words, with their former word pieces: " in card
     assert "AutoModelForMaskedLM" in card
     assert "AutoModelForNextSentencePrediction" not in card  # its head is not trained on single texts
     assert all(word["piece"] in card for word in adaptation["new_words"])

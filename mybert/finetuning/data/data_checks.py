@@ -1,4 +1,4 @@
-"""Checks of the rows of all parts, for results.json: rows in two parts, words that give a label away."""
+"""Checks of the rows of all splits, for results.json: leaks between splits, and words that determine a label."""
 
 import itertools
 import re

@@ -19,10 +19,10 @@ from mybert.training.run_progress import ClockProgress, StepProgress
 
 @dataclass(frozen=True)
 class Draw:
-    """What was decided about a batch.
+    """Position, size and masking of a batch.
 
     Attributes:
-        position: of its first example, counted over all epochs.
+        position: index of its first example, counted over all epochs.
         count: number of examples.
         length: maximum tokens of a sequence.
         mlm_probability: share of labelled tokens.

@@ -85,7 +85,7 @@ def measure_speed(
 
 
 def _tokens_per_second(step: Callable[[int], int], limit: float) -> float:
-    """Tokens per second over a few steps after a first one that loads kernels."""
+    """Tokens per second over a few steps, after a warm-up step."""
     start = time.perf_counter()
     step(0)
     first = time.perf_counter()
