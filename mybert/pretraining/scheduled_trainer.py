@@ -23,7 +23,6 @@ from mybert.pretraining.planning.phases import CorpusShape, Phase
 from mybert.pretraining.schedule import Schedule
 from mybert.pretraining.trainer import MyBertTrainer
 from mybert.training.run_progress import ClockProgress, StepProgress
-from mybert.training.stopping import ignore_signals_in_workers
 
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
@@ -155,16 +154,7 @@ class ScheduledTrainer(MyBertTrainer):
         )
 
     def get_train_dataloader(self) -> DataLoader:
-        loader = DataLoader(
-            self.train_dataset,
-            batch_sampler=self._sampler,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-        )
-        return ignore_signals_in_workers(self.accelerator.prepare(loader))
+        return self.batched_loader(self._sampler)
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
         """transformers' schedule; with a clock, as a function of the share of the time."""
