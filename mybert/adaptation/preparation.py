@@ -48,14 +48,14 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
         Facts of the adaptation: `counts`, `new_head`, `new_words`, `new_ids`, `vocabulary_size`.
 
     Raises:
-        UserError: an input cannot be used, or words were asked for and the text has none.
+        UserError: an input cannot be used, or the text has no new words.
     """
     model, tokenizer, missing = load_with_tokenizer(MyBertForPreTraining, settings.model)
     refuse_missing(settings.model, missing, new=_MAY_BE_NEW)
     new_head = any(key.startswith("cls.predictions.") for key in missing)
     if new_head:
         kind = (model.config.architectures or ["encoder"])[0]
-        print(f"{settings.model} ({kind}) has no masked-language-model head: a new one starts with random weights")
+        print(f"{settings.model} ({kind}) has no masked-language-model head; a new one is initialised")
     own = read_words(settings.words, tokenizer) if settings.words else []
     counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows))
     found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
@@ -157,11 +157,11 @@ def _choose_words(settings: AdaptSettings, tokenizer: MyBertTokenizer, own: list
     chosen = choose_new_words(uses, [*pieces, *own], settings.limit, least_saving=least, unk_token=unk)
     if not chosen:
         raise UserError(
-            f"the text has no new word that {MIN_DOCUMENTS} documents share; give more text, or --new-words 0 to "
-            "continue pretraining with the same vocabulary"
+            f"no new word occurs in {MIN_DOCUMENTS} documents; add text, or use --new-words 0 to continue "
+            "pretraining with the same vocabulary"
         )
     if settings.new_words != AUTO and len(chosen) < settings.limit:
-        print(f"the text yields {len(chosen):,} new words of the {settings.limit:,} asked for")
+        print(f"--new-words {settings.limit:,}: the text has only {len(chosen):,} suitable new words")
     words += [dataclasses.replace(word, pieces=spell(word.piece, vocabulary) or [unk]) for word in chosen]
     return list(map(dataclasses.asdict, words))
 
@@ -179,7 +179,7 @@ def _change_model(
     adapted = tokenizer.with_vocabulary(change.pieces)
     behind = range(len(base), len(tokenizer))  # words from add_tokens stay behind the vocabulary
     if behind and (growth := len(change.pieces) - len(base)):
-        print(f"the {len(behind):,} words from add_tokens of {name} get ids that are higher by {growth:,}")
+        print(f"the ids of the {len(behind):,} tokens from add_tokens of {name} increase by {growth:,}")
     origins = [*change.origins, *([row] for row in behind)]
     origins += [[row] for row in range(len(origins), model.config.vocab_size)]  # without a token
     change_rows(model, origins)

@@ -270,10 +270,10 @@ def test_a_bad_list_of_words_is_refused_and_nothing_is_left(words, message, run,
 
 def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path):
     inputs = write_documents(tmp_path / "texts.jsonl", ["the oil price rises and falls"] * 9)
-    with pytest.raises(UserError, match="the text has no new word that 3 documents share"):
+    with pytest.raises(UserError, match="no new word occurs in 3 documents"):
         run(str(tmp_path / "out"), inputs=inputs)
     copies = write_documents(tmp_path / "texts.jsonl", ["the tanker tanker tanker"] * 9)
-    with pytest.raises(UserError, match="the text has no new word that 3 documents share"):
+    with pytest.raises(UserError, match="no new word occurs in 3 documents"):
         run(str(tmp_path / "out"), inputs=copies)
     empty = write_documents(tmp_path / "texts.jsonl", ["", " "])
     for name in ("inputs", "replay", "general"):

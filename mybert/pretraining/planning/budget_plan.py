@@ -80,7 +80,7 @@ class BudgetPlan:
         return dataclasses.replace(settings, **chosen)
 
     def print(self, budget: float) -> None:
-        print_table(f"Plan for {duration(budget)}", self.rows, ("what", "chosen", "why"))
+        print_table(f"Plan for {duration(budget)}", self.rows, ("setting", "value", "reason"))
         if self.expected:  # a checkpoint that is continued has seen other text before
             print(f"expected on held-out documents (95% interval): {in_words(self.expected)}")
 
