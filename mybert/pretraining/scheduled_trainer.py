@@ -82,7 +82,7 @@ class ScheduledTrainer(MyBertTrainer):
         return self.progress.share(self.state.global_step)
 
     def planned_steps(self) -> int:
-        """The steps of the run; with a time budget, what is expected of it now."""
+        """The number of steps of the run; with a time budget, the current estimate."""
         if self.clock is not None:
             share, step = self.clock.share(0), self.state.global_step
             if share >= 1 and step:

@@ -12,7 +12,7 @@ from mybert.scoring.settings import ScoreSettings
 _DIGITS = 6
 _OF_PAIRS = ("text_number", "source", "line", "correct")
 Scored = tuple[dict[str, Any], dict[str, float]]
-"""The columns of one line, and what it adds to the sums over all lines."""
+"""The columns of a line, and its contributions to the totals."""
 
 
 def scored_lines(

@@ -135,7 +135,7 @@ class ScheduledSampler(Sampler[Batch]):
             del self._draws[number]
 
     def state_dict(self, step: int) -> dict:
-        """What a run resumed after `step` steps needs, as JSON."""
+        """The state for a run resumed after `step` steps, as JSON."""
         ahead = [dataclasses.astuple(draw) for n, draw in sorted(self._draws.items()) if n >= step * self.per_step]
         return {"position": self._position, "draws": ahead}
 

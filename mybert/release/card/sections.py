@@ -73,7 +73,7 @@ def _source(entry: dict) -> str:
 
 
 def vocabulary_lines(data: CardData) -> list[str]:
-    """What `mybert adapt` or `mybert trim` changed in the vocabulary."""
+    """Changes of the vocabulary by `mybert adapt` or `mybert trim`."""
     lines = []
     if found := data.results.get("adaptation"):
         words = found["new_words"]

@@ -24,7 +24,7 @@ _REMEDIES = {
 def hub_errors(state: str) -> Iterator[None]:
     """Converts every exception in a block of calls to the Hub into a UserError.
 
-    Its message ends with `state`, which says what the repository holds if the block fails.
+    Its message ends with `state`, a description of the repository after the failure.
     """
     try:
         with report_full_disk("the download", remedy="free some space, or set TMPDIR to another disk"):
