@@ -1,4 +1,4 @@
-"""`mybert adapt` compared: numbers of new words, measures against forgetting, and the start of the new vectors.
+"""Compare settings of `mybert adapt`: number of new words, options against forgetting, initialisation of new vectors.
 
     python benchmarks/adaptation.py runs MODEL … --domain TEXT[,TASK] … --general TEXT --output FOLDER
         [--vary "new_words=0" "new_words=1000 freeze=encoder" …] [--cpu-seconds 60 | --max-steps 300] [--seeds 0 1 2]
@@ -7,17 +7,17 @@
     python benchmarks/adaptation.py starts MODEL --domain TEXT --output FOLDER [--new-words 1000] [--max-steps 200]
 
 `runs` adapts each MODEL to each TEXT with each setting of `--vary` (default: 0, 300, 1,000 and 3,000 new words) and
-seed, for the same time or the same number of steps. The time is processor time of this process, since wall time
-depends on other programs; it includes the preparation. It prints the scores on held-out text of the domain and on
-general text. TASK is a folder with train.jsonl and dev.jsonl; the adapted models are fine-tuned on TASK_ROWS of its
-rows, drawn by the seed, and so are the models before. The scores of each run are added to FOLDER/runs.jsonl; a command
-that is started again makes the runs that are missing. `replay=1` mixes the general text in.
+each seed, for the same time or the same number of steps. Time is CPU time of this process and includes preparation.
+The command prints scores on held-out text of the domain and on general text. TASK is a folder with train.jsonl and
+dev.jsonl; the original and the adapted models are fine-tuned on TASK_ROWS of its rows, drawn by the seed. Scores are
+appended to FOLDER/runs.jsonl; running the command again computes missing runs only. `replay=1` mixes general text into
+the training.
 
-`tokens` prints the share of the tokens of the text that each number of new words saves, beside the share that remains
-for any number: the tokens beyond one for each word of letters.
+`tokens` prints the share of tokens that each number of new words saves, and the upper bound: one token per word of
+letters.
 
-`starts` trains the same model from several start vectors of the same new words, and prints the loss on held-out
-examples along the way; the vocabulary is the same, so that losses can be compared.
+`starts` trains the same model with several initialisations of the same new words, and prints the loss on held-out
+examples during training. The vocabulary is the same, so the losses can be compared.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from unittest.mock import patch
 import torch
 
 from modeling_mybert import MyBertForPreTraining
-from mybert import adapt, domain_adaptation, finetune
+from mybert import adapt, finetune
 from mybert.adaptation.preparation import CORPUS, START, prepare
 from mybert.adaptation.settings import AdaptSettings
 from mybert.adaptation.texts import read_texts
@@ -47,8 +47,9 @@ from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import measurement
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training import progress
+from mybert.training import run_progress
 from mybert.training.arguments import bfloat16_is_faster
+from mybert.workflows import adapt as workflow
 from tokenization import MyBertTokenizer
 from tokenization.new_words import choose_new_words, count_tokens, count_uses
 
@@ -174,7 +175,7 @@ def processor_time() -> Iterator[None]:
     """Counts a time budget in processor time of this process."""
     clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
     with contextlib.ExitStack() as stack:
-        for module in (domain_adaptation, measurement, progress, scheduled_trainer):
+        for module in (workflow, measurement, run_progress, scheduled_trainer):
             stack.enter_context(patch.object(module, "time", clock))
         yield
 

@@ -1,15 +1,14 @@
-"""Tasks learned with and without a teacher: scores and speed of students with fewer layers.
+"""Fine-tuning with and without a teacher: scores and speed of students with fewer layers.
 
     python benchmarks/distillation.py MODEL --sets FOLDER,TASK,ROWS,STEPS … --output FOLDER
         [--unlabelled 3000] [--layers 3] [--teacher-steps 150] [--seeds 3] [--dev-rows 1000] [--same-rows]
 
 Each set is a folder with train.jsonl and dev.jsonl, a task, and the number of labelled rows. The teacher is MODEL
-fine-tuned on these rows. The students are the evenly spaced LAYERS layers of MODEL, trained for STEPS steps with the
-same seeds on the same labelled rows: without a teacher, and with one that also predicts UNLABELLED other rows, whose
-labels are not used; with --same-rows also with a teacher on the labelled rows alone. Every model is evaluated at half
-of the steps and at the end, and the better checkpoint counts. Speed is processor time of `Predictor` on the dev rows.
-Finished parts are in FOLDER/results.json; a command that is started again makes the missing ones. Prints a Markdown
-table.
+fine-tuned on these rows. The students have LAYERS evenly spaced layers of MODEL and train for STEPS steps with the
+same seeds on the same labelled rows: without a teacher; with a teacher and UNLABELLED further rows, whose labels are
+not used; and with --same-rows also with a teacher on the labelled rows only. Models are evaluated after half of the
+steps and at the end, and the better checkpoint counts. Speed is CPU time of `Predictor` on the dev rows. Results are
+stored in FOLDER/results.json; running the command again computes missing ones only. Prints a Markdown table.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Findings of `mybert doctor` on runs that are spoiled on purpose, and on good ones.
+"""Findings of `mybert doctor` on runs with known faults, and on runs without.
 
     python benchmarks/doctor.py [WORK_FOLDER]
 
-Trains tiny models for a few minutes of a core. Prints a table: the fault, the finding that is expected, its level (or
-`missed`), and other problems that were found.
+Trains tiny models for a few minutes on one core. Prints a table: the fault, the expected finding, its level (or
+`missed`), and other findings.
 """
 
 import random

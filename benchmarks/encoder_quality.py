@@ -1,4 +1,4 @@
-"""One scale for encoders: masked words, next sentences and fine-tuned tasks, always scored the same way.
+"""Quality of encoders on one scale: masked words, next sentences and fine-tuned tasks.
 
     python benchmarks/encoder_quality.py MODEL [--data ../shared/data] [--sets sst2 …] [--seeds 3] [--output FILE.json]
 
@@ -6,7 +6,7 @@ MODEL is any BERT checkpoint: a folder or Hub name, with or without pretraining 
 data set, with train.jsonl and dev.jsonl, and `corpus/wikitext_valid.jsonl`, the held-out text.
 
 - **Masked words.** 15% of the words of the held-out text are masked with all their tokens; a hash of document and
-  position chooses them, so that every vocabulary is asked for the same words. Reported: the share of words predicted
+  position chooses them, so the words are the same for every vocabulary. Reported: the share of words predicted
   completely, and bits per character, the log-probability of the masked tokens divided by the words' characters. Models
   without a masked-LM head are not scored.
 - **Next sentences.** Consecutive windows of the text, and the same first windows before a window of another document.

@@ -3,8 +3,8 @@
     python benchmarks/explanations.py MODEL ROWS --rows 200
 
 MODEL is a fine-tuned classifier, ROWS a file with a column `text`. A deletion curve deletes the words with the largest
-values from each text and shows the probability that the model then gives to the label it predicted for the whole text,
-and for how many texts it predicts another label. A good explanation makes both change faster than a random order.
+attributions from each text. It shows the probability of the label that was predicted for the complete text, and the
+share of texts whose predicted label changes. With a good explanation, both change faster than with a random order.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Latency of classifying one text: MyBERT beside transformers' pipeline, ONNX Runtime and OpenVINO.
+"""Latency of classifying one text: MyBERT compared with transformers' pipeline, ONNX Runtime and OpenVINO.
 
     python benchmarks/latency.py CLASSIFIER [--tokens 16 64 128] [--rounds 200] [--threads 2]
 
 CLASSIFIER is a folder with transformers' BERT for sequence classification and its tokenizer. Every side takes a text
-and returns the label and its probability, which are compared before anything is timed. All sides take turns in one
-process, so that other load slows them alike. OpenVINO takes part if it is installed.
+and returns the label and its probability, which are compared before anything is timed. All sides alternate in one
+process, so other load affects them equally. OpenVINO is included if it is installed.
 """
 
 import argparse

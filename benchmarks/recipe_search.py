@@ -1,10 +1,10 @@
-"""Compare pretraining recipes at equal computing time: one short run for each call, one line of JSON for each run.
+"""Compare pretraining recipes at equal CPU time: each call makes one short run and writes one line of JSON.
 
     python benchmarks/recipe_search.py CORPUS --name tiny --size tiny --seconds 240 [--output results.jsonl]
 
-CORPUS is a folder of `mybert corpus`. A run ends after SECONDS of this process' CPU time, so that runs beside other
-work stay comparable; evaluation is not counted. The schedule is a function of the share of the time, as with
-`mybert pretrain --time-budget`. All runs are scored on the same masks of the same held-out examples.
+CORPUS is a folder of `mybert corpus`. A run ends after SECONDS of CPU time of this process, so runs with other
+load are comparable; evaluation is not counted. The schedule depends on the share of the time that has passed, as with
+`mybert pretrain --time-budget`. All runs are scored on the same held-out examples with the same masks.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python benchmarks/scaling_law.py MODEL [MODEL …] --output mybert/pretraining/planning/scaling_law.json
     python benchmarks/scaling_law.py MODEL [MODEL …] --test HELD_OUT_MODEL [HELD_OUT_MODEL …]
 
-Each MODEL is an output folder of `mybert pretrain`, whose results.json has its loss, accuracy and tokens and
-config.json its size; or a file of benchmarks/recipe_search.py, with a run a line. The exponents are fitted if the runs
-differ enough to tell them apart, otherwise those of the present law stay.
+Each MODEL is an output folder of `mybert pretrain` (loss, accuracy and tokens are in results.json, the size is in
+config.json), or an output file of benchmarks/recipe_search.py with one run per line. The exponents are fitted if the
+runs differ enough; otherwise those of the current law are kept.
 """
 
 import argparse

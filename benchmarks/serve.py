@@ -1,10 +1,10 @@
-"""Load test of `mybert serve`: throughput beside offline vectors, hostile clients, memory, and a stop under load.
+"""Load test of `mybert serve`: throughput compared with `Embedder`, hostile clients, memory, and a stop under load.
 
     python benchmarks/serve.py MODEL [--text python-docs] [--clients 32] [--texts 16] [--seconds 30] [--minutes 10]
 
 1. The time that `Embedder` takes for the sentences of a text, in a process of its own, and the rate at which
    `--clients` clients get the same vectors from the service in OpenAI's form, with `--texts` texts a request. The
-   clients share the cores with the service, so CPU seconds of the service alone are printed beside the rates.
+   clients share the cores with the service, so the CPU seconds of the service are printed as well.
 2. `--minutes` of requests of 1 to 64 texts, whose vectors are compared, and of hostile clients. An answer of 5xx, a
    vector that differs and a lost connection count as errors. Memory is read at a fifth of the time and at the end.
 3. SIGTERM while all clients wait: every accepted request is answered, and the exit status is 0.

@@ -1,6 +1,6 @@
 """Train, evaluate, apply and publish BERT models.
 
-Each command of `mybert` is a function of this package. Their modules are imported when they are used.
+Each command is a function of this package. Modules are imported on first use.
 """
 
 import importlib

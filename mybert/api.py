@@ -1,10 +1,9 @@
 """The commands as functions.
 
-Keyword arguments are the flags of a command, with underscores: its own settings and, for training, every field of
-transformers.TrainingArguments. `mybert COMMAND --help` describes them. Unknown names raise a `UserError` that suggests
-the nearest one; type checkers and editors know them. `config` names a YAML or JSON file of settings. In place of a
-file of rows (`train`, `validation`, `test`, `data`), a list of dictionaries, a `datasets.Dataset` or a pandas
-DataFrame may be given.
+Keyword arguments are the flags of a command, written with underscores. Training functions also take every field of
+transformers.TrainingArguments. `mybert COMMAND --help` describes them. An unknown name raises a `UserError` that
+suggests the most similar one. `config` names a YAML or JSON file of settings. Rows (`train`, `validation`, `test`,
+`data`) may be a file, a list of dictionaries, a `datasets.Dataset` or a pandas DataFrame.
 """
 
 import pkgutil
@@ -52,10 +51,10 @@ class Result:
     """The output of a command.
 
     Attributes:
-        path: the folder or file.
-        metrics: the scores that the command computed: of `evaluate`, `pretrain`, `distill` and `score` by metric, of
-            `finetune` by split and metric; empty for other commands.
-        manifest: the contents of the manifest: settings, inputs, counts, versions.
+        path: the output folder or file.
+        metrics: scores by metric for `evaluate`, `pretrain`, `distill` and `score`, by split and metric for
+            `finetune`; empty for other commands.
+        manifest: the contents of manifest.json: settings, inputs, counts, versions.
     """
 
     path: Path
@@ -93,28 +92,28 @@ def pretrain(**settings: Unpack[PretrainKeywords]) -> Result:
         >>> pretrain(corpus="corpus", size="mini", max_steps=10_000, learning_rate=1e-3, output="model").metrics
         {'mlm_loss': 2.9, 'mlm_accuracy': 0.45, …}
     """
-    return _result("pretrain", "mybert.pretrain_from_text:pretrain", settings)
+    return _result("pretrain", "mybert.workflows.pretrain:pretrain", settings)
 
 
 def adapt(**settings: Unpack[AdaptKeywords]) -> Result:
-    """Adapts a BERT to a domain with its words and its text, as `mybert adapt` does.
+    """Adapts a BERT to a domain: adds words and continues pretraining, as `mybert adapt` does.
 
     Example:
         >>> found = adapt(model="model", inputs=["books.txt"], new_words=300, max_steps=2000, output="adapted")
         >>> found.manifest["adaptation"]["domain"]["after"]
         {'tokens_per_word': 1.08, 'bits_per_character': 1.21, …}
     """
-    return _result("adapt", "mybert.domain_adaptation:adapt", settings)
+    return _result("adapt", "mybert.workflows.adapt:adapt", settings)
 
 
 def trim(**settings: Unpack[TrimKeywords]) -> Result:
-    """Removes the tokens that a text never needs from a model, as `mybert trim` does.
+    """Removes the tokens that a text does not contain from a model, as `mybert trim` does.
 
     Example:
         >>> trim(model="classifier", inputs=["train.jsonl"], output="small").manifest["trimmed"]["after"]["tokens"]
         14565
     """
-    return _result("trim", "mybert.vocabulary_trimming:trim", settings)
+    return _result("trim", "mybert.workflows.trim:trim", settings)
 
 
 def merge(**settings: Unpack[MergeKeywords]) -> Result:
@@ -127,7 +126,7 @@ def merge(**settings: Unpack[MergeKeywords]) -> Result:
 
 
 def distill(**settings: Unpack[DistillKeywords]) -> Result:
-    """Trains a smaller encoder to give the outputs of a teacher, as `mybert distill` does.
+    """Distils a teacher into a smaller encoder, as `mybert distill` does.
 
     Example:
         >>> distill(teacher="model", layers=3, corpus="corpus", max_steps=10_000, output="student").metrics
@@ -171,7 +170,7 @@ def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[Predi
 
 
 def explain(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[ExplainKeywords]) -> dict[str, Any]:
-    """Writes the words that predictions depend on, as `mybert explain` does; see `Explainer` for rows in memory.
+    """Writes which words predictions depend on, as `mybert explain` does; see `Explainer` for rows in memory.
 
     Returns:
         The numbers of rows, errors and explained scores; the completeness errors of integrated gradients.
@@ -245,7 +244,7 @@ def doctor(folder: Name, **settings: Unpack[DoctorKeywords]) -> "list[Finding]":
     """Finds problems in the output folder of a stage, as `mybert doctor` does.
 
     Returns:
-        Findings with `level` (red, amber or green), `title`, `evidence` and `remedy`, the gravest first.
+        Findings with `level` (red, amber or green), `title`, `evidence` and `remedy`, the most severe first.
 
     Example:
         >>> [finding.title for finding in doctor("model") if finding.level == "red"]

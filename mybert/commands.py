@@ -57,7 +57,7 @@ COMMANDS = {
         ),
     ),
     "pretrain": Command(
-        "mybert.pretrain_from_text",
+        "mybert.workflows.pretrain",
         ("mybert.pretraining.settings:PretrainSettings", "mybert.pretraining.settings:PretrainingOptions"),
         "Pretrain a model on text, or on the examples of `mybert corpus`.",
         (
@@ -67,9 +67,9 @@ COMMANDS = {
         ),
     ),
     "adapt": Command(
-        "mybert.domain_adaptation",
+        "mybert.workflows.adapt",
         ("mybert.adaptation.settings:AdaptSettings", "mybert.pretraining.settings:PretrainingOptions"),
-        "Adapt a BERT to a domain: add its words and continue pretraining on its text.",
+        "Adapt a BERT to a domain: add words of the domain and continue pretraining on its text.",
         (
             "mybert adapt --model google-bert/bert-base-uncased papers.jsonl --max-steps 5000 --output adapted",
             "mybert adapt --model model books/*.txt --new-words auto --replay general.txt --output adapted",
@@ -77,9 +77,9 @@ COMMANDS = {
         ),
     ),
     "trim": Command(
-        "mybert.vocabulary_trimming",
+        "mybert.workflows.trim",
         ("mybert.adaptation.settings:TrimSettings",),
-        "Remove the tokens that a text never needs from a model.",
+        "Remove the tokens that a text does not contain from a model.",
         (
             "mybert trim --model model books/*.txt --output small",
             "mybert trim --model classifier train.jsonl dev.jsonl --output small",
@@ -89,7 +89,7 @@ COMMANDS = {
     "distill": Command(
         "mybert.distillation.run",
         ("mybert.distillation.settings:DistillSettings", "mybert.pretraining.settings:PretrainingOptions"),
-        "Train a smaller encoder to give the outputs of a teacher.",
+        "Distil a teacher into a smaller encoder.",
         (
             "mybert distill --teacher model --corpus corpus --output student",
             "mybert distill --teacher google-bert/bert-base-uncased --layers 6 --corpus corpus --output student",
@@ -122,7 +122,7 @@ COMMANDS = {
     "predict": Command(
         "mybert.finetuning.evaluation.predict",
         ("mybert.finetuning.settings:PredictSettings",),
-        "Write the predictions of a fine-tuned model.",
+        "Predict with a fine-tuned model.",
         (
             "mybert predict classifier reviews.csv --output predictions.jsonl",
             "cat reviews.txt | mybert predict classifier -",
@@ -162,7 +162,7 @@ COMMANDS = {
     "serve": Command(
         "mybert.serving.run",
         ("mybert.serving.settings:ServeSettings",),
-        "Serve a model over HTTP: predictions, or embeddings as of OpenAI and TEI.",
+        "Serve a model over HTTP, with the APIs of OpenAI (embeddings), TEI and Hugging Face.",
         (
             "mybert serve model",
             "mybert serve classifier --port 8000 --max-wait 5",
@@ -172,7 +172,7 @@ COMMANDS = {
     "embed": Command(
         "mybert.embedding.run",
         ("mybert.embedding.settings:EmbedSettings",),
-        "Write vectors of texts, or of words in context.",
+        "Compute vectors of texts, or of words in context.",
         (
             "mybert embed model reviews.txt --output vectors.npy",
             "mybert embed model articles.jsonl --text-column body --long-texts window --output vectors.parquet",
@@ -222,7 +222,7 @@ COMMANDS = {
     "merge": Command(
         "mybert.release.convert.merge",
         ("mybert.release.settings:MergeSettings",),
-        "Average the weights of models that were trained from the same checkpoint.",
+        "Average the weights of models trained from the same checkpoint.",
         (
             "mybert merge model adapted --output merged",
             "mybert merge model adapted --weights 0.25 0.75 --output merged",
@@ -240,9 +240,9 @@ COMMANDS = {
         ),
     ),
     "quickstart": Command(
-        "mybert.quickstart",
-        ("mybert.quickstart:QuickstartSettings",),
-        "Train a small BERT on the documentation of Python and its packages, from text to a checkpoint.",
+        "mybert.workflows.quickstart",
+        ("mybert.workflows.quickstart:QuickstartSettings",),
+        "Train and evaluate a small BERT on the documentation of Python.",
         (
             "mybert quickstart",
             "mybert quickstart --max-steps 500 --output demo",

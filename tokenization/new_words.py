@@ -1,4 +1,4 @@
-"""Choice of the words and `##` pieces that a text needs most beside a given vocabulary."""
+"""Choose words and `##` pieces to add to a vocabulary: those that save the most tokens in a text."""
 
 import heapq
 import re
@@ -28,7 +28,7 @@ class WordUse:
 
     Attributes:
         count: occurrences.
-        documents: numbers of the first `MIN_DOCUMENTS` documents that hold it.
+        documents: numbers of the first `MIN_DOCUMENTS` documents that contain it.
     """
 
     count: int = 0
@@ -46,9 +46,9 @@ class NewWord:
     """
     Attributes:
         piece: a word, the beginning of words, or a `##` piece.
-        pieces: how the old vocabulary spells it; [UNK] if it cannot.
-        saved: tokens that the text needs less with this piece beside the old vocabulary and the pieces chosen before
-            it; [UNK] counts as two tokens. Those of all new pieces add up to what the new vocabulary saves.
+        pieces: its tokens in the old vocabulary, or [UNK].
+        saved: number of tokens that the piece saves, given the old vocabulary and the pieces chosen before it; [UNK]
+            counts as two tokens. The sum over all new pieces is the total saving.
         words: the most frequent words of the text with this piece.
     """
 
@@ -79,23 +79,23 @@ def choose_new_words(
     least_saving: int = MIN_DOCUMENTS,
     unk_token: str = "[UNK]",
 ) -> list[NewWord]:
-    """Chooses pieces greedily by the number of tokens that the text needs less.
+    """Chooses pieces greedily by the number of tokens that they save in the text.
 
-    Candidates are runs of the pieces of a word, so a whole word, a beginning or a `##` piece. A candidate has letters
-    only, at most two equal letters in a row, and occurs in `MIN_DOCUMENTS` documents or more. Words that occur once
-    are ignored. An unknown word saves as much as a word of two pieces.
+    Candidates are consecutive pieces of a word, joined: a whole word, a beginning, or a `##` piece. A candidate
+    consists of letters, has at most two equal letters in a row, and occurs in at least `MIN_DOCUMENTS` documents.
+    Words that occur once are ignored. An unknown word counts as two pieces.
 
-    Pieces are chosen in rounds. Within a round each word counts for one new piece only; then all words are spelt again
-    with the new vocabulary, and pieces that are no longer used are dropped.
+    Pieces are chosen in rounds. Within a round, each word counts for one new piece only. Then all words are tokenised
+    again with the new vocabulary, and pieces that are no longer used are dropped.
 
     Args:
-        uses: of the words of the text, see `count_uses`.
+        uses: the words of the text, from `count_uses`.
         vocabulary: the old pieces.
-        limit: number of new pieces at most.
-        least_saving: tokens that a piece must save.
+        limit: maximum number of new pieces.
+        least_saving: minimum number of tokens that a piece must save.
 
     Returns:
-        The new pieces, those that save most first.
+        The new pieces, sorted by saving.
     """
     words = {word: use for word, use in uses.items() if use.count > 1}
     old = list(vocabulary)
@@ -115,7 +115,7 @@ def choose_new_words(
 
 
 def count_tokens(uses: Mapping[str, WordUse], vocabulary: Sequence[str], unk_token: str = "[UNK]") -> int:
-    """Tokens of the whole text with a vocabulary."""
+    """Number of tokens of the text with a vocabulary."""
     spelt = _spell_all(uses, vocabulary, unk_token)
     return sum(uses[word].count * len(pieces) for word, pieces in spelt.items())
 
@@ -197,7 +197,7 @@ def describe_words(
 
 
 def _measured(new: Sequence[str], uses: Mapping[str, WordUse], old: set[str]) -> dict[str, int]:
-    """Tokens saved by each piece; only the words that contain it are spelt again."""
+    """Tokens saved by each piece; only words that contain it are tokenised again."""
     order = {piece: number for number, piece in enumerate(new)}
     saved = dict.fromkeys(new, 0)
     for word, use in uses.items():

@@ -1,1 +1,1 @@
-"""Domain adaptation: a changed vocabulary, and the model that fits it."""
+"""Domain adaptation: new words, training data, and comparison before and after."""

@@ -15,7 +15,7 @@ from tokenization.vocabulary_change import UNUSED
 
 
 class ScoresTexts(Protocol):
-    """The part of `mybert.scoring.scorer.Scorer` that is used here."""
+    """The method of `mybert.scoring.scorer.Scorer` that is used here."""
 
     def texts(self, texts: Sequence[str], within_word: bool = False) -> Sequence[Any]: ...
     def masked_words(self, texts: Sequence[str]) -> Sequence[Any]: ...
@@ -23,13 +23,13 @@ class ScoresTexts(Protocol):
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """Scores of a model on held-out text; comparable between vocabularies.
+    """Scores of a model on held-out text, comparable between models with different vocabularies.
 
     Attributes:
         tokens_per_word: mean over all words of the text.
         unknown_rate: share of the words that become [UNK].
-        bits_per_character: from the pseudo-log-likelihood in which the later tokens of a word are masked too (Kauf &
-            Ivanova 2023): the tokens of a word then give the probability of the word. None without a head.
+        bits_per_character: from the pseudo-log-likelihood with within-word masking (Kauf & Ivanova 2023); None without
+            a head.
         masked_word_accuracy: share of masked words whose tokens all have the highest probability; None without a head.
     """
 
@@ -46,7 +46,7 @@ def held_out_scores(
     Args:
         scorer: None for a model without a masked-language-model head.
         texts: documents whose words are counted.
-        sample: passages of them that the model scores.
+        sample: passages of these documents, which the model scores.
     """
     uses = count_uses(texts, tokenizer.backend_tokenizer)
     found = vocabulary_report({word: use.count for word, use in uses.items()}, tokenizer.backend_tokenizer)
@@ -66,7 +66,7 @@ def held_out_scores(
 def nearest_tokens(
     table: torch.Tensor, tokenizer: MyBertTokenizer, ids: Sequence[int], count: int = 5
 ) -> dict[str, list[str]]:
-    """The tokens with the most similar rows (cosine) for some tokens of a (V, H) table."""
+    """The nearest neighbours (cosine) of some tokens in an embedding matrix (V, H)."""
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     rows = normalize(table[: len(names)].detach().float(), dim=1)
     similar = rows[list(ids)] @ rows.T

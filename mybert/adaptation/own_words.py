@@ -1,4 +1,4 @@
-"""Reading of a list of words to add to a vocabulary."""
+"""Read the file of `--words`: words to add to the vocabulary."""
 
 import unicodedata
 from collections.abc import Collection
@@ -12,10 +12,11 @@ from tokenization.wordpiece_training import MAX_WORD_CHARACTERS
 
 
 def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
-    """The words of a file, one per line, normalised as the tokenizer does. Lines may hold `##` pieces.
+    """Reads words, one per line, normalised by the tokenizer. A line may be a `##` word piece.
 
     Raises:
-        UserError: the file cannot be read or is empty; or a line is not one word, known, or repeated.
+        UserError: the file cannot be read or is empty; a line is not a single word, is repeated, or is in the
+        vocabulary.
     """
     try:
         lines = Path(path).read_bytes().decode("utf-8-sig").split("\n")

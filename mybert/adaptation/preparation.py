@@ -1,4 +1,4 @@
-"""What an adaptation trains on: texts, new words, the model with their rows, and the corpus."""
+"""Prepare an adaptation: choose new words, extend the model, and build the training corpus."""
 
 import contextlib
 import dataclasses
@@ -37,25 +37,25 @@ _MAY_BE_NEW = ("cls.", "bert.pooler.")
 
 
 def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> dict:
-    """Writes the folders `START` (model and tokenizer) and `CORPUS` and the held-out texts into the folder `work`.
+    """Writes the extended model (`START`), the corpus (`CORPUS`) and the held-out texts into the folder `work`.
 
-    Texts, words and examples that an interrupted call has left there are used again.
+    Results of an interrupted call in `work` are used again.
 
     Args:
-        rows: texts of labelled rows, which are read like those of `settings.inputs`.
+        rows: texts of labelled rows, used like those of `settings.inputs`.
 
     Returns:
         Facts of the adaptation: `counts`, `new_head`, `new_words`, `new_ids`, `vocabulary_size`.
 
     Raises:
-        UserError: an input cannot be used, or words were asked for and the text has none.
+        UserError: an input cannot be used, or the text has no new words.
     """
     model, tokenizer, missing = load_with_tokenizer(MyBertForPreTraining, settings.model)
     refuse_missing(settings.model, missing, new=_MAY_BE_NEW)
     new_head = any(key.startswith("cls.predictions.") for key in missing)
     if new_head:
         kind = (model.config.architectures or ["encoder"])[0]
-        print(f"{settings.model} ({kind}) has no masked-language-model head: a new one starts with random weights")
+        print(f"{settings.model} ({kind}) has no masked-language-model head; a new one is initialised")
     own = read_words(settings.words, tokenizer) if settings.words else []
     counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows))
     found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
@@ -74,7 +74,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
 
 
 def _once(file: Path, make: Callable[[], Any]) -> Any:
-    """What `make` returns, from the file if an interrupted call has written it."""
+    """The result of `make`, stored in the file and read from it after an interruption."""
     if not file.is_file():
         write_json(file, make())
     return json.loads(file.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> d
 
 
 def _distinct(texts: Iterable[str], skipped: Counter) -> Iterator[str]:
-    """Each text once: copies of a document do not make its words those of several documents."""
+    """Removes copies, so that a word counts once per distinct document."""
     seen = set()
     for text in texts:
         if (found := digest(text)) in seen:
@@ -126,7 +126,7 @@ def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str
 
 
 def _write_given(name: str, settings: AdaptSettings, path: Path) -> None:
-    """Writes the texts that the setting `name` names."""
+    """Writes the texts of the setting `name`."""
     if not write_texts(path, _read(getattr(settings, name), settings, Counter())):
         raise UserError(f"--{name}: no document holds text; check the inputs and --text-column")
 
@@ -157,11 +157,11 @@ def _choose_words(settings: AdaptSettings, tokenizer: MyBertTokenizer, own: list
     chosen = choose_new_words(uses, [*pieces, *own], settings.limit, least_saving=least, unk_token=unk)
     if not chosen:
         raise UserError(
-            f"the text has no new word that {MIN_DOCUMENTS} documents share; give more text, or --new-words 0 to "
-            "continue pretraining with the same vocabulary"
+            f"no new word occurs in {MIN_DOCUMENTS} documents; add text, or use --new-words 0 to continue "
+            "pretraining with the same vocabulary"
         )
     if settings.new_words != AUTO and len(chosen) < settings.limit:
-        print(f"the text yields {len(chosen):,} new words of the {settings.limit:,} asked for")
+        print(f"--new-words {settings.limit:,}: the text has only {len(chosen):,} suitable new words")
     words += [dataclasses.replace(word, pieces=spell(word.piece, vocabulary) or [unk]) for word in chosen]
     return list(map(dataclasses.asdict, words))
 
@@ -179,7 +179,7 @@ def _change_model(
     adapted = tokenizer.with_vocabulary(change.pieces)
     behind = range(len(base), len(tokenizer))  # words from add_tokens stay behind the vocabulary
     if behind and (growth := len(change.pieces) - len(base)):
-        print(f"the {len(behind):,} words from add_tokens of {name} get ids that are higher by {growth:,}")
+        print(f"the ids of the {len(behind):,} tokens from add_tokens of {name} increase by {growth:,}")
     origins = [*change.origins, *([row] for row in behind)]
     origins += [[row] for row in range(len(origins), model.config.vocab_size)]  # without a token
     change_rows(model, origins)

@@ -32,6 +32,8 @@ def print_adaptation(adaptation: dict) -> None:
     if rows:
         print_table("Held-out text", rows, ("score", "before", "after"))
     if "domain" not in adaptation.get("held_out", {}):
-        print("the domain was not measured: no document is held out (give two or more, and a --validation-share)")
+        print(
+            "the domain was not scored: no document is held out (give at least two, and a --validation-share above 0)"
+        )
     if "general" not in adaptation.get("held_out", {}):
         print("forgetting was not measured: give general text by --general or --replay")

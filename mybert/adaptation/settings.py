@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ERRORS, check, check_choices, check_least, check_resume, setting
+from mybert.common.settings import TextFileOptions, as_list, check, check_choices, check_resume, setting
 from mybert.io.files import STDIN
 
 NEW_WORDS = 1000
@@ -12,8 +12,29 @@ FREEZE = ("nothing", "encoder", "all")
 _TEXTS = "files, folders, patterns or data sets as for `mybert corpus`"
 
 
+@dataclass(kw_only=True)
+class TextSettings(TextFileOptions):
+    """Options that `adapt` and `trim` share: text, and rows whose texts are read."""
+
+    task: str = setting("text-classification", "Task of --task-data; determines its columns.")
+    columns: list[str] | None = setting(None, "Columns of --task-data without a usual name, as ROLE=COLUMN.")
+    num_proc: int | None = setting(None, "Number of processes that read text (default: number of CPU cores).", least=1)
+    overwrite: bool = setting(False, "Replace OUTPUT.")
+
+    def __post_init__(self):
+        for name in ("inputs", "task_data", "columns"):
+            setattr(self, name, as_list(getattr(self, name)))
+        check(self, "model", bool(self.model), "a folder or Hub name")
+        check(self, "output", bool(self.output), "a folder")
+        if not self.inputs and not self.task_data:
+            raise UserError("expected text: name files or folders, or rows by --task-data")
+        if self.columns and not self.task_data:
+            raise UserError("--columns has no effect without --task-data")
+        check_choices(self)
+
+
 @dataclass
-class AdaptSettings:
+class AdaptSettings(TextSettings):
     """Settings of `adapt`; optimisation is in `PretrainingArguments`.
 
     Raises:
@@ -23,68 +44,57 @@ class AdaptSettings:
     inputs: list[str] | None = setting(None, f"text of the domain: {_TEXTS}", positional=True)
     model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)")
     output: str = setting("", "folder of the adapted model")
-    task_data: list[str] | None = setting(None, "rows of a task, whose texts are read as text of the domain")
-    task: str = setting("text-classification", "task of --task-data, which names its columns")
-    columns: list[str] | None = setting(None, "columns of --task-data without a usual name, as ROLE=COLUMN")
+    task_data: list[str] | None = setting(None, "labelled rows whose texts are used as text of the domain")
     new_words: str | None = setting(
         None,
-        "number of words and word pieces to add to the vocabulary; 0 keeps it, auto adds those that save 1 of 20,000 "
-        "tokens (default: 1000, or 0 with --words)",
+        "number of words and word pieces to add to the vocabulary; 0 keeps the vocabulary, auto adds words while each "
+        "saves at least 1 of 20,000 tokens (default: 1000, or 0 with --words)",
     )
     words: str | None = setting(None, "file of words to add, one per line, before those of --new-words")
     replay: list[str] | None = setting(
-        None, f"general text that is mixed in against forgetting: {_TEXTS}; a part is held out"
+        None, f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out"
     )
     replay_share: float = setting(0.2, "share of the training text that comes from --replay (0 to 0.9)")
     general: list[str] | None = setting(
-        None, "general text on which forgetting is measured (default: the held-out part of --replay)"
+        None, "general text for measuring forgetting (default: the held-out part of --replay)"
     )
     freeze: str = setting(
         "nothing",
-        "weights that keep their values: nothing, the layers (encoder), or all but the vectors of new words and a new "
-        "head",
+        "weights that are not trained: none (nothing), the layers (encoder), or everything except the vectors of new "
+        "words and a new head (all)",
         choices=FREEZE,
     )
     lora_rank: int | None = setting(
-        None, "train low-rank updates of the layers (LoRA), merged at the end; needs mybert[lora] (1 or more)"
+        None,
+        "rank of low-rank updates of the layers (LoRA), merged at the end; needs mybert[lora] (default: no LoRA)",
+        least=1,
     )
     time_budget: str | None = setting(
-        None, "time for preparation and training, such as 10m, 1h or 2h30m, in place of --max-steps"
+        None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps"
     )
-    row_steps: int = setting(0, "steps before the others that train the vectors of new words alone (0 or more)")
-    max_length: int = setting(128, "maximum tokens of a training example, special tokens included (8 or more)")
+    row_steps: int = setting(
+        0, "extra steps at the start that train only the vectors of new words (0 or more)", least=0
+    )
+    max_length: int = setting(
+        128, "maximum tokens of a training example, special tokens included (8 or more)", least=8
+    )
     whole_word_masking: bool = setting(False, "label all tokens of a word together")
     validation_share: float = setting(0.05, "share of the documents of each text that is held out (0 to 0.5)")
     eval_characters: int = setting(
-        10_000, "characters of each held-out text that are scored before and after; 0 skips the comparison (0 or more)"
+        10_000,
+        "characters of each held-out text that are scored before and after training; 0 skips the comparison",
+        least=0,
     )
-    text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
-    errors: str = setting(
-        "strict", "invalid lines stop the command (strict) or are skipped and counted (skip)", choices=ERRORS
-    )
-    num_proc: int | None = setting(None, "number of processes that read text (default: number of CPU cores)")
-    resume: bool = setting(False, "continue the run in OUTPUT from its latest checkpoint; start one if there is none")
-    overwrite: bool = setting(False, "replace OUTPUT")
+    resume: bool = setting(False, "resume from the latest checkpoint in OUTPUT; start a new run if there is none")
 
     def __post_init__(self):
-        for name in ("inputs", "task_data", "columns", "replay", "general"):
-            value = getattr(self, name) or []
-            setattr(self, name, [value] if isinstance(value, str) else [str(item) for item in value])
-        check(self, "model", bool(self.model), "a folder or Hub name")
-        check(self, "output", bool(self.output), "a folder")
-        if not self.inputs and not self.task_data:
-            raise UserError("expected the text of the domain: name files or folders, or rows by --task-data")
+        super().__post_init__()
+        self.replay, self.general = as_list(self.replay), as_list(self.general)
         self.new_words = str(self.new_words) if self.new_words is not None else "0" if self.words else str(NEW_WORDS)
         good = self.new_words == AUTO or (self.new_words.isascii() and self.new_words.isdecimal())
         check(self, "new_words", good, f"0 or more, or {AUTO}")
-        check_choices(self)
         check(self, "replay_share", 0 <= self.replay_share <= 0.9, "0 to 0.9")
         check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
-        check_least(self, "lora_rank", 1)
-        check_least(self, "row_steps", 0)
-        check_least(self, "max_length", 8)
-        check_least(self, "eval_characters", 0)
-        check_least(self, "num_proc", 1)
         check_resume(self)
         self._check_together()
 
@@ -96,8 +106,6 @@ class AdaptSettings:
             raise UserError(f"{option} has no effect with --new-words 0: there are no vectors of new words to train")
         if STDIN in [*self.inputs, *self.replay, *self.general] and self.resume:
             raise UserError("--resume cannot read standard input again; save it to a file")
-        if self.columns and not self.task_data:
-            raise UserError("--columns has no effect without --task-data")
 
     @property
     def limit(self) -> int:
@@ -106,7 +114,7 @@ class AdaptSettings:
 
 
 @dataclass
-class TrimSettings:
+class TrimSettings(TextSettings):
     """Settings of `trim`.
 
     Raises:
@@ -116,25 +124,4 @@ class TrimSettings:
     inputs: list[str] | None = setting(None, f"text that the model must still read: {_TEXTS}", positional=True)
     model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)")
     output: str = setting("", "folder of the smaller model")
-    task_data: list[str] | None = setting(None, "rows of a task, all of whose texts the model must still read")
-    task: str = setting("text-classification", "task of --task-data, which names its columns")
-    columns: list[str] | None = setting(None, "columns of --task-data without a usual name, as ROLE=COLUMN")
-    text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
-    errors: str = setting(
-        "strict", "invalid lines stop the command (strict) or are skipped and counted (skip)", choices=ERRORS
-    )
-    num_proc: int | None = setting(None, "number of processes (default: number of CPU cores)")
-    overwrite: bool = setting(False, "replace OUTPUT")
-
-    def __post_init__(self):
-        for name in ("inputs", "task_data", "columns"):
-            value = getattr(self, name) or []
-            setattr(self, name, [value] if isinstance(value, str) else [str(item) for item in value])
-        if not self.inputs and not self.task_data:
-            raise UserError("expected text that the model must still read: name files or folders, or --task-data")
-        if self.columns and not self.task_data:
-            raise UserError("--columns has no effect without --task-data")
-        check(self, "model", bool(self.model), "a folder or Hub name")
-        check(self, "output", bool(self.output), "a folder")
-        check_choices(self)
-        check_least(self, "num_proc", 1)
+    task_data: list[str] | None = setting(None, "labelled rows whose texts the model must still read")

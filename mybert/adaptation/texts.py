@@ -25,9 +25,10 @@ def read_texts(path: Path) -> Iterator[str]:
 
 
 def held_out_texts(path: Path, share: float) -> set[bytes]:
-    """Digests of the documents to hold out of a file of `write_texts`, chosen by a hash of their text.
+    """Chooses documents to hold out by a hash of their text; returns their digests.
 
-    Equal texts are on one side. Of two different texts or more at least one is held out, unless `share` is 0.
+    Equal texts are held out together. If there are two different texts and `share` is above 0, at least one is held
+    out.
     """
     distinct = sorted(set(map(digest, read_texts(path))))
     count = min(max(round(share * len(distinct)), 1), len(distinct) - 1) if share else 0
@@ -39,7 +40,7 @@ def digest(text: str) -> bytes:
 
 
 def up_to(texts: Iterable[str], characters: float) -> Iterator[str]:
-    """The first texts, until they have this number of characters."""
+    """Yields the first texts, up to this number of characters in total."""
     for text in texts:
         if characters <= 0:
             return
@@ -51,8 +52,8 @@ def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[s
     """Passages of whole words, evenly spread over the texts.
 
     Args:
-        characters: of all passages together, about.
-        length: largest number of characters of a passage, unless its only word is longer.
+        characters: approximate total of all passages.
+        length: maximum characters of a passage, except for a single longer word.
     """
     found = [passage for text in texts for passage in _cut(text.split(), length)]
     wanted = min(len(found), -(-characters // length))

@@ -1,4 +1,4 @@
-"""Token tables of a model after a change of its vocabulary: embedding, vocabulary projection and its bias."""
+"""Change the vocabulary-sized tensors of a model: word embedding, vocabulary projection and its bias."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from transformers import PreTrainedModel
 def change_rows(model: PreTrainedModel, origins: Sequence[Sequence[int]]) -> None:
     """Replaces the rows of the input embedding and, if the model has one, of the vocabulary projection.
 
-    A row with one origin is that row, bit for bit. A row with several is their mean, which is the usual start of a new
-    word (Hong et al. 2021, AVocaDo; Gee et al. 2022, Fast Vocabulary Transfer).
+    A row with one origin is an exact copy. A row with several origins is their mean, the usual initialisation of new
+    words (Hong et al. 2021, AVocaDo; Gee et al. 2022, Fast Vocabulary Transfer).
 
     Args:
-        model: any head of MyBERT; it is changed in place, and so are the token ids of its configuration. The id of a
-            token that does not stay becomes None.
-        origins: old ids behind each new id.
+        model: a MyBERT with any head, changed in place. Token ids in its configuration are updated; ids of removed
+            tokens become None.
+        origins: the old ids that each new row is computed from.
     """
     old = [tensor.detach().clone() for tensor in _tables(model)]
     model.resize_token_embeddings(len(origins), mean_resizing=False)
@@ -32,7 +32,7 @@ def change_rows(model: PreTrainedModel, origins: Sequence[Sequence[int]]) -> Non
 
 
 def _tables(model: PreTrainedModel) -> list[Tensor]:
-    """The distinct tensors with one row a token: (V, H) tables and (V,) biases."""
+    """The tensors with one row per token: matrices (V, H) and biases (V,), each once."""
     output = model.get_output_embeddings()
     found = [model.get_input_embeddings().weight]
     if output is not None:

@@ -1,4 +1,4 @@
-"""Which weights of a model train: all, embeddings and heads, new rows alone, or low-rank updates (LoRA)."""
+"""Choose the trainable weights: embeddings and heads, rows of new words, or low-rank updates (LoRA)."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,15 +10,15 @@ from mybert.common.errors import UserError
 
 
 def freeze_encoder(model: MyBertForPreTraining) -> None:
-    """Embeddings and heads train."""
+    """Freezes the encoder layers; embeddings and heads are trained."""
     model.bert.encoder.requires_grad_(False)
 
 
 def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
     """
     Args:
-        new_ids: the ids of new words, whose rows of the embedding and of the output bias train.
-        new_head: whether the masked-language-model head has no trained weights yet and trains too.
+        new_ids: ids of the new words; their rows of the embedding and of the output bias are trained.
+        new_head: whether the masked-language-model head is untrained and is trained as well.
     """
 
     def adjust(model: MyBertForPreTraining) -> None:
@@ -29,7 +29,8 @@ def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
 
 
 def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
-    """Low-rank updates of all linear maps of the layers (Hu et al. 2021), beside the new rows; merged after training.
+    """Low-rank updates of all linear layers of the encoder (Hu et al. 2021), trained together with the new rows and
+    merged at the end.
 
     Raises:
         UserError: PEFT is not installed.

@@ -28,9 +28,9 @@ class _Parser(argparse.ArgumentParser):
 def parse_settings(
     settings: Sequence[type], argv: Sequence[str], prog: str, description: str = "", examples: Iterable[str] = ()
 ) -> tuple:
-    """Reads dataclasses, one instance of each, from the command line and from the file of `--config FILE`.
+    """Reads one instance of each settings class from the command line and the file of `--config FILE`.
 
-    The command line wins over the file, the file over the defaults. Flags may be written with `_` or `-`.
+    The command line overrides the file, the file overrides the defaults. Flags may be written with `_` or `-`.
     """
     every, options = options_without_import(settings), options_of(settings)
     names = _names_in(argv)
@@ -68,9 +68,9 @@ def parse_settings(
 
 
 def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple:
-    """Makes dataclasses from a Python call: values of the positional options in order, others by keyword.
+    """Creates settings from the arguments of a Python call: positional options in order, others by keyword.
 
-    The keyword `config` names a file of settings, over which the others win.
+    The keyword `config` names a settings file; other arguments override it.
     """
     settings = [complete(kind) for kind in settings]
     options = options_of(settings)
@@ -90,7 +90,7 @@ def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords:
 
 
 def _as_setting(name: str, value: Any) -> Any:
-    """Paths as texts, and dictionaries as on the command line: `{"text": "body"}` is `text=body`."""
+    """Converts paths to text, and dictionaries to the form of the command line: `{"text": "body"}` to `text=body`."""
     if isinstance(value, list | tuple):
         return [_as_setting(name, item) for item in value]
     if name in ("columns", "label_names", "losses") and isinstance(value, Mapping):
@@ -103,7 +103,7 @@ def _as_setting(name: str, value: Any) -> Any:
 
 
 def _instances(settings: Iterable[type], values: Mapping[str, Any]) -> tuple:
-    """Each dataclass with its part of the values; their names are its attribute `given`."""
+    """Creates each settings class from its values; the attribute `given` has the names of the given options."""
     made = []
     for kind in settings:
         try:
@@ -149,7 +149,7 @@ def build_parser(
     )
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     flags = {word.partition("=")[0] for word in argv}
-    for name, option in options.items():
+    for name, option in sorted(options.items(), key=lambda item: not item[1].positional):
         help = argparse.SUPPRESS if option.inherited and "--help-all" not in flags else help_of(option.field)
         group = groups[group_of(name, option.required, option.inherited)]
         is_needed = option.required and name not in known
@@ -167,19 +167,19 @@ def build_parser(
             nargs = "+" if list in option.kinds else None
             group.add_argument(option.flag, nargs=nargs, required=is_needed, **shared)
     other = groups["other options"]
-    help = "Read settings from a YAML or JSON file; flags win over it."
+    help = "Read settings from a YAML or JSON file; flags override it."
     other.add_argument("--config", type=str, metavar="FILE", help=help)
-    help = "Write the settings of this command to a YAML or JSON file, for --config."
+    help = "Write the settings of this command to a YAML or JSON file for --config."
     other.add_argument("--save-config", type=str, metavar="FILE", help=help)
     other.add_argument("-h", "--help", action="help", help="Show this help and exit.")
     has_inherited = any(option.inherited for option in options.values())
-    help = "Show every field of transformers.TrainingArguments too, and exit." if has_inherited else argparse.SUPPRESS
+    help = "Also show all fields of transformers.TrainingArguments, and exit." if has_inherited else argparse.SUPPRESS
     other.add_argument("--help-all", action="help", help=help)
     return parser
 
 
 def _names_in(argv: Sequence[str]) -> set[str]:
-    """The names of the flags among the words, without the `no-` of switches too."""
+    """The names of the flags in `argv`, also without the prefix `no-`."""
     names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
     return names | {name.removeprefix("no_") for name in names}
 

@@ -20,7 +20,7 @@ _REMEDY = "free some space or choose another --output; incomplete output is neve
 def report_full_disk(path: str | Path, needed: int | None = None, remedy: str = _REMEDY) -> Iterator[None]:
     """Converts "no space left" and "file too large" errors into a UserError.
 
-    `path` is being written and takes `needed` bytes, if that is known; `remedy` ends the message.
+    `path` is the file being written, `needed` its size in bytes if known; the message ends with `remedy`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Parts of one-line messages: causes, truncated values and suggestions."""
+"""Helpers for one-line messages: causes, truncated values, suggestions."""
 
 import difflib
 import itertools

@@ -1,4 +1,4 @@
-"""One quick request to the Hugging Face Hub before libraries that retry for minutes."""
+"""Check that a Hub repository exists, before libraries retry for minutes."""
 
 import sys
 import threading
@@ -51,7 +51,7 @@ def check_reachable(repo_id: str) -> None:
 def _ask(name: str, kind: str) -> Exception | None:
     """Asks for a repository once, without retries; returns the error.
 
-    A thread limits the time: the timeout of the request does not include a name server that never answers.
+    Runs in a thread, because the timeout of a request does not cover a name server that does not answer.
     """
     answers: list[Exception | None] = []
 

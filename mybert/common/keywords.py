@@ -34,10 +34,10 @@ class EmbedderKeywords(TypedDict, total=False):
 class ScorerKeywords(TypedDict, total=False):
     """Of `Scorer`."""
 
-    max_length: int | None
-    batch_tokens: int | None
     device: Name
     dtype: Literal["float32", "bfloat16"]
+    max_length: int | None
+    batch_tokens: int | None
 
 
 class TrainerKeywords(TypedDict, total=False):
@@ -177,10 +177,10 @@ class TaskKeywords(TypedDict, total=False):
 class InferenceKeywords(TypedDict, total=False):
     """Of all predictions."""
 
-    task: Name | None
-    batch_tokens: int | None
     device: Name
     dtype: Literal["float32", "bfloat16"]
+    task: Name | None
+    batch_tokens: int | None
 
 
 class PretrainKeywords(TrainerKeywords, total=False):
@@ -221,11 +221,14 @@ class AdaptKeywords(TrainerKeywords, total=False):
     """Of `adapt`."""
 
     config: Name
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    task: Name
+    columns: Name | Sequence[Name] | Mapping[str, object] | None
+    num_proc: int | None
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
     task_data: Name | Sequence[Name] | None
-    task: Name
-    columns: Name | Sequence[Name] | Mapping[str, object] | None
     new_words: int | Name | None
     words: Name | None
     replay: Name | Sequence[Name] | None
@@ -239,9 +242,6 @@ class AdaptKeywords(TrainerKeywords, total=False):
     whole_word_masking: bool
     validation_share: float
     eval_characters: int
-    text_column: Name
-    errors: Literal["strict", "skip"]
-    num_proc: int | None
     eval_steps: float
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
@@ -251,16 +251,16 @@ class TrimKeywords(TypedDict, total=False):
     """Of `trim`."""
 
     config: Name
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    task: Name
+    columns: Name | Sequence[Name] | Mapping[str, object] | None
+    num_proc: int | None
+    overwrite: bool
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
     output: Required[Name]
     task_data: Name | Sequence[Name] | None
-    task: Name
-    columns: Name | Sequence[Name] | Mapping[str, object] | None
-    text_column: Name
-    errors: Literal["strict", "skip"]
-    num_proc: int | None
-    overwrite: bool
 
 
 class DistillKeywords(PretrainKeywords, total=False):
@@ -277,6 +277,8 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
     """Of `finetune`."""
 
     config: Name
+    bootstrap: int
+    slices: Name | Sequence[Name]
     task: Required[Name]
     model: Required[Name]
     train: Required[Rows]
@@ -297,8 +299,6 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
     class_weights: bool
     freeze: Literal["encoder"] | None
     max_train_samples: int | None
-    bootstrap: int
-    slices: Name | Sequence[Name]
     calibrate: bool
     dry_run: bool
     eval_steps: float | None
@@ -310,12 +310,12 @@ class EvaluateKeywords(TaskKeywords, InferenceKeywords, total=False):
 
     config: Name
     overwrite: bool
+    bootstrap: int
+    slices: Name | Sequence[Name]
     model: Required[Name]
     data: Required[Rows]
     output: Required[Name]
-    bootstrap: int
     seed: int
-    slices: Name | Sequence[Name]
 
 
 class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
@@ -376,11 +376,11 @@ class ScoreKeywords(ScorerKeywords, total=False):
     """Of `score`."""
 
     config: Name
+    text_column: Name
+    errors: Literal["strict", "skip"]
     output: Required[Name]
     masking: Literal["token", "within-word", "whole-word"]
     pairs: Name | None
-    text_column: Name
-    errors: Literal["strict", "skip"]
     overwrite: bool
 
 
@@ -428,10 +428,10 @@ class TrainTokenizerKeywords(TypedDict, total=False):
     """Of `train_tokenizer`."""
 
     config: Name
-    inputs: Required[Name | Sequence[Name]]
-    output: Required[Name]
     text_column: Name
     errors: Literal["strict", "skip"]
+    inputs: Required[Name | Sequence[Name]]
+    output: Required[Name]
     num_proc: int | None
     overwrite: bool
     vocab_size: int
@@ -446,10 +446,10 @@ class BuildCorpusKeywords(TypedDict, total=False):
     """Of `build_corpus`."""
 
     config: Name
-    inputs: Required[Name | Sequence[Name]]
-    output: Required[Name]
     text_column: Name
     errors: Literal["strict", "skip"]
+    inputs: Required[Name | Sequence[Name]]
+    output: Required[Name]
     num_proc: int | None
     overwrite: bool
     tokenizer: Required[Name]

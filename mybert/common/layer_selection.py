@@ -7,7 +7,7 @@ from mybert.common.errors import UserError
 
 
 def chosen_layers(available: int, kept: int) -> list[int]:
-    """Evenly spaced layers from the first to the last; 6 of 12 are those of DistilBERT: 0, 2, 4, 7, 9, 11."""
+    """Indices of evenly spaced layers, with the first and the last; 6 of 12 (as DistilBERT): 0, 2, 4, 7, 9, 11."""
     return [round(place * (available - 1) / max(kept - 1, 1)) for place in range(kept)]
 
 

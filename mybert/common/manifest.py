@@ -31,7 +31,7 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
         settings: the settings dataclass, or a dictionary.
         inputs: path and fingerprint of each input.
         counts: sizes of the output, such as numbers of rows or tokens.
-        facts: other entries, such as statistics or wall time.
+        facts: further entries, such as statistics or wall time.
     """
     manifest = {
         "stage": stage,
@@ -77,8 +77,8 @@ def read_manifest(folder: str | Path) -> dict:
 
 
 def fingerprint(path: str | Path) -> str:
-    """SHA-256 of a file, or of the sorted (relative name, SHA-256) pairs of a folder's files without manifests and
-    reports, which can be made again."""
+    """SHA-256 of a file; for a folder, of the sorted (relative name, SHA-256) pairs of its files except manifests and
+    reports."""
     path = Path(path)
     if path.is_file():
         with path.open("rb") as file:

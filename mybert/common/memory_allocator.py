@@ -9,7 +9,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # malloc.h of glibc
 def keep_freed_memory() -> bool:
     """Makes glibc reuse freed memory instead of returning it to the operating system.
 
-    Each training step frees and allocates the same gigabytes. Without this setting, page faults take a sixth of the
+    Each training step frees and allocates the same memory. Without this setting, page faults take a sixth of the
     training time and a twentieth of the inference time.
 
     Returns:

@@ -10,7 +10,7 @@ from mybert.common.errors import UserError
 
 
 def onnx_outputs(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
-    """A graph as a function from inputs to outputs by name, on the CPU, with as many threads as torch has."""
+    """Loads an ONNX graph as a function from inputs to outputs by name; uses the CPU and torch's thread count."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Progress of long steps on a terminal; nothing is shown in files and pipes."""
+"""Progress bars on terminals; files and pipes get none."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +15,12 @@ class Bar:
     """A progress bar with speed and time left.
 
     Args:
-        items: to iterate over.
+        items: the iterable.
         total: number of units; None if it is not known.
-        desc: what is done.
-        unit: what `update` counts, in the plural.
-        leave: whether the bar stays when it is finished.
-        console: where it is shown (default: standard error).
+        desc: title of the bar.
+        unit: unit of `total` and `update`, in the plural.
+        leave: whether the finished bar stays on the screen.
+        console: the output (default: standard error).
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from os import PathLike
 from typing import Any
 
 from mybert.common.error_messages import short
@@ -21,7 +22,7 @@ ENGINES = ("local", "ray")
 
 ENGINE_HELP = (
     "this process (local), or a Ray cluster whose nodes share the disks of model, inputs and OUTPUT (ray; address in "
-    "RAY_ADDRESS; needs mybert[ray]); the rows are the same"
+    "RAY_ADDRESS; needs mybert[ray]); the output is the same"
 )
 RESUME_HELP = "keep finished parts after an interruption and continue from them"
 
@@ -37,14 +38,15 @@ def setting(
     negation: str | None = None,
     old_name: str | None = None,
 ) -> Any:
-    """A dataclass field that is also a command-line option.
+    """Declares a dataclass field that is also a command-line option.
 
     Args:
-        default, default_factory: as in `dataclasses.field`. Without either, or if the default is "", the command line
-            requires the option.
+        default, default_factory: as in `dataclasses.field`. The option is required if neither is given or the default
+            is "".
         help: description with unit and range; the parser adds the default.
         positional: the option may be given without its flag: one value for a `str`, one or more for a list.
-        choices, least: the allowed values, shown in the help, and the smallest; `check_choices` checks them.
+        choices: the allowed values, shown in the help.
+        least: the smallest allowed value. `check_choices` checks both.
         negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
         old_name: the name before a renaming; accepted with a notice as a flag and as a key of `--config`.
     """
@@ -57,6 +59,29 @@ def setting(
         "old_name": old_name,
     }
     return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+
+
+@dataclasses.dataclass(kw_only=True)
+class TextFileOptions:
+    """Options of commands that read texts from files and data sets."""
+
+    text_column: str = setting("text", "Text column of JSON, CSV, TSV, Parquet and data sets.")
+    errors: str = setting(
+        "strict", "Invalid lines stop the command (strict) or are skipped and counted (skip).", choices=ERRORS
+    )
+
+
+@dataclasses.dataclass(kw_only=True)
+class DeviceOptions:
+    """Options of commands that compute with a trained model."""
+
+    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
+    dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
+
+
+def as_list(value: object) -> list[str]:
+    """The texts of a setting: a list of one for a single text, empty for None."""
+    return [str(item) for item in ([value] if isinstance(value, str | PathLike) else value or ())]
 
 
 def check(settings: Any, name: str, good: bool, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Pairs of texts that are far longer than a model reads, shortened before they are tokenised."""
+"""Shorten pairs of very long texts before tokenisation."""
 
 from transformers import PreTrainedTokenizerBase
 
@@ -6,12 +6,12 @@ _CHARACTERS = 32  # read at first for each token
 
 
 def without_unread_end(first: str, second: str, tokenizer: PreTrainedTokenizerBase, tokens: int) -> tuple[str, str]:
-    """The pair with the same tokens when it is truncated to `tokens` ("longest first"), and with an end to truncate.
+    """Shortens one text of a pair; truncation to `tokens` tokens ("longest first") still gives the same result.
 
-    The tokenizers library keeps what it truncates, for a pair in every combination of its parts, so that two texts of
-    a megabyte would take minutes and gigabytes. Cutting one text is enough. It is the one with fewer tokens, since an
-    odd token goes to the longer text. Words do not depend on each other across a space: the text is cut there, or not
-    at all.
+    The tokenizers library stores the truncated tokens, for a pair in every combination of its parts, so two texts of a
+    megabyte would take minutes and gigabytes. Shortening one text is enough. It is the one with fewer tokens, because
+    the longer text gets the odd token. The text is cut at a space, across which the tokenisation is independent, or
+    not at all.
     """
     if min(len(first), len(second)) <= 2 * _CHARACTERS * tokens:
         return first, second
@@ -23,7 +23,7 @@ def without_unread_end(first: str, second: str, tokenizer: PreTrainedTokenizerBa
 
 
 def _begin(text: str, tokenizer: PreTrainedTokenizerBase, tokens: int) -> str:
-    """The beginning of a text up to a space, with more than `tokens` tokens."""
+    """The beginning of a text up to a space; it has more than `tokens` tokens."""
     size = _CHARACTERS * tokens
     while 2 * size < len(text):
         ends = [end for end in (text.find(" ", size), text.find("\n", size)) if end >= 0]

@@ -1,4 +1,4 @@
-"""An output computed in parts, each written to a file: `--resume` and other machines compute only what is missing."""
+"""Output computed in parts, each in a file, so that `--resume` and other machines compute only missing parts."""
 
 import os
 import uuid
@@ -19,7 +19,7 @@ Compute = Callable[[int, Path, Progress], dict[str, int]]
 class Parts:
     """The files of the parts in a folder.
 
-    A part is finished when its counts are written, after its file.
+    The counts of a part are written after its file and mark it as finished.
     """
 
     def __init__(self, folder: Path):
@@ -36,7 +36,7 @@ class Parts:
         return self._counts_path(number).is_file()
 
     def compute(self, compute: Compute, number: int, progress: Progress) -> None:
-        """Computes a part; a copy of this call elsewhere does no harm."""
+        """Computes a part. Another process may compute the same part at the same time."""
         aside = self.folder / f".{number:06d}-{os.getpid()}-{uuid.uuid4().hex}"
         try:
             counts = compute(number, aside, progress)
@@ -46,7 +46,7 @@ class Parts:
         write_json(self._counts_path(number), counts)
 
     def compute_on_ray(self, make: Callable[[], Compute], count: int, name: str) -> None:
-        """Computes the unfinished ones of `count` parts on a Ray cluster; each actor calls `make` once."""
+        """Computes the unfinished parts of `count` on a Ray cluster; each actor calls `make` once."""
         if missing := [number for number in range(count) if not self.is_finished(number)]:
             for _ in Bar(map_on_actors(_Actor, (make, self), missing), total=len(missing), desc=name, unit="parts"):
                 pass

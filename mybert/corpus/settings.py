@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ENGINES, ERRORS, check, check_choices, setting
+from mybert.common.settings import ENGINES, TextFileOptions, as_list, check, check_choices, setting
 from mybert.corpus.text.sentences import is_language
 from mybert.io.files import STDIN
 from tokenization.wordpiece_training import least_vocab_size
@@ -14,7 +14,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass
-class DocumentSettings:
+class DocumentSettings(TextFileOptions):
     """Settings shared by the commands that read documents."""
 
     inputs: list[str] = setting(
@@ -24,17 +24,13 @@ class DocumentSettings:
         "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
     )
     output: str = setting("", "output folder")
-    text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
-    errors: str = setting(
-        "strict", "invalid lines stop the command (strict) or are skipped and counted (skip)", choices=ERRORS
-    )
     num_proc: int | None = setting(
         None, "number of processes; the result does not depend on it (default: number of CPU cores)", least=1
     )
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
         check(self, "output", bool(self.output), "a folder")
         check_choices(self)
@@ -47,16 +43,20 @@ class TokenizerSettings(DocumentSettings):
     vocab_size: int = setting(
         30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
     )
-    uncased: bool = setting(True, "lower-case the text and strip accents; --cased keeps both", negation="cased")
+    uncased: bool = setting(
+        True, "Lower-case the text and strip accents; --cased keeps upper case and accents.", negation="cased"
+    )
     min_frequency: int = setting(
         2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)", least=1
     )
     character_coverage: float = setting(
-        0.99999, "share of all character occurrences in the vocabulary, most frequent characters first (above 0 to 1)"
+        0.99999, "share of the text's characters that the vocabulary covers, most frequent first (above 0 to 1)"
     )
-    pad_to_multiple_of: int = setting(1, "add [unusedN] up to a multiple of this; 64 makes training faster", least=1)
+    pad_to_multiple_of: int = setting(
+        1, "pad the vocabulary with [unusedN] tokens to a multiple of this; 64 makes training faster", least=1
+    )
     compare: str | None = setting(
-        None, "another WordPiece tokenizer (folder or Hub name), reported beside the new vocabulary"
+        None, "another WordPiece tokenizer (folder or Hub name) to compare the new vocabulary with"
     )
 
     def __post_init__(self):
@@ -74,9 +74,9 @@ class CorpusSettings(DocumentSettings):
     max_length: int = setting(128, "maximum tokens of an example, special tokens included (8 or more)", least=8)
     short_seq_prob: float = setting(0.1, "share of documents with a shorter, random target length (0 to 1)")
     dupe_factor: int = setting(
-        1, "number of times that a training document is used, split differently each time", least=1
+        1, "number of times that each training document is used, with different splits", least=1
     )
-    negatives: str = setting("other-document", "where random next segments come from", choices=NEGATIVES)
+    negatives: str = setting("other-document", "source of random next segments", choices=NEGATIVES)
     nsp: bool = setting(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")
     one_sentence_per_line: bool = setting(False, "each line is a sentence; otherwise the text is split into sentences")
     language: str = setting(
@@ -91,10 +91,10 @@ class CorpusSettings(DocumentSettings):
     )
     filter: list[str] = setting(
         default_factory=list,
-        help="package.module:function, called with the text of a document; returns whether to keep it. Several "
-        "filters apply in order",
+        help="functions that return whether to keep a document, given its text, as package.module:function; applied "
+        "in order",
     )
-    split_documents: int = setting(1, "split each document into this number of documents (1 or more)", least=1)
+    split_documents: int = setting(1, "number of documents into which each document is split (1 or more)", least=1)
     validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
     seed: int = setting(42, "seed of every random choice (0 or more)", least=0)
     engine: str = setting(
@@ -107,7 +107,7 @@ class CorpusSettings(DocumentSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.filter = [self.filter] if isinstance(self.filter, str) else list(self.filter)
+        self.filter = as_list(self.filter)
         check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
         check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
         check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")

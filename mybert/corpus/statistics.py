@@ -47,7 +47,7 @@ def write_statistics(
 
 
 def evenly(values: np.ndarray | range, count: int) -> np.ndarray:
-    """At most `count` of the values, at even distances, with the first and the last."""
+    """At most `count` of the values, evenly spaced, with the first and the last."""
     places = np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int)
     return np.asarray(values)[np.unique(places)]
 
@@ -87,7 +87,7 @@ def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -
 
 
 def _doubling(values: list[int]) -> dict[str, int]:
-    """How many values lie in 0, 1, 2 to 3, 4 to 7, …"""
+    """Histogram with the bins 0, 1, 2 to 3, 4 to 7, …"""
     counts = Counter(value.bit_length() for value in values)
     bits_of = range(min(counts, default=0), max(counts, default=-1) + 1)
     return {str(bits) if bits < 2 else f"{2 ** (bits - 1)} to {2**bits - 1}": counts[bits] for bits in bits_of}
@@ -123,7 +123,7 @@ def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBas
 
 
 def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> dict:
-    """Spans of held-out examples that are also in training examples, wherever they begin there.
+    """Counts spans of held-out examples that also occur in training examples, at any position.
 
     Spans are compared by rolling hashes (Karp and Rabin 1987) of all positions of the first training examples.
 

@@ -32,7 +32,8 @@ LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 def work_file(settings: Any, job: dict) -> Iterator[tuple[Path, Path]]:
     """As `work_folder`, for an output file: yields its temporary path, and the scratch folder beside it.
 
-    After an interruption the folder is kept with `resume` if it has finished parts; that of a killed run always is.
+    After an interruption, the folder is kept if `resume` is set and parts are finished; after a kill it is always
+    kept.
     """
 
     def keep(folder: Path) -> bool:
@@ -77,7 +78,7 @@ def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Pat
 
 
 def describe_rows_job(settings: Any) -> dict:
-    """Everything that determines the vectors or predictions of `settings.inputs` by `settings.model`."""
+    """Everything that determines the output of `settings.model` for `settings.inputs`."""
     free = {"output", "overwrite", "engine", "resume"}
     return {
         "settings": {name: value for name, value in asdict(settings).items() if name not in free},
@@ -89,7 +90,7 @@ def describe_rows_job(settings: Any) -> dict:
 
 
 def with_absolute_model(settings: Any) -> Any:
-    """The settings for a process in another folder."""
+    """The settings with an absolute model path, for processes in other folders."""
     path = Path(settings.model)
     return replace(settings, model=str(path.resolve())) if path.exists() else settings
 

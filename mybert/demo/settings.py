@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import check, setting
+from mybert.common.settings import as_list, check, setting
 
 DEFAULT_PORT = 7860
 
@@ -26,7 +26,7 @@ class DemoSettings:
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
 
     def __post_init__(self):
-        self.models = [self.models] if isinstance(self.models, str) else list(self.models)
+        self.models = as_list(self.models)
         check(self, "models", bool(self.models), "at least one checkpoint")
         check(self, "port", 0 <= self.port < 65536, "0 to 65535")
         if len(set(self.models)) < len(self.models):

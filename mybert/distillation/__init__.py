@@ -1,1 +1,1 @@
-"""Teacher and corpus → a smaller pretrained encoder: `mybert distill`."""
+"""Distillation of a teacher into a smaller encoder: `mybert distill`."""

@@ -22,10 +22,10 @@ def state_loss(student: list[Tensor], teacher: list[Tensor]) -> Tensor:
 
 
 def relation_loss(student: list[Tensor], teacher: list[Tensor], lengths: Tensor, heads: int) -> Tensor:
-    """Σ over queries, keys and values of the mean KL(teacher || student) of their self-attention relations.
+    """KL(teacher || student) of the self-attention relations: mean over positions, sum over queries, keys, values.
 
     A relation is softmax(X Xᵀ / √D) for the vectors X of a sequence in a relation head (Wang et al. 2021, section
-    3.1). The widths of student and teacher may differ.
+    3.1). Hidden sizes of student and teacher may differ.
 
     Args:
         student, teacher: queries, keys and values, (T, H) each.

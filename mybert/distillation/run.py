@@ -1,4 +1,4 @@
-"""`mybert distill`: teacher and corpus → a smaller encoder."""
+"""`mybert distill`: distil a teacher into a smaller encoder."""
 
 import copy
 import dataclasses
@@ -19,10 +19,10 @@ STAGE = "distill"
 
 
 def distill(settings: DistillSettings, arguments: PretrainingArguments | None = None) -> Path:
-    """Trains a student on a corpus to give the outputs of a teacher.
+    """Trains a student on a corpus to reproduce the outputs of a teacher.
 
     Args:
-        settings: teacher, student, corpus and output.
+        settings: teacher, student, losses, corpus and output.
         arguments: how to train (default: `PretrainingArguments`); `settings.output` replaces their `output_dir`.
 
     Returns:
@@ -46,7 +46,7 @@ class _Pair:
     """A teacher and its student."""
 
     def build_student(self, settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int):
-        """The student before the first step; the settings get what was chosen for the layers and losses left open."""
+        """The student before the first step. Sets the layers and losses that the settings leave open."""
         teacher, has_head = load_teacher(settings, tokenizer, longest)
         if settings.size is None and settings.init_from is None and settings.layers is None:
             settings.layers = max(teacher.config.num_hidden_layers // 2, 1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import check, check_choices, setting
+from mybert.common.settings import as_list, check, check_choices, setting
 from mybert.pretraining.settings import PretrainSettings
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
@@ -66,7 +66,7 @@ class DistillSettings(PretrainSettings):
             )
         check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
         if self.losses is not None:
-            self.losses = [self.losses] if isinstance(self.losses, str) else list(self.losses)
+            self.losses = as_list(self.losses)
             weights(self.losses)
         no_size = self.size is None
         super().__post_init__()

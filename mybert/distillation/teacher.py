@@ -1,4 +1,4 @@
-"""The teacher of a distillation, and the comparison of its outputs with the student's."""
+"""The teacher of a distillation, and the losses between its outputs and the student's."""
 
 from dataclasses import dataclass
 
@@ -49,11 +49,11 @@ def load_teacher(
 
 @dataclass
 class Comparison:
-    """Computes the losses between a teacher and a student on a batch.
+    """Computes the losses between a teacher and a student for a batch.
 
     Attributes:
-        teacher: in evaluation mode.
-        weights: by name of the loss.
+        teacher: the model, in evaluation mode.
+        weights: weight of each loss, by name.
     """
 
     teacher: MyBertForMaskedLM
@@ -65,7 +65,7 @@ class Comparison:
     def of(
         cls, settings: DistillSettings, teacher: MyBertForMaskedLM, has_head: bool, student: MyBertForPreTraining
     ) -> "Comparison":
-        """Chooses the losses that are not given, and checks that they suit both models."""
+        """Chooses default losses if none are given, and checks that they fit both models."""
         config, own = teacher.config, student.config
         if settings.losses is None:
             chosen = dict(WITH_HEAD if has_head else WITHOUT_HEAD)
@@ -92,7 +92,7 @@ class Comparison:
         return cls(teacher, chosen, settings.temperature, heads)
 
     def description(self, student: MyBertForPreTraining) -> str:
-        """Both models, the losses, and how the teacher's outputs are computed, for the plan of a run."""
+        """The lines about both models and the losses in the plan of a run."""
         models = [
             f"{name} {model.config.num_hidden_layers} layers of {model.config.hidden_size}, "
             f"{model.num_parameters():,} parameters"
@@ -114,11 +114,11 @@ class Comparison:
 
     @property
     def reads_masked(self) -> bool:
-        """Whether the models read masked tokens; relations and hidden states alone are learned from whole texts."""
+        """Whether the inputs are masked. They are not if no loss uses the predictions of masked tokens."""
         return bool(self.weights.keys() & {"soft", "hard"})
 
     def student_states(self, student: MyBertForPreTraining) -> list[int]:
-        """The hidden states that the losses need, as `output_hidden_states` takes them."""
+        """The layers whose hidden states the losses need, for `output_hidden_states`."""
         return self._states(student.config.num_hidden_layers, student.config.num_hidden_layers)
 
     def _states(self, layers: int, relation_layer: int) -> list[int]:
@@ -182,6 +182,6 @@ class _Tokens:
 
 
 def _projections(model: nn.Module, layer: int, states: Tensor) -> list[Tensor]:
-    """Queries, keys and values of a layer, counted from 1, from the (T, H) states that it reads."""
+    """Queries, keys and values of layer number `layer` (from 1), computed from its input (T, H)."""
     attention = model.bert.encoder.layer[layer - 1].attention.self
     return [attention.query(states), attention.key(states), attention.value(states)]

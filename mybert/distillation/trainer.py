@@ -1,4 +1,4 @@
-"""The Trainer of distillation: pretraining with the losses of a teacher."""
+"""The Trainer of distillation: pretraining with additional losses from a teacher."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from mybert.pretraining.trainer import MyBertTrainer
 
 
 class DistillationTrainer(MyBertTrainer):
-    """Adds the weighted losses of a teacher to those of pretraining.
+    """Adds the weighted distillation losses to the pretraining losses.
 
     The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the step
     (of its sequences, if no token is labelled), so that accumulated batches give the mean of the step.
@@ -49,7 +49,7 @@ class DistillationTrainer(MyBertTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _inputs(self, inputs: dict) -> dict[str, Any]:
-        """The arguments of the student: whole texts without labels, if no loss reads masked tokens."""
+        """The arguments of the student: unmasked, without labels, if no loss uses masked tokens."""
         inputs = {**inputs, "sparse_logits": True}
         inputs["output_hidden_states"] = self._comparison.student_states(self._student) or False
         if not self._comparison.reads_masked:
@@ -84,7 +84,7 @@ class DistillationTrainer(MyBertTrainer):
         return logs
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
-        """The sums of pretraining's evaluation, then the teacher's losses of the batch, and 1."""
+        """The sums of the pretraining evaluation, the distillation losses of the batch, and 1 to count batches."""
         inputs = self._inputs(self._prepare_inputs(inputs))
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
@@ -106,4 +106,4 @@ class DistillationTrainer(MyBertTrainer):
 
 
 class ScheduledDistillationTrainer(DistillationTrainer, ScheduledTrainer):
-    """Distillation whose length, batch and masking share change."""
+    """Distillation with a schedule of length, batch size and masking."""

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.settings import (
-    DTYPES,
     ENGINE_HELP,
     ENGINES,
     ERRORS,
     RESUME_HELP,
+    DeviceOptions,
+    as_list,
     check,
     check_choice,
     check_resume,
@@ -34,7 +35,7 @@ _ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub n
 
 @dataclass(kw_only=True)
 class TaskSettings(*OPTIONS):
-    """The options of all tasks; each option belongs to one task or to several."""
+    """The options of all tasks."""
 
 
 def _check_task(settings: Any) -> None:
@@ -45,37 +46,61 @@ def _check_task(settings: Any) -> None:
 
 
 @dataclass(kw_only=True)
-class FinetuneSettings(TaskSettings):
+class EvaluationOptions:
+    """Options of commands that evaluate on labelled rows."""
+
+    bootstrap: int = setting(1000, "Bootstrap samples for confidence intervals; 0 for none.", least=0)
+    slices: list[str] = setting(
+        default_factory=list,
+        help="Columns by which rows are grouped; each group is scored separately (default: none).",
+    )
+    errors: str = setting(
+        "strict",
+        "Rows that cannot be used stop the command (strict) or are left out and reported (skip).",
+        choices=ERRORS,
+    )
+
+
+@dataclass(kw_only=True)
+class FinetuneSettings(EvaluationOptions, TaskSettings):
     """Model, rows and number of runs of a fine-tuning; `FinetuningArguments` has the optimisation."""
 
     task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
     model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.")
     train: str = setting(help=f"Training rows: {_ROWS}.")
-    validation: str | None = setting(None, "Rows that choose the best checkpoint, and the best recipe of a sweep.")
+    validation: str | None = setting(None, "Rows for choosing the best checkpoint and the best recipe of a sweep.")
     validation_share: float | None = setting(
         None,
         "Share of the training rows used for validation, stratified by label; 0 for none (default: 0.1 without "
         "--validation).",
     )
-    test: str | None = setting(None, "Rows on which the finished model is evaluated.")
+    test: str | None = setting(None, "Rows for evaluating the finished model.")
     output: str = setting(help="Folder of the finished model.")
     teacher: str | None = setting(
         None,
-        "Fine-tuned checkpoint of the same task and vocabulary. Its predictions for the training rows are learned "
-        "beside the labels.",
+        "Checkpoint fine-tuned for the same task, with the same vocabulary. The model is trained on its predictions "
+        "in addition to the labels.",
     )
-    unlabelled: str | None = setting(None, f"Rows without labels on which the teacher is learned too: {_ROWS}.")
-    temperature: float = setting(2.0, "Temperature at which the teacher's distributions are learned, above 0.")
+    unlabelled: str | None = setting(
+        None, f"Rows without labels; the model is trained on the teacher's predictions for them: {_ROWS}."
+    )
+    temperature: float = setting(
+        2.0, "Temperature of the teacher's and the student's distributions in the loss, above 0."
+    )
     soft_share: float = setting(
-        0.9, "Share of the teacher in the loss, in (0, 1]; the labels have the rest. With 1 labels are not used."
+        0.9, "Weight of the teacher's predictions in the loss, in (0, 1]; the labels have the remaining weight."
     )
     layers: int | None = setting(
-        None, "Number of evenly spaced encoder layers of --model to keep (default: all). Fewer are faster.", least=1
+        None, "Number of encoder layers of --model to keep, evenly spaced (default: all).", least=1
     )
     metric: str | None = setting(
         None, "Validation metric that chooses the best checkpoint (default: the task's main metric)."
     )
-    seeds: int = setting(1, "Number of seeds to train with, from --seed on; mean and deviation are reported.", least=1)
+    seeds: int = setting(
+        1,
+        "Number of runs with different seeds, starting with --seed; mean and standard deviation are reported.",
+        least=1,
+    )
     sweep: str | None = setting(
         None,
         "paper: 24 combinations of learning rate (5e-5 … 2e-5), batch size (16, 32) and epochs (2 to 4) of the BERT "
@@ -94,27 +119,19 @@ class FinetuneSettings(TaskSettings):
     )
     class_weights: bool = setting(False, "Weight each class by its inverse frequency.")
     freeze: str | None = setting(
-        None, "Weights that stay fixed; encoder trains the head only (default: none).", choices=("encoder",)
+        None, "Weights that are not trained; encoder: train the head only (default: none).", choices=("encoder",)
     )
     max_train_samples: int | None = setting(
         None, "Number of training rows, drawn at random by --seed (default: all).", old_name="train_limit", least=1
     )
-    errors: str = setting(
-        "strict", "Rows that cannot be used: stop, or leave them out and report them.", choices=ERRORS
-    )
-    bootstrap: int = setting(1000, "Bootstrap samples for confidence intervals; 0 for none.", least=0)
-    slices: list[str] = setting(
-        default_factory=list,
-        help="Columns of the rows; each group of equal or similar values is scored on its own (default: none).",
-    )
     calibrate: bool = setting(
         False,
-        "Scale the logits by one number, fitted on the validation rows, so that probabilities match accuracy "
+        "Divide the logits by a temperature fitted on the validation rows, so that probabilities match accuracy "
         "(temperature scaling). Predicted labels do not change.",
     )
     dry_run: bool = setting(False, "Print the plan, measure a few steps, and write nothing.")
     resume: bool = setting(
-        False, "Resume the run in the output folder from its last checkpoint; start a new run if there is none."
+        False, "Resume from the latest valid checkpoint in --output; start a new run if there is none."
     )
     overwrite: bool = setting(False, "Replace the run in the output folder.")
 
@@ -145,15 +162,13 @@ class FinetuneSettings(TaskSettings):
 
 
 @dataclass(kw_only=True)
-class InferenceSettings(TaskSettings):
+class InferenceSettings(DeviceOptions, TaskSettings):
     """Settings that evaluation and prediction share."""
 
     task: str | None = setting(None, f"One of {', '.join(TASKS)} (default: the checkpoint's).")
     batch_tokens: int | None = setting(
         None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
     )
-    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
-    dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
     overwrite: bool = setting(False, "Replace the output.")
 
     def __post_init__(self):
@@ -162,26 +177,18 @@ class InferenceSettings(TaskSettings):
 
 
 @dataclass(kw_only=True)
-class EvaluateSettings(InferenceSettings):
-    """The model to evaluate, the labelled rows to evaluate it on, and where to write the results."""
+class EvaluateSettings(EvaluationOptions, InferenceSettings):
+    """Model, labelled rows and output of `mybert evaluate`."""
 
     model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint.")
     data: str = setting(help=f"Labelled rows: {_ROWS}.")
-    output: str = setting(help="Folder of results.json, the predictions, and the errors as picture and text.")
-    bootstrap: int = setting(1000, "Bootstrap samples for confidence intervals; 0 for none.", least=0)
+    output: str = setting(help="Output folder: results.json, predictions, report, and errors as text and picture.")
     seed: int = setting(42, "Seed of the bootstrap samples.")
-    slices: list[str] = setting(
-        default_factory=list,
-        help="Columns of the rows; each group of equal or similar values is scored on its own (default: none).",
-    )
-    errors: str = setting(
-        "strict", "Rows that cannot be used: stop, or leave them out and report them.", choices=ERRORS
-    )
 
 
 @dataclass(kw_only=True)
 class PredictSettings(InferenceSettings):
-    """The model that predicts, the rows without labels, and where to write the predictions."""
+    """Model, rows without labels, and output of `mybert predict`."""
 
     command: ClassVar[str] = "predict"
     formats: ClassVar[tuple[str, ...]] = PREDICTION_FORMATS
@@ -199,14 +206,16 @@ class PredictSettings(InferenceSettings):
         "`input`; `-` for JSON lines on standard output.",
     )
     errors: str = setting(
-        "strict", "Rows that cannot be used: stop, or write an `error` in place of the prediction.", choices=ERRORS
+        "strict",
+        "Rows that cannot be used stop the command (strict) or get an `error` instead of a prediction (skip).",
+        choices=ERRORS,
     )
     engine: str = setting("local", ENGINE_HELP, choices=ENGINES)
     resume: bool = setting(False, RESUME_HELP)
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
+        self.inputs = as_list(self.inputs)
         if not self.model or not self.inputs:
             raise UserError(f"expected a checkpoint and at least one input: mybert {self.command} MODEL INPUT …")
         if self.output != "-" and Path(self.output).is_dir():
@@ -236,5 +245,5 @@ class FinetuningOptions(TrainingOptions):
     logging_steps: float = setting(0.05, "Steps between logs, or their share if below 1.")
     eval_strategy: str = setting("epoch", "When to evaluate.", choices=("no", "steps", "epoch"))
     save_strategy: str = setting("epoch", "When to save a checkpoint.", choices=("no", "steps", "epoch"))
-    save_total_limit: int | None = setting(1, "Maximum number of checkpoints during training, beside the best.")
+    save_total_limit: int | None = setting(1, "Maximum number of checkpoints during training, not counting the best.")
     load_best_model_at_end: bool = setting(True, "Keep the best checkpoint instead of the last.")

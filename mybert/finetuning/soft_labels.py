@@ -1,4 +1,4 @@
-"""Soft labels: what a fine-tuned teacher predicts for the training rows, learned beside their labels.
+"""Soft labels: a fine-tuned teacher's predictions for the training rows, used in addition to the labels.
 
 Shapes: `B` features of a batch, `S` longest sequence, `C` classes, labels or choices.
 """
@@ -33,7 +33,7 @@ _LEAST = -1e4  # a logit whose probability is zero
 
 
 def load_teacher(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer) -> Finetuned:
-    """Loads `settings.teacher` and checks that it reads the tokens of the student."""
+    """Loads `settings.teacher` and checks that it has the vocabulary of the student."""
     name = settings.teacher
     teacher = load_finetuned(PredictSettings(model=name, inputs=["-"]))
     if teacher.task.name != task.name:
@@ -63,7 +63,7 @@ def with_labels_of(teacher: Task, task: Task, name: str) -> Task:
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """How a student learns the logits of its teacher.
+    """The loss between the logits of a student and its teacher.
 
     Attributes:
         kind: `classes`: one distribution for a feature or token; `labels`: independent labels; `value`: a number;
@@ -99,7 +99,7 @@ class SoftLabels:
         return found
 
     def without_labels(self, features: Dataset, logits: list[np.ndarray], labelled: Features) -> Dataset:
-        """Features of unlabelled rows with targets that no loss counts, or for numbers the teacher's predictions."""
+        """Features of unlabelled rows with targets that the loss ignores; in regression, the teacher's predictions."""
         if self.kind == "spans":
             columns = dict.fromkeys(_SPANS, [-100] * len(features))
         elif self.kind == "value":
@@ -187,6 +187,6 @@ def remove_logits(folder: Path) -> None:
 
 
 def outside_positions(inputs: dict) -> dict:
-    """The arguments of the model, in which the answers of unlabelled rows are at a place that no loss counts."""
+    """The arguments of the model, with answer positions of unlabelled rows that the loss ignores."""
     spans = {name: inputs[name].where(inputs[name] >= 0, _OUTSIDE) for name in _SPANS if name in inputs}
     return {**inputs, **spans}

@@ -54,8 +54,8 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     trained, length = min(tokenizer.model_max_length, config.max_position_embeddings), task.options.max_length
     if length > trained and PartialState().is_main_process:
         logger.warning(
-            "%s was pretrained on at most %d tokens at once. Only these rows train the positions above that, up to "
-            "--max-length %d",
+            "%s was pretrained on sequences of at most %d tokens. Its later position embeddings are untrained; "
+            "fine-tuning with --max-length %d trains them on these rows only",
             *(settings.model, trained, length),
         )
     tokenizer.model_max_length = length  # pipelines truncate where `mybert predict` does
@@ -102,7 +102,7 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
 
 
 def _task(kind: type[Task], settings: TaskSettings, config: MyBertConfig, stored: Mapping[str, Any]) -> Task:
-    """A task with the options that are given, else stored in the checkpoint, else default."""
+    """A task with the given options; others come from the checkpoint or are defaults."""
     positions, own = config.max_position_embeddings, {field.name for field in dataclasses.fields(kind.Options)}
     for field in dataclasses.fields(TaskSettings):
         if field.name not in own and getattr(settings, field.name) not in (None, []):

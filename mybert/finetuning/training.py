@@ -35,7 +35,7 @@ ERRORS = "validation_errors.json"
 
 
 class Job(NamedTuple):
-    """What the runs of a fine-tuning have in common.
+    """Data and settings shared by the runs of a fine-tuning.
 
     Each run replaces recipe and seed of `arguments`. `metric` chooses the best checkpoint, if there are validation
     rows; `stop` ends the runs on a signal.

@@ -60,9 +60,9 @@ def read_documents(
         inputs: see `find_sources`.
         text_column: column of the text in JSON, CSV, TSV, Parquet and data sets.
         errors: `strict` raises at the first invalid line; `skip` skips and counts it.
-        plain_text: what is one document in .txt files and on standard input: `paragraphs` up to two blank lines, a
-            `line`, or the `file`.
-        skipped: counts what was skipped, by reason; files without a document count as `empty files`.
+        plain_text: the unit of a document in .txt files and standard input: `paragraphs` (separated by blank lines),
+            `line` or `file`.
+        skipped: counts skipped lines by reason; files without a document count as `empty files`.
         with_other_columns: also read the columns beside the text.
     """
     problems = Problems(errors, Counter() if skipped is None else skipped)

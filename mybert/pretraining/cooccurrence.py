@@ -1,4 +1,4 @@
-"""The start of a new model from the statistics of its text: embeddings, and an MLM head that reads them."""
+"""Initialise embeddings and MLM head of a new model from co-occurrence statistics of its text."""
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ _IDENTITY, _NOISE = 0.7, 0.5
 
 
 def initialize_from_text(model: MyBertForPreTraining, corpus: Corpus, seed: int) -> None:
-    """Replaces the random start of the embeddings and of the MLM head; the scale stays that of `initializer_range`.
+    """Replaces the random values of the embeddings and the MLM head; their scale remains `initializer_range`.
 
     - Token vectors: the factors of the positive pointwise mutual information of tokens and their neighbours (Levy and
       Goldberg 2014, "Neural word embedding as implicit matrix factorization", with the context smoothing of Levy et

@@ -106,8 +106,8 @@ def print_report(results: dict) -> None:
         print_table("Held-out documents", rows, ("metric", "value", "best constant prediction"))
     if metrics.get("mlm_accuracy", 1) <= baselines.get("mlm_accuracy", 0):
         print(
-            "nothing learned yet except the most frequent token. Try more steps, another --learning-rate, or shorter "
-            "examples first (and --phase2-corpus for longer ones)"
+            "nothing learned yet: the masked-token accuracy is not above that of the most frequent token. Train for "
+            "more steps, change --learning-rate, or start with shorter examples (--length-schedule)"
         )
     rows = [
         ("seed", results["seed"]),

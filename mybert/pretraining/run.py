@@ -1,4 +1,4 @@
-"""`mybert pretrain`: examples → pretrained checkpoint."""
+"""Pretraining on examples: `mybert pretrain`, `adapt` and `distill`."""
 
 import copy
 import shutil
@@ -9,33 +9,33 @@ from pathlib import Path
 
 from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.budget import Budget, check_schedule_settings
 from mybert.pretraining.cooccurrence import initialize_from_text
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initial_model import build_model, trained_length
+from mybert.pretraining.launch_checks import STAGE, check_arguments
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.scheduled_trainer import ScheduledTrainer
 from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.time_budget import Budget
 from mybert.pretraining.trainer import MyBertTrainer
 from mybert.reports.write import add_report
-from mybert.training.arguments import advise_half, explain_unusable, prepare_launch
+from mybert.training.arguments import advise_half, explain_unusable
 from mybert.training.fingerprint import RunFingerprint
-from mybert.training.progress import ClockProgress
 from mybert.training.run_folder import RunFolder
+from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 
-STAGE = "pretrain"
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 _FREE = (
     *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
@@ -52,14 +52,14 @@ def build_trainer(**options) -> MyBertTrainer:
 
 @dataclass(frozen=True)
 class Objective:
-    """What distinguishes the trainings on a corpus.
+    """The parts that differ between pretraining, adaptation and distillation.
 
     Attributes:
-        stage: the command.
-        build_model: a function (settings, tokenizer, longest) → the model before the first step.
-        trainer: makes the trainer, with the arguments of `MyBertTrainer` or, with a schedule, `ScheduledTrainer`.
-        inputs: settings that name further checkpoints, which the manifest and the fingerprint of the run contain.
-        adjust: changes the model before training, for example freezes weights; what it returns, if anything, is called
+        stage: name of the command.
+        build_model: a function (settings, tokenizer, longest) that returns the model before the first step.
+        trainer: creates the trainer from the arguments of `MyBertTrainer`, or of `ScheduledTrainer` with a schedule.
+        inputs: names of settings with further checkpoints, for the manifest and the fingerprint of the run.
+        adjust: changes the model before training, for example freezes weights. It may return a function to be called
             after training.
     """
 
@@ -95,7 +95,7 @@ def pretrain(
     """
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     objective = objective or Objective()
-    _check_arguments(settings, arguments, objective.stage)
+    check_arguments(settings, arguments, objective.stage)
     folder = checkpoint = None
     damaged: dict[Path, str] = {}
     if not settings.dry_run:
@@ -104,9 +104,7 @@ def pretrain(
             settings.output, objective.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
         )
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
-    corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
-    if len(corpora) > 1:
-        check_second_corpus(*corpora)
+    corpora = _load_corpora(settings)
     budget = None
     if settings.time_budget is not None:
         clock = ClockProgress(settings.time_budget, started)
@@ -117,15 +115,7 @@ def pretrain(
     fingerprint = _fingerprint(settings, arguments, corpora, objective.inputs)
     if folder:
         folder.check_same(fingerprint)
-    set_seed(arguments.seed)
-    longest = max(corpus.shape.longest for corpus in corpora)
-    model = objective.build_model(settings, corpora[0].tokenizer, longest)
-    if settings.initial_embeddings == "cooccurrence" and checkpoint is None:
-        initialize_from_text(model, corpora[0], arguments.seed)
-    finish = objective.adjust(model) if objective.adjust else None
-    corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
-    if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
-        arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
+    model, finish = _start_model(settings, arguments, corpora, objective, is_new=checkpoint is None)
     stop = StopOnSignal(objective.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
@@ -146,30 +136,27 @@ def pretrain(
     return folder.path
 
 
-def check_output(settings: PretrainSettings, arguments: TrainingArguments | None = None) -> None:
-    """Refuses an output folder or arguments that `pretrain` would refuse, before its corpus is built."""
-    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
-    _check_arguments(settings, arguments, STAGE)
-    if not settings.dry_run:
-        inputs = (*settings.text, settings.init_from)
-        RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
+def _load_corpora(settings: PretrainSettings) -> list[Corpus]:
+    corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
+    if len(corpora) > 1:
+        check_second_corpus(*corpora)
+    return corpora
 
 
-def _check_arguments(settings: PretrainSettings, arguments: TrainingArguments, stage: str) -> None:
-    prepare_launch(arguments, settings.output, stage)
-    if settings.is_scheduled or settings.text:
-        check_schedule_settings(settings, arguments)
-    if settings.initial_embeddings != "random" and stage != STAGE:
-        raise UserError(f"`mybert {stage}` has no --initial-embeddings")
-    if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
-        raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
-    if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would silently keep whole copies
-        raise UserError("--fsdp has no effect on the CPU, where each process holds the whole model; leave it out")
-    if settings.optimizer == "muon" and (arguments.fsdp or arguments.deepspeed):
-        raise UserError("--optimizer muon needs whole matrices: leave --fsdp and --deepspeed out")
-    if settings.dry_run:
-        arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
-        arguments.report_to = []
+def _start_model(
+    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], objective: Objective, is_new: bool
+) -> tuple[MyBertForPreTraining, Callable[[], object] | None]:
+    """The model before the first step, and the function to call after training, if any (see `Objective.adjust`)."""
+    set_seed(arguments.seed)
+    longest = max(corpus.shape.longest for corpus in corpora)
+    model = objective.build_model(settings, corpora[0].tokenizer, longest)
+    if settings.initial_embeddings == "cooccurrence" and is_new:
+        initialize_from_text(model, corpora[0], arguments.seed)
+    finish = objective.adjust(model) if objective.adjust else None
+    corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
+    if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
+        arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
+    return model, finish
 
 
 def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict[Path, str]]:

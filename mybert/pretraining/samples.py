@@ -1,4 +1,4 @@
-"""samples.jsonl: what the model says about the same held-out sentences and pairs at every evaluation."""
+"""samples.jsonl: predictions for the same held-out sentences and pairs at every evaluation."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class _Masked:
 
 
 class Samples:
-    """Asks a model for masked words and pairs of held-out examples, drawn at even distances.
+    """Predicts masked words and next sentences of some held-out examples, chosen at even distances.
 
     Args:
         examples: held-out examples.

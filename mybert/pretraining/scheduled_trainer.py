@@ -1,4 +1,4 @@
-"""The Trainer of runs whose length, batch and masking share change, and of runs that end with a time budget."""
+"""The Trainer of runs with a schedule of length, batch size and masking, and of runs with a time budget."""
 
 import json
 import math
@@ -22,8 +22,7 @@ from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape, Phase
 from mybert.pretraining.schedule import Schedule
 from mybert.pretraining.trainer import MyBertTrainer
-from mybert.training.progress import ClockProgress, StepProgress
-from mybert.training.stopping import ignore_signals_in_workers
+from mybert.training.run_progress import ClockProgress, StepProgress
 
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
@@ -32,7 +31,7 @@ EVALUATED = 0.15
 _MARGIN = 1.15
 """Factor of the expected time after the last step."""
 _VIRTUAL_STEPS = 10_000
-"""Steps that transformers' schedules are asked about when the clock decides."""
+"""Number of steps of transformers' schedules when the clock determines the progress."""
 
 
 class ScheduledTrainer(MyBertTrainer):
@@ -83,7 +82,7 @@ class ScheduledTrainer(MyBertTrainer):
         return self.progress.share(self.state.global_step)
 
     def planned_steps(self) -> int:
-        """The steps of the run; with a time budget, what is expected of it now."""
+        """The number of steps of the run; with a time budget, the current estimate."""
         if self.clock is not None:
             share, step = self.clock.share(0), self.state.global_step
             if share >= 1 and step:
@@ -155,16 +154,7 @@ class ScheduledTrainer(MyBertTrainer):
         )
 
     def get_train_dataloader(self) -> DataLoader:
-        loader = DataLoader(
-            self.train_dataset,
-            batch_sampler=self._sampler,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-        )
-        return ignore_signals_in_workers(self.accelerator.prepare(loader))
+        return self.batched_loader(self._sampler)
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
         """transformers' schedule; with a clock, as a function of the share of the time."""

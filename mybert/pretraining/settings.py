@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import SIZES, check, check_choice, check_least, check_resume, setting
+from mybert.common.settings import SIZES, as_list, check, check_choice, check_least, check_resume, setting
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.training.options import TrainingOptions
 
@@ -20,17 +20,19 @@ class PretrainSettings:
         UserError: a value is out of range, or two settings contradict each other.
     """
 
-    output: str = setting(help="Folder of the finished model; training checkpoints are in its checkpoint-N.")
-    corpus: str | None = setting(None, "Folder of examples written by `mybert corpus`; this or --text.")
+    output: str = setting(help="Folder of the finished model; training checkpoints are in OUTPUT/checkpoint-N.")
+    corpus: str | None = setting(
+        None, "Folder of examples written by `mybert corpus`. Give either --corpus or --text."
+    )
     text: list[str] = setting(
         default_factory=list,
-        help="Text in place of --corpus: files, folders, patterns or data sets as in `mybert corpus`. Vocabulary and "
-        "examples are built first, in OUTPUT-tokenizer and OUTPUT-corpus.",
+        help="Text instead of --corpus: files, folders, patterns or data sets as in `mybert corpus`. First a "
+        "vocabulary and examples are built in OUTPUT-tokenizer and OUTPUT-corpus.",
     )
     time_budget: Duration | None = setting(
         None,
-        "Time for the whole command, such as 10m, 1h or 2h30m, over all sessions of a resumed run. What is not given "
-        "is chosen from measurements: size, lengths, batch, learning rate and schedule.",
+        "Time for the whole command, such as 10m, 1h or 2h30m, summed over all sessions of a resumed run. Size, "
+        "lengths, batch, learning rate and schedule are chosen from measurements unless they are given.",
     )
     size: str | None = setting(None, f"Size of a new model: {', '.join(SIZES)} (default: small).")
     init_from: str | None = setting(
@@ -40,17 +42,17 @@ class PretrainSettings:
     dropout: float | None = setting(
         None,
         "Dropout probability of hidden layers and attention, in [0, 1) (default: 0.1, or the checkpoint's value with "
-        "--init-from). 0 suits runs of about one epoch.",
+        "--init-from). Use 0 for runs of about one epoch.",
     )
     initializer_range: float | None = setting(
         None,
-        "Standard deviation of the weight initialisation, above 0 (default: 0.02). About 1 / sqrt(hidden size) helps "
-        "narrow models to learn from context after fewer steps.",
+        "Standard deviation of the weight initialisation, above 0 (default: 0.02). With about 1 / sqrt(hidden "
+        "size), small models need fewer steps.",
     )
     initial_embeddings: str = setting(
         "random",
-        "random, or cooccurrence: embeddings and MLM head of a new model start from statistics of its text, which "
-        "saves the first steps.",
+        "Initialisation of a new model's embeddings and MLM head: random, or cooccurrence, which computes them from "
+        "co-occurrence statistics of the text and needs fewer steps.",
     )
     attn_implementation: str | None = setting(
         None,
@@ -59,43 +61,43 @@ class PretrainSettings:
     )
     optimizer: str = setting(
         "adamw",
-        "adamw: the optimizer of --optim. muon: Muon for the matrices of the encoder and AdamW for the rest, with one "
-        "learning rate; it needs fewer steps.",
+        "adamw: the optimizer of --optim. muon: Muon for the matrices of the encoder and AdamW for the other weights, "
+        "with the same learning rate; needs fewer steps.",
     )
     mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are labelled, in (0, 1).")
     start_mlm_probability: float | None = setting(
         None,
-        "Share of labelled tokens at the first step, in (0, 1); it changes linearly to --mlm-probability (default: no "
-        "change).",
+        "Share of labelled tokens at the first step, in (0, 1); changes linearly to --mlm-probability (default: "
+        "constant).",
     )
     max_predictions_per_seq: int | None = setting(None, "Maximum number of labelled tokens per sequence, at least 1.")
     whole_word_masking: bool = setting(False, "Label all tokens of a word together.")
     masking_seed: int | None = setting(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = setting(
         None,
-        "Fill batches with sequences up to this number of real tokens instead of --per-device-train-batch-size "
-        "sequences; with --train-sampling-strategy group_by_length, with sequences of similar length.",
+        "Maximum number of real tokens per batch; replaces --per-device-train-batch-size. With "
+        "--train-sampling-strategy group_by_length, a batch has sequences of similar length.",
     )
     start_tokens_per_batch: int | None = setting(
         None,
-        "Tokens per batch at the first step, at least 1; they rise linearly to --max-tokens-per-batch (default: no "
-        "change).",
+        "Tokens per batch at the first step, at least 1; increases linearly to --max-tokens-per-batch (default: "
+        "constant).",
     )
     length_schedule: list[str] = setting(
         default_factory=list,
-        help="Sequence lengths and the share of the run at which each ends, such as 32:0.3 64:0.6 128. Shorter "
-        "sequences are random windows of the examples.",
+        help="Sequence lengths, each with the share of the run until which it is used, such as 32:0.3 64:0.6 128. "
+        "Shorter sequences are random windows of the examples.",
     )
     padding_free: bool = setting(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = setting(
-        None, "Second folder of examples with the same tokenizer, usually of 512 tokens, for the last steps."
+        None, "Second folder of examples for the last steps, usually of 512 tokens, built with the same tokenizer."
     )
     phase2_share: float = setting(0.1, "Share of the steps that read the second corpus, in (0, 1).")
-    on_nonfinite: str = setting("stop", "At a gradient that is not finite: stop the run, or skip the step.")
+    on_nonfinite: str = setting("stop", "What to do if a gradient is not finite: stop the run, or skip the step.")
     peak_flops: float | None = setting(
         None,
-        "Peak floating point operations per second of a device, for the mfu in the log (default: measured with matrix "
-        "products).",
+        "Peak floating point operations per second of a device, used for the MFU in the log (default: measured with "
+        "matrix products).",
     )
     keep_checkpoints: int | None = setting(
         None, "Keep only this number of checkpoints when the run has finished, 0 or more (default: all)."
@@ -111,7 +113,7 @@ class PretrainSettings:
             raise UserError("--size and --init-from exclude each other: the checkpoint determines the size")
         if self.size is None and self.init_from is None and self.time_budget is None:
             self.size = "small"
-        self.text = [self.text] if isinstance(self.text, str) else [str(name) for name in self.text]
+        self.text = as_list(self.text)
         if (self.corpus is None) == (not self.text):
             raise UserError("give either --corpus (a folder of `mybert corpus`) or --text (files)")
         if self.time_budget is not None and not isinstance(self.time_budget, Duration):

@@ -10,7 +10,7 @@ import datasets
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
 from mybert.common.quantities import duration, with_unit
@@ -175,9 +175,13 @@ class MyBertTrainer(RunTrainer):
             TokenBudget(lengths, self._max_tokens, self._order_seed, self.args.world_size, by_length)
             for lengths in self._lengths
         ]
+        return self.batched_loader(TokenBudgetBatchSampler(*budgets))
+
+    def batched_loader(self, batches: Sampler) -> DataLoader:
+        """The training data in the batches of a batch sampler."""
         loader = DataLoader(
             self.train_dataset,
-            batch_sampler=TokenBudgetBatchSampler(*budgets),
+            batch_sampler=batches,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,

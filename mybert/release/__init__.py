@@ -1,1 +1,1 @@
-"""From a checkpoint to what others use: other formats in and out, bundles for the Hub."""
+"""Conversion of checkpoints, merging, and publication on the Hub."""

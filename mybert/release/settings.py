@@ -31,8 +31,11 @@ class ExportSettings:
     )
     output: str = setting(help="output folder")
     int8: bool = setting(False, "with --to onnx: also write model_int8.onnx, with weights and activations in int8")
-    tolerance: float = setting(1e-4, "largest difference of the outputs, relative to the largest output above 1")
-    int8_tolerance: float = setting(0.3, "largest relative error of the int8 outputs (root mean square)")
+    tolerance: float = setting(
+        1e-4,
+        "maximum difference between the outputs before and after, divided by the largest output if that is above 1",
+    )
+    int8_tolerance: float = setting(0.3, "maximum relative error of the int8 outputs (root mean square)")
     overwrite: bool = setting(False, "replace the output folder")
 
     def __post_init__(self):
@@ -57,11 +60,12 @@ class ImportSettings:
     output: str = setting(help="output folder")
     casing: str = setting(
         "auto",
-        "for TensorFlow checkpoints: uncased lower-cases text; auto is uncased if the vocabulary has no upper case",
+        "for TensorFlow checkpoints: whether text is lower-cased; auto: uncased if the vocabulary has no upper case",
         choices=("auto", "cased", "uncased"),
     )
     tolerance: float = setting(
-        1e-4, "for transformers' format: largest difference from BERT's outputs, relative to the largest above 1"
+        1e-4,
+        "for transformers' format: maximum difference from BERT's outputs, divided by the largest if that is above 1",
     )
     overwrite: bool = setting(False, "replace the output folder")
 
@@ -75,7 +79,7 @@ class MergeSettings:
     """Settings of `merge`."""
 
     models: list[str] = setting(
-        help="two or more checkpoints that were trained from the same one (folders or Hub names)", positional=True
+        help="two or more checkpoints trained from the same checkpoint (folders or Hub names)", positional=True
     )
     output: str = setting(help="output folder")
     weights: list[float] | None = setting(
@@ -109,15 +113,19 @@ class PushSettings:
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
     public: bool = setting(False, "create the repository as public; otherwise it is private", negation="private")
     revision: str = setting("main", "branch to commit to, created from main if it does not exist; or refs/pr/N")
-    tag: str | None = setting(None, "tag for the commit, loaded by the card (default: a hash of the content)")
+    tag: str | None = setting(
+        None, "tag for the commit, used in the examples of the model card (default: a hash of the content)"
+    )
     create_pr: bool = setting(False, "open a pull request on main instead of committing to it")
-    overwrite: bool = setting(False, "replace all files of the repository, even if it holds something else")
+    overwrite: bool = setting(False, "replace all files of the repository, even if MyBERT did not create it")
     license: str | None = setting(None, "license of the weights, such as apache-2.0 or cc-by-4.0")
     language: list[str] | None = setting(None, "ISO 639 codes of the languages of the text, such as en de")
     exclude: list[str] | None = setting(
-        None, "more files and folders to leave out, such as 'drafts/*'; training checkpoints are never published"
+        None, "additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out"
     )
-    verify: bool = setting(True, "load the model in a clean process before and after the upload, which runs its code")
+    verify: bool = setting(
+        True, "load the model in a clean process before and after the upload; runs the checkpoint's code"
+    )
     space: str | None = setting(
         None, "also publish the demo of the model as a Gradio Space of this name, as owner/name (default: none)"
     )

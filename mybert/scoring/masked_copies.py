@@ -1,4 +1,4 @@
-"""Masked copies of texts: which tokens are masked together, and which of them are scored."""
+"""Masked copies of texts for scoring."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -22,9 +22,9 @@ class Copy(NamedTuple):
 
     Attributes:
         ids: (L,) ids of the tokens before masking, [CLS] and [SEP] included; copies of one text share it.
-        masked: the places that are masked.
-        scored: how many of the first masked places are scored.
-        row: the index of the first score; the others follow.
+        masked: positions of the masked tokens.
+        scored: number of positions in `masked` that are scored, from the first on.
+        row: index of the first score in the output; the others follow.
     """
 
     ids: np.ndarray
@@ -40,11 +40,11 @@ def token_copies(
 
     Args:
         ids: token ids without special tokens.
-        word_ids: the word of each token: the later tokens of its word are masked too (Kauf & Ivanova 2023). None: each
-            token is masked alone (Salazar et al. 2020).
+        word_ids: number of the word of each token, to also mask the later tokens of the word (Kauf & Ivanova 2023).
+            None masks each token alone (Salazar et al. 2020).
         special_ids: of [CLS] and [SEP].
         size: maximum number of text tokens of a copy; a longer text is cut into windows that overlap by half.
-        row: the index of the score of the first token.
+        row: index of the score of the first token in the output.
     """
     for start, end, kept_start, kept_end in cut_windows(len(ids), size, size // 2):
         window = np.array([special_ids[0], *ids[start:end], special_ids[1]], dtype=np.int64)
@@ -56,12 +56,12 @@ def token_copies(
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, the same for every vocabulary: split at spaces, punctuation and CJK ideographs."""
+    """Splits a text into words at spaces, punctuation and CJK ideographs, independent of the vocabulary."""
     return [word for word, _ in BertPreTokenizer().pre_tokenize_str(_NORMALIZER.normalize_str(text))]
 
 
 def is_masked(document: int, word: int) -> bool:
-    """Whether `whole-word` masks a word: 15% of them, chosen by a hash of document number and place."""
+    """Whether whole-word masking chooses this word: a hash of text number and position selects 15%."""
     digest = hashlib.sha256(f"{document} {word}".encode()).digest()
     return int.from_bytes(digest[:4], "big") < _MASKED_SHARE * 2**32
 

@@ -1,4 +1,4 @@
-"""Predictions of the pretraining heads: words for [MASK], and whether a text follows another one."""
+"""Predictions of the pretraining heads: masked tokens and next sentences."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def fill_masks(
 
     Args:
         model: `MyBertForMaskedLM` or `MyBertForPreTraining`.
-        texts: truncated where the model ends.
+        texts: truncated to the positions of the model.
 
     Returns:
         For each text and each of its masks, `top_k` pairs of a token id and its probability, the best first.
@@ -45,7 +45,7 @@ def follow_probabilities(
 
     Args:
         model: `MyBertForNextSentencePrediction` or `MyBertForPreTraining`.
-        pairs: truncated where the model ends.
+        pairs: truncated to the positions of the model.
     """
     length = model.config.max_position_embeddings
     pairs = [without_unread_end(*pair, tokenizer, length) for pair in pairs]

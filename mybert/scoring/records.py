@@ -1,4 +1,4 @@
-"""The lines of `mybert score` and their sums: for texts, minimal pairs and masked words."""
+"""Output lines of `mybert score` and their totals, for texts, minimal pairs and masked words."""
 
 import math
 from collections import Counter
@@ -12,7 +12,7 @@ from mybert.scoring.settings import ScoreSettings
 _DIGITS = 6
 _OF_PAIRS = ("text_number", "source", "line", "correct")
 Scored = tuple[dict[str, Any], dict[str, float]]
-"""The columns of one line, and what it adds to the sums over all lines."""
+"""The columns of a line, and its contributions to the totals."""
 
 
 def scored_lines(
@@ -21,7 +21,7 @@ def scored_lines(
     """
     Args:
         texts: of consecutive input rows.
-        others: the other columns of these rows; the second text of a pair is removed.
+        others: the other columns of these rows. The column with the second text of a pair is removed from them.
         first_number: the number of the first text.
     """
     if settings.masking == "whole-word":

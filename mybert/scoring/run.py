@@ -1,4 +1,4 @@
-"""`mybert score`: texts to a file of pseudo-log-likelihoods."""
+"""`mybert score`: write the pseudo-log-likelihoods of texts to a file."""
 
 import time
 from collections import Counter

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import DTYPES, ERRORS, check, check_choices, check_least, setting
+from mybert.common.settings import DeviceOptions, TextFileOptions, as_list, check, check_choices, setting
 
 MASKING = ("token", "within-word", "whole-word")
 
 
 @dataclass
-class ScoringSettings:
+class ScoringSettings(DeviceOptions):
     """Settings of `Scorer`: the model and how texts are batched."""
 
     model: str = setting(
@@ -18,24 +18,21 @@ class ScoringSettings:
     )
     max_length: int | None = setting(
         None,
-        "maximum tokens that the model reads at once, special tokens included; longer texts are scored in overlapping "
-        "windows, each token in the window that gives it most context (default: the model's maximum)",
+        "maximum tokens per sequence, special tokens included; longer texts are scored in overlapping windows "
+        "(default: the model's maximum)",
+        least=3,
     )
     batch_tokens: int | None = setting(
-        None, "maximum tokens of a batch, without padding (default: 2048 on the CPU, 16384 elsewhere)"
+        None, "maximum tokens of a batch, without padding (default: 2048 on the CPU, 16384 elsewhere)", least=1
     )
-    device: str = setting("auto", "device such as cpu or cuda:1; auto takes a GPU if there is one")
-    dtype: str = setting("float32", "data type of the model", choices=DTYPES)
 
     def __post_init__(self):
         check(self, "model", bool(self.model), "a folder or Hub name")
-        check_least(self, "max_length", 3)
-        check_least(self, "batch_tokens", 1)
         check_choices(self)
 
 
 @dataclass
-class ScoreSettings(ScoringSettings):
+class ScoreSettings(ScoringSettings, TextFileOptions):
     """Settings of `score`."""
 
     inputs: list[str] = setting(
@@ -46,28 +43,24 @@ class ScoreSettings(ScoringSettings):
     )
     output: str = setting(
         "",
-        "output file (.jsonl), one line per text with the other columns of its row; a name that score uses itself, "
-        "such as line, becomes input_line",
+        "output file (.jsonl), one line per text with the other columns of its row; a column whose name score itself "
+        "uses, such as line, becomes input_line",
     )
     masking: str = setting(
         "token",
-        "token: each token is masked alone (Salazar et al. 2020); within-word: with the later tokens of its word "
-        "(Kauf & Ivanova 2023); whole-word: 15% of the words, chosen by a hash of text number and place, are masked "
-        "at once, which compares models with different vocabularies",
+        "token: mask each token alone (Salazar et al. 2020); within-word: also mask the later tokens of its word "
+        "(Kauf & Ivanova 2023); whole-word: mask 15% of the words of a text at once, for comparing models with "
+        "different vocabularies",
         choices=MASKING,
     )
     pairs: str | None = setting(
-        None, "columns of minimal pairs, such as good,bad: the first text should have the higher log-probability"
-    )
-    text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
-    errors: str = setting(
-        "strict", "invalid lines stop the run (strict) or are skipped and counted (skip)", choices=ERRORS
+        None, "two columns with minimal pairs, such as good,bad; counts how often the first text scores higher"
     )
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
         check(self, "output", Path(self.output).suffix == ".jsonl", "a file name with .jsonl")
         if self.pairs is not None:

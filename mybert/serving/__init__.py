@@ -1,1 +1,1 @@
-"""A checkpoint as an HTTP service: `mybert serve`."""
+"""HTTP service of a checkpoint: `mybert serve`."""

@@ -39,8 +39,8 @@ class Service:
 
     Attributes:
         app: the ASGI application.
-        checkpoint: what it serves.
-        in_progress: number of requests that are read, computed or answered.
+        checkpoint: the served checkpoint.
+        in_progress: number of requests that are being received, computed or answered.
         is_stopping: whether new requests are refused.
     """
 
@@ -78,7 +78,9 @@ class Service:
         if self.is_stopping:
             raise Refused(503, "the service is stopping", "Unhealthy", {"connection": "close", "retry-after": "5"})
         if self.in_progress > self._settings.max_requests:
-            raise Refused(429, f"more than {self._settings.max_requests} requests", "Overloaded", {"retry-after": "1"})
+            raise Refused(
+                429, f"more than {self._settings.max_requests} concurrent requests", "Overloaded", {"retry-after": "1"}
+            )
         body = await self._body(request)
         try:
             work = await self._apart(len(body) > _SMALL, self._work, form, body)
@@ -89,7 +91,7 @@ class Service:
         return Response(content, media_type="application/json")
 
     async def _apart(self, is_large: bool, function, *arguments: Any) -> Any:
-        """Calls a function, in a thread if it takes long."""
+        """Calls a function, in a thread if it may take long."""
         if not is_large:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -104,7 +106,7 @@ class Service:
         """The body; its bytes are added to `_bytes`."""
         most, close = self._settings.max_bytes, {"connection": "close"}
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise Refused(415, "a compressed body; send it as it is", headers=close)
+            raise Refused(415, "the body is compressed; send it uncompressed", headers=close)
         parts, size = [], 0
         try:
             async with asyncio.timeout(self._settings.timeout):
@@ -114,7 +116,9 @@ class Service:
                         parts.append(part)
                         self._bytes += len(part)
                     if self._bytes > _READ_AT_ONCE * most:
-                        raise Refused(429, "too many bytes at a time", "Overloaded", close | {"retry-after": "1"})
+                        raise Refused(
+                            429, "too many bytes in concurrent requests", "Overloaded", close | {"retry-after": "1"}
+                        )
                     if size > _DISCARDED * most:
                         break
             if size > most:
@@ -234,7 +238,7 @@ class _Endpoint:
 
 
 def forms(served: ServedCheckpoint) -> dict[str, Form]:
-    """The form of each path that the checkpoint can answer."""
+    """The request form of each path, as far as the checkpoint supports it."""
     if served.predictor is not None:
         found = {"/": prediction_forms.pipeline, "/predict": prediction_forms.predict}
         return found | ({"/rerank": prediction_forms.rerank} if served.task == "text-classification" else {})
@@ -252,7 +256,7 @@ def forms(served: ServedCheckpoint) -> dict[str, Form]:
 def error_response(
     status: int, message: str, kind: str, path: str, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """An error in OpenAI's form below /v1, else in TEI's."""
+    """An error in OpenAI's format under /v1, otherwise in TEI's."""
     content: dict[str, Any] = {"error": message, "error_type": kind}
     if path.startswith("/v1/"):
         content = {"error": {"message": message, "type": kind, "param": None, "code": status}}

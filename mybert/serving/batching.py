@@ -22,7 +22,7 @@ class Overloaded(Exception):
     """The accepted requests have the maximum number of tokens.
 
     Attributes:
-        seconds: after which they will probably be answered.
+        seconds: estimated time until they are answered.
     """
 
     def __init__(self, seconds: int):
@@ -49,7 +49,7 @@ class Job:
         self.missing = len(rows)
 
     def take(self, limit: int) -> "Slice":
-        """The next rows: at most `limit` tokens, or one row."""
+        """Takes the next rows, at most `limit` tokens but at least one row."""
         first, total = self.taken, 0
         while self.taken < len(self.rows) and (self.taken == first or total + self.tokens[self.taken] <= limit):
             total += self.tokens[self.taken]
@@ -113,7 +113,7 @@ class Batcher:
             self._changed.notify()
 
     def cancel(self, job: Job) -> None:
-        """Drops the rows of a job that are not being computed."""
+        """Drops the rows of a job whose computation has not started."""
         with self._changed:
             if job in self._queue:
                 self._queue.remove(job)
@@ -135,7 +135,7 @@ class Batcher:
                 job.on_done()
 
     def _next_batch(self) -> list[Slice]:
-        """Waits for jobs, and at most `max_wait` for more of them if the last batch had rows of several."""
+        """Waits for a job; if the last batch had rows of several jobs, waits up to `max_wait` for more."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue)
             if self._many:
@@ -146,7 +146,7 @@ class Batcher:
             return batch
 
     def _take(self) -> list[Slice]:
-        """A batch of the jobs with the function of the first one, which take turns until it is full."""
+        """Fills a batch from the jobs that have the function of the first job, in turns."""
         turns = deque(job for job in self._queue if job.function == self._queue[0].function)
         share, left, batch = self._batch_tokens // len(turns), self._batch_tokens, []
         while turns and (not batch or turns[0].tokens[turns[0].taken] <= left):
@@ -162,7 +162,7 @@ class Batcher:
         return batch
 
     def _compute(self, batch: list[Slice]) -> list[Job]:
-        """Computes a batch; the jobs that are complete or have failed."""
+        """Computes a batch; returns the jobs that are complete or have failed."""
         rows = [part.job.rows[row] for part in batch for row in part.rows]
         try:
             results = iter(self._functions[batch[0].job.function](rows))

@@ -1,4 +1,4 @@
-"""The loaded checkpoint of a service: what it computes, and how many tokens a row costs."""
+"""The loaded checkpoint of a service: its functions, and the number of tokens of a row."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,14 +27,14 @@ class ServedCheckpoint:
     """A checkpoint with the head of a task, or an encoder with or without pretraining heads.
 
     Args:
-        settings: of the service.
+        settings: the settings of the service.
 
     Attributes:
         task: name of the task; None for encoders.
-        functions: `predict` for a task head; else `embed` and, as far as the checkpoint has the heads, `fill-mask` and
-            `next-sentence`. Each takes rows and returns a result for each.
-        predictor: of a task head, else None.
-        embedder: of an encoder, else None.
+        functions: `predict` for a task head; otherwise `embed`, and `fill-mask` and `next-sentence` if the checkpoint
+            has these heads. Each takes rows and returns one result per row.
+        predictor: the predictor of a task head; None for encoders.
+        embedder: the embedder of an encoder; None for task heads.
         max_length: maximum tokens of a text.
         batch_tokens: maximum tokens of a batch.
 
@@ -92,9 +92,9 @@ class ServedCheckpoint:
                 self.functions["next-sentence"] = follows
 
     def token_ids(self, texts: Sequence[str | list[int]]) -> list[np.ndarray]:
-        """Token ids of texts without special tokens; of token arrays without [CLS] and [SEP] at the ends.
+        """Token ids without special tokens; token arrays lose [CLS] and [SEP] at their ends.
 
-        Without windows, a text with many more tokens than `max_length` is not read to its end.
+        Without windows, the end of a text far longer than `max_length` is not tokenised.
 
         Raises:
             UserError: an id is not in the vocabulary.
@@ -121,7 +121,7 @@ class ServedCheckpoint:
         return found[:-1] if len(found) and found[-1] == sep else found
 
     def tokens_of(self, rows: Sequence[Any]) -> list[int]:
-        """Number of tokens of all texts of each row, special tokens included."""
+        """Number of tokens of each row, over all its texts, special tokens included."""
         texts = [list(_texts_in(row)) for row in rows]
         encodings = self.backend.encode_batch_fast([text for some in texts for text in some], add_special_tokens=False)
         lengths = iter(len(encoding) + 1 for encoding in encodings)
@@ -139,5 +139,5 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _batch_tokens(device: str) -> int:
-    """Twice as many as a batch of `Embedder`, which divides them by length: equal lengths are computed faster."""
+    """Twice the batch of `Embedder`, which splits it by length: batches of similar lengths are faster."""
     return 4096 if device == "cpu" else 32768

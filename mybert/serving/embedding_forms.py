@@ -1,4 +1,4 @@
-"""Embeddings in the forms of OpenAI and of text-embeddings-inference (TEI)."""
+"""Embedding requests and responses in the formats of OpenAI and text-embeddings-inference (TEI)."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
 
 
 def similarity(served: ServedCheckpoint, body: Body) -> Work:
-    """TEI's `/similarity`: the cosine of a sentence and each of some others."""
+    """TEI's `/similarity`: cosine similarities of a sentence and others."""
     body = with_parameters(body, "truncate")
     inputs = field(body, "inputs", dict)
     source = field(inputs, "source_sentence", str)
@@ -61,7 +61,7 @@ def similarity(served: ServedCheckpoint, body: Body) -> Work:
 
 
 def default_of_encoder(served: ServedCheckpoint, body: Body) -> Work:
-    """The form of `/`, by the type of its inputs."""
+    """Requests to `/`, handled by the type of `inputs`."""
     return (similarity if isinstance(body.get("inputs"), dict) else embed)(served, body)
 
 
@@ -81,7 +81,7 @@ def _token_ids(served: ServedCheckpoint, items: list, truncate: bool) -> list[np
 
 
 def _finish(served: ServedCheckpoint, body: Body, normalize: bool) -> Callable[[list], np.ndarray]:
-    """From the results to (texts, dimensions) float32 vectors as the request wants them."""
+    """Converts results to float32 vectors (texts, dimensions) as the request specifies."""
     width = served.embedder.width
     size = field(body, "dimensions", int, width)
     if not 1 <= size <= width:

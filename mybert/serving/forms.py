@@ -1,4 +1,4 @@
-"""Reading of requests: their fields, checked, and what they ask for."""
+"""Parse and validate requests."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ Body = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """A request that is answered by an error.
+    """A request that gets an error response.
 
     Attributes:
-        status: of HTTP.
-        kind: the `error_type` of TEI.
-        headers: of the answer.
+        status: the HTTP status.
+        kind: TEI's `error_type`.
+        headers: headers of the response.
     """
 
     def __init__(self, status: int, message: str, kind: str = "Validation", headers: Mapping[str, str] | None = None):
@@ -26,13 +26,13 @@ class Refused(Exception):
 
 
 class Work(NamedTuple):
-    """What a request asks for.
+    """The work of a request.
 
     Attributes:
-        function: of `ServedCheckpoint.functions`.
+        function: name in `ServedCheckpoint.functions`.
         rows: arguments of the function.
         tokens: number of tokens of each row.
-        answer: from the results to the JSON of the answer.
+        answer: converts the results to the JSON response.
     """
 
     function: str
@@ -45,7 +45,7 @@ Form = Callable[[ServedCheckpoint, Body], Work]
 
 
 def field(body: Body, name: str, kind: type, *default: Any) -> Any:
-    """A field of a given type; null counts as missing."""
+    """Returns a field and checks its type; null counts as missing."""
     value = body.get(name)
     if value is None and default:
         return default[0]
@@ -56,15 +56,15 @@ def field(body: Body, name: str, kind: type, *default: Any) -> Any:
 
 
 def with_parameters(body: Body, *names: str) -> Body:
-    """The body and the fields of its `parameters`, which must be among `names`."""
+    """The body merged with its `parameters`, whose names must be among `names`."""
     parameters = {name: value for name, value in field(body, "parameters", dict, {}).items() if value is not None}
     if unknown := sorted(parameters.keys() - set(names)):
-        raise Refused(422, f"parameters: {short(unknown[0], 40)} is not offered here, only {', '.join(names)}")
+        raise Refused(422, f"parameters: {short(unknown[0], 40)} is not supported; expected {', '.join(names)}")
     return {**body, **parameters}
 
 
 def texts_in(body: Body, name: str, served: ServedCheckpoint, ids: bool = True) -> tuple[list[str | list[int]], bool]:
-    """Texts or token arrays, and whether there was a single one."""
+    """Returns texts or token arrays, and whether the field was a single one."""
     value = body.get(name)
     single = isinstance(value, str) or (ids and isinstance(value, list) and bool(value) and type(value[0]) is int)
     items = [value] if single else value

@@ -45,5 +45,5 @@ class Metrics:
         self._batch_seconds.observe(seconds)
 
     def text(self) -> bytes:
-        """In the text format of Prometheus."""
+        """The metrics in the text format of Prometheus."""
         return generate_latest(self._registry)

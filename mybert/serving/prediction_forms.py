@@ -1,4 +1,4 @@
-"""Predictions of task and pretraining heads: rows, and the forms of TEI and of Hugging Face pipelines."""
+"""Prediction requests and responses: rows, and the formats of TEI and of Hugging Face pipelines."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from mybert.serving.forms import (
 
 
 def predict(served: ServedCheckpoint, body: Body) -> Work:
-    """`rows` and predictions of `mybert predict`; or TEI's `inputs`: a text, a pair of texts, or a list of lists of
+    """Predicts `rows` as `mybert predict` does, or TEI's `inputs`: a text, a pair of texts, or a list of lists of
     texts."""
     if body.get("rows") is not None:
         rows = field(body, "rows", list)
@@ -32,26 +32,26 @@ def predict(served: ServedCheckpoint, body: Body) -> Work:
         return pipeline(served, body)
     body = with_parameters(body, "raw_scores", "truncate")
     if field(body, "raw_scores", bool, False):
-        raise Refused(422, "raw_scores: only probabilities are offered; leave it out")
+        raise Refused(422, "raw_scores: only probabilities are supported; leave it out")
     rows, single = _single_or_pairs(body.get("inputs"))
     return _prediction_work(served, rows, lambda found: unlisted([_classes(one) for one in found], single))
 
 
 def pipeline(served: ServedCheckpoint, body: Body) -> Work:
-    """Hugging Face pipelines: one input or a list. Multiple choice has the predictions of `mybert predict`."""
+    """Hugging Face pipelines: one input or a list. Multiple choice returns predictions as in `mybert predict`."""
     body = with_parameters(body, "top_k")
     inputs, top = body.get("inputs"), field(body, "top_k", int, None)
     rows, single = (inputs, False) if isinstance(inputs, list) else ([inputs], True)
     if served.task == "text-classification":  # one list for each input, even of a single one
         return _prediction_work(served, rows, lambda found: [_classes(one)[:top] for one in found])
     if top not in (None, 1):
-        raise Refused(422, f"top_k: not offered for {served.task}; leave it out")
+        raise Refused(422, f"top_k: not supported for {served.task}; leave it out")
     shown = {"token-classification": _entities, "question-answering": _best_answer}.get(served.task, dict)
     return _prediction_work(served, rows, lambda found: unlisted([shown(one) for one in found], single))
 
 
 def rerank(served: ServedCheckpoint, body: Body) -> Work:
-    """TEI's `/rerank`: texts by their score for a query, the best first; the sigmoid of it without `raw_scores`."""
+    """TEI's `/rerank`: texts sorted by their score for a query; scores pass through a sigmoid unless `raw_scores`."""
     body = with_parameters(body, "raw_scores", "return_text", "truncate")
     if served.predictor.task.config.num_labels != 1:
         raise Refused(424, "/rerank needs a head with one score for a pair of texts; this one has classes", "Backend")
@@ -80,7 +80,7 @@ def _prediction_work(served: ServedCheckpoint, rows: list, shown: Callable[[list
 
 
 def _single_or_pairs(inputs: Any) -> tuple[list, bool]:
-    """Rows of one or two texts, and whether there was one row."""
+    """Returns rows of one or two texts, and whether `inputs` was a single row."""
     if isinstance(inputs, str) or (isinstance(inputs, list) and inputs and all(isinstance(x, str) for x in inputs)):
         return [inputs], True
     if not isinstance(inputs, list):
@@ -112,7 +112,7 @@ def _best_answer(found: dict) -> dict:
 
 
 def masked_words(served: ServedCheckpoint, body: Body) -> Work:
-    """The pipeline `fill-mask`: words for the mask of a text; for several masks or texts lists of them."""
+    """The pipeline `fill-mask`: candidates for the mask of a text; lists of them for several masks or texts."""
     body = with_parameters(body, "top_k")
     items, single = texts_in(body, "inputs", served, ids=False)
     top = field(body, "top_k", int, 5)
@@ -142,7 +142,7 @@ def masked_words(served: ServedCheckpoint, body: Body) -> Work:
 
 
 def next_sentence(served: ServedCheckpoint, body: Body) -> Work:
-    """A pair of texts, or a list of pairs: whether the second follows the first, in the answer of TEI's `/predict`."""
+    """Next-sentence prediction for a pair of texts or a list of pairs, in the response format of TEI's `/predict`."""
     pairs, single = _single_or_pairs(body.get("inputs"))
     check_count(pairs, served)
     for number, pair in enumerate(pairs):

@@ -57,7 +57,7 @@ def build_server(settings: ServeSettings) -> "Server":
 
 
 def _bind(settings: ServeSettings) -> socket.socket:
-    """A socket that does not listen yet."""
+    """Binds a socket, which does not listen yet."""
     try:
         family, kind, *_, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind)
@@ -75,12 +75,12 @@ class Server(uvicorn.Server):
     """A server that refuses requests after the first signal, answers those in progress, and ends with status 0.
 
     Args:
-        service: what it serves.
-        timeout: seconds for reading, computing and sending each.
+        service: the service.
+        timeout: seconds allowed for receiving, computing and sending, each.
         address: a bound socket.
 
     Attributes:
-        url: where it is served.
+        url: the address of the service.
     """
 
     def __init__(self, service: "Service", timeout: float, address: socket.socket):
@@ -122,7 +122,7 @@ class Server(uvicorn.Server):
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection that is closed if its client is slow or sends a long head, and that answers bad HTTP in JSON."""
+    """An HTTP connection with time and header limits, which answers invalid HTTP with a JSON error."""
 
     seconds = 180.0  # for a request and its answer
 
@@ -162,7 +162,7 @@ class _Connection(HttpToolsProtocol):
         self._limit(_IDLE_SECONDS)
 
     def _limit(self, seconds: float | None) -> None:
-        """Aborts the connection after `seconds`, instead of any time set before."""
+        """Aborts the connection after `seconds`; replaces an earlier limit."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)

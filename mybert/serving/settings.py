@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import DTYPES, check, check_choices, setting
+from mybert.common.settings import DeviceOptions, check, check_choices, setting
 
 API_KEY = "MYBERT_API_KEY"
 """Environment variable with the API key."""
@@ -14,7 +14,7 @@ LONG_TEXTS = ("refuse", "truncate", "window")
 
 
 @dataclass
-class ServeSettings:
+class ServeSettings(DeviceOptions):
     """Model, address and limits of the service.
 
     Raises:
@@ -22,20 +22,20 @@ class ServeSettings:
     """
 
     model: str = setting("", "Folder or Hub name of a checkpoint with any head.", positional=True)
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other computers in.")
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")
     port: int = setting(DEFAULT_PORT, "Port of the service; 0 takes a free one.")
     api_key: str | None = setting(
         None,
-        f"Key that requests must have as `Authorization: Bearer KEY` (default: the environment variable {API_KEY}, "
-        "which other users of this computer cannot read; without it no key is needed).",
+        "API key that requests must send as `Authorization: Bearer KEY` (default: the environment variable "
+        f"{API_KEY}, which is safer because command lines are visible to other users; no key if both are missing).",
     )
     pooling: str = setting(
-        "mean", "Vector of a text: the mean over its tokens, its [CLS] vector, or the pooler output.", choices=POOLINGS
+        "mean", "Vector of a text: mean over its tokens, [CLS] vector, or pooler output.", choices=POOLINGS
     )
     long_texts: str = setting(
         "refuse",
-        "What embeddings do with texts of more than max_length tokens: refuse them, truncate them, or average over "
-        "windows. A request may ask for truncation. Task heads do what `mybert predict` does.",
+        "Embeddings of texts with more than --max-length tokens: refuse, truncate, or average over windows. A "
+        "request can ask for truncation. Task heads follow the options in the checkpoint, as `mybert predict` does.",
         choices=LONG_TEXTS,
     )
     max_length: int | None = setting(
@@ -45,21 +45,19 @@ class ServeSettings:
         None, "Maximum tokens of a batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
     )
     max_wait: float = setting(
-        3.0, "Milliseconds that a batch waits for other requests. A client that sends one at a time never waits."
+        3.0, "Maximum milliseconds that a batch waits for further requests; a single client never waits."
     )
     max_tokens: int = setting(
         131_072,
-        "Maximum tokens of all accepted requests. Others are answered 429 with Retry-After, a larger one 413.",
+        "Maximum tokens of all accepted requests; further requests get status 429, larger ones 413.",
         least=1,
     )
-    max_requests: int = setting(512, "Maximum requests at a time; others are answered 429.", least=1)
-    max_texts: int = setting(2048, "Maximum texts or rows of a request.", least=1)
-    max_bytes: int = setting(2_000_000, "Maximum bytes of a request.", least=1)
+    max_requests: int = setting(512, "Maximum concurrent requests; further requests get status 429.", least=1)
+    max_texts: int = setting(2048, "Maximum texts or rows per request.", least=1)
+    max_bytes: int = setting(2_000_000, "Maximum bytes per request.", least=1)
     timeout: float = setting(
-        60.0, "Seconds for sending a request, for its answer, and for accepted requests after a stop."
+        60.0, "Seconds allowed for receiving a request, for answering it, and for accepted requests after a stop."
     )
-    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
-    dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
 
     def __post_init__(self):
         check(self, "model", bool(self.model), "a folder or Hub name")

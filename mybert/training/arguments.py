@@ -1,4 +1,4 @@
-"""TrainingArguments of both trainings: what is set, refused and advised before anything is read."""
+"""Check and complete TrainingArguments before training."""
 
 import contextlib
 import math
@@ -20,7 +20,7 @@ _MIN_HIDDEN_SIZE = 256
 
 
 def settle_arguments(arguments: TrainingArguments) -> None:
-    """Sets what transformers checks next: no progress bars in files, and bfloat16 on a CPU without another flag."""
+    """Disables progress bars in files, and enables bfloat16 on the CPU, before transformers checks the arguments."""
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
     if arguments.bf16 and not torch.accelerator.is_available():
@@ -31,10 +31,10 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
     """Rejects unsupported arguments and values out of range; warns about a high learning rate and fp16 on a CPU.
 
     Args:
-        unsupported: names of arguments that must not be given, and the remedy or reason.
+        unsupported: unsupported arguments, each with the remedy or reason.
 
     Raises:
-        UserError: one of these is given, or a value is out of range.
+        UserError: an unsupported argument is given, or a value is out of range.
     """
     unsupported = {
         "resume_from_checkpoint": "use --resume",
@@ -99,7 +99,7 @@ def explain_unusable() -> Iterator[None]:
 
 
 def advise_half(arguments: TrainingArguments, hidden_size: int) -> None:
-    """Prints a notice if the device is much faster in bfloat16 than in the float32 that was chosen."""
+    """Prints a notice if training is in float32 and the device is much faster in bfloat16."""
     if arguments.bf16 or arguments.fp16 or arguments.process_index != 0 or hidden_size < _MIN_HIDDEN_SIZE:
         return
     if bfloat16_is_faster(arguments.device):

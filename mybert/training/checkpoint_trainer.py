@@ -15,7 +15,7 @@ from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, 
 
 
 class CheckpointTrainer(Trainer):
-    """transformers' Trainer, but a process that dies while saving leaves no folder that looks like a checkpoint."""
+    """transformers' Trainer with atomic checkpoints: a process killed while saving leaves no incomplete checkpoint."""
 
     _stage: Path | None = None
 

@@ -1,4 +1,4 @@
-"""Reading a few numbers from a device without making it wait."""
+"""Read small tensors from a device without synchronisation."""
 
 import torch
 from torch import Tensor

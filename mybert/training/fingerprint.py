@@ -43,7 +43,7 @@ FREE_ARGUMENTS = frozenset(
 
 @dataclass(frozen=True)
 class RunFingerprint:
-    """What must be the same when a run is resumed. Every setting and argument is part of it unless declared free.
+    """The settings, arguments and inputs that must not change on resume; all except those declared free.
 
     Attributes:
         choices: name and value of the settings and arguments.

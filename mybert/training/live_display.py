@@ -1,4 +1,4 @@
-"""The display of a training on a terminal: progress, losses, speed, time left; log lines above it."""
+"""Live display of a training on a terminal: progress, losses, speed and time left, below the log lines."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ class LiveDisplay(TrainerCallback):
     """Shows one bar for the training and one for an evaluation.
 
     Args:
-        console: where it is shown (default: standard error).
+        console: the output (default: standard error).
     """
 
     def __init__(self, console: Console | None = None):

@@ -1,4 +1,4 @@
-"""Human-readable lines for what Trainer logs, in place of its dictionaries."""
+"""Human-readable Trainer log lines."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a training logs about its steps: losses, tokens, speed, idle processes."""
+"""Training metrics: losses, tokens, speed, idle processes."""
 
 import math
 import time
@@ -23,9 +23,9 @@ class Step(NamedTuple):
 
 
 class TrainingMetrics:
-    """Collects what each step leaves on its device, and reads it when a log or a checkpoint is due.
+    """Collects losses and token counts on the device; reads them when a log or a checkpoint is due.
 
-    The steps since the last log are part of a checkpoint, so that a resumed run logs what an uninterrupted one does.
+    Checkpoints contain the steps since the last log, so a resumed run logs the same values as an uninterrupted one.
 
     Args:
         parts: names of the parts of the loss; their sum is the loss.
@@ -103,7 +103,7 @@ class TrainingMetrics:
         """The log of the steps since the last one, which ends here. All processes must call it.
 
         Args:
-            skipped: says for each step whether the means leave it out, for example since its loss is not finite.
+            skipped: for each step, whether it is left out of the means, for example because its loss is not finite.
             tokens_seen: real tokens of all processes since the first step.
         """
         steps, seconds = self.read_steps(), self.seconds

@@ -1,4 +1,4 @@
-"""Options of both trainings whose defaults differ from those of transformers.TrainingArguments."""
+"""Options of pretraining and fine-tuning whose defaults differ from transformers.TrainingArguments."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from mybert.common.settings import setting
 class TrainingOptions:
     """Fields that pretraining and fine-tuning share; subclasses add theirs.
 
-    They are apart from TrainingArguments, whose import takes seconds, so that the help of a command appears at once.
+    They are declared here because importing TrainingArguments takes seconds, and `--help` must be fast.
     """
 
-    max_steps: int = setting(-1, "Number of optimizer steps; -1 trains --num-train-epochs.")
+    max_steps: int = setting(-1, "Number of optimizer steps; -1: train for --num-train-epochs.")
     weight_decay: float = setting(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
     adam_epsilon: float = setting(1e-6, "Adam's epsilon (the paper's code: 1e-6).")
     bf16: bool = setting(False, "Compute in bfloat16; weights stay in float32.")
@@ -21,5 +21,5 @@ class TrainingOptions:
         False, "Hide losses that are not finite; costs a device synchronisation per step."
     )
     report_to: str | list[str] | None = setting(
-        "none", "Trackers to log to as well: tensorboard, wandb, mlflow, trackio; needs mybert[tracking]."
+        "none", "Experiment trackers to log to: tensorboard, wandb, mlflow, trackio; needs mybert[tracking]."
     )

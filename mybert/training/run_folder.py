@@ -1,4 +1,4 @@
-"""The output folder of a training: checked before anything is computed, locked while the run writes to it."""
+"""The output folder of a training: checked before the run, locked during it."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -20,14 +20,14 @@ class RunFolder:
         path: the folder.
         stage: the command, such as `pretrain`.
         resume, overwrite: the settings.
-        inputs: what the run reads; a run is not written over its own inputs.
+        inputs: the inputs of the run, which must not be overwritten.
 
     Attributes:
-        is_resumed: the folder holds a run of this stage that is to be continued; otherwise a new one starts.
-        was_complete: that run had ended.
+        is_resumed: a run of this stage in the folder is continued; otherwise a new one starts.
+        was_complete: the continued run was complete.
 
     Raises:
-        UserError: the folder must not be written, or it holds no run to continue.
+        UserError: the folder cannot be overwritten, or has no run to continue.
     """
 
     def __init__(self, path: str | Path, stage: str, *, resume: bool, overwrite: bool, inputs: Iterable[str | None]):
@@ -43,7 +43,7 @@ class RunFolder:
     def check_same(self, fingerprint: RunFingerprint) -> None:
         """
         Raises:
-            UserError: the run to continue was started with something else.
+            UserError: the settings or inputs differ from those of the run to continue.
         """
         if self.is_resumed:
             fingerprint.check_same(self._manifest)

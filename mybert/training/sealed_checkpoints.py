@@ -29,7 +29,7 @@ def seal(folder: Path) -> None:
 
 
 def find_damage(folder: Path) -> str | None:
-    """Describes what is wrong with a checkpoint, naming the file; None for an undamaged one."""
+    """Describes the damage of a checkpoint, with the file; None if it is undamaged."""
     try:
         found = parse_json((folder / SEAL).read_bytes())["files"]
         expected = {name: (int(facts["bytes"]), facts["sha256"]) for name, facts in found.items()}

@@ -246,7 +246,7 @@ class RunTrainer(CheckpointTrainer):
         self.history.append(self.state.log_history[-1])
 
     def training_logs(self) -> dict[str, float]:
-        """What is logged of the steps since the last log. All processes must call it."""
+        """The log entry for the steps since the last log. All processes must call it."""
         return self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen) | self.measures.take()
 
     def _skipped(self, steps: list[Step]) -> list[bool]:

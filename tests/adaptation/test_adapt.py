@@ -13,12 +13,12 @@ import transformers
 from tiny_domain import PIECES, UNUSED, write_documents
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
-from mybert import domain_adaptation
 from mybert.adaptation import preparation
 from mybert.adaptation.settings import AdaptSettings
 from mybert.common.errors import UserError
-from mybert.domain_adaptation import adapt
 from mybert.pretraining.arguments import PretrainingArguments
+from mybert.workflows import adapt as workflow
+from mybert.workflows.adapt import adapt
 from tokenization import MyBertTokenizer
 
 
@@ -112,11 +112,11 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
     output = str(tmp_path / "adapted")
     with monkeypatch.context() as patch:
         if place == "comparison":
-            patch.setattr(domain_adaptation, "_compare", lambda *_: 1 / 0)
+            patch.setattr(workflow, "_compare", lambda *_: 1 / 0)
         else:
             steps = iter(range(3))
-            step = domain_adaptation.pretrain.__globals__["MyBertTrainer"].training_step
-            trainer = domain_adaptation.pretrain.__globals__["MyBertTrainer"]
+            step = workflow.pretrain.__globals__["MyBertTrainer"].training_step
+            trainer = workflow.pretrain.__globals__["MyBertTrainer"]
             patch.setattr(trainer, "training_step", lambda *a, **k: (next(steps), step(*a, **k))[1])
         with pytest.raises((ZeroDivisionError, StopIteration, RuntimeError)):
             run(output, replay=texts["general"])
@@ -270,10 +270,10 @@ def test_a_bad_list_of_words_is_refused_and_nothing_is_left(words, message, run,
 
 def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path):
     inputs = write_documents(tmp_path / "texts.jsonl", ["the oil price rises and falls"] * 9)
-    with pytest.raises(UserError, match="the text has no new word that 3 documents share"):
+    with pytest.raises(UserError, match="no new word occurs in 3 documents"):
         run(str(tmp_path / "out"), inputs=inputs)
     copies = write_documents(tmp_path / "texts.jsonl", ["the tanker tanker tanker"] * 9)
-    with pytest.raises(UserError, match="the text has no new word that 3 documents share"):
+    with pytest.raises(UserError, match="no new word occurs in 3 documents"):
         run(str(tmp_path / "out"), inputs=copies)
     empty = write_documents(tmp_path / "texts.jsonl", ["", " "])
     for name in ("inputs", "replay", "general"):
@@ -298,7 +298,7 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"inputs": []}, "expected the text of the domain"),
+        ({"inputs": []}, "--task-data"),
         ({"new_words": "many"}, "--new-words: expected 0 or more, or auto, found 'many'"),
         (
             {"new_words": 0, "freeze": "all"},
@@ -325,7 +325,7 @@ def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
     write_card(make_bundle(settings, tmp_path), settings, "v1", "Checked.")
     card = (tmp_path / "README.md").read_text()
     adaptation = results(adapted)["adaptation"]
-    assert "- 5 new words, with their old pieces: " in card
+    assert "- 5 new words, with their former word pieces: " in card
     assert "AutoModelForMaskedLM" in card
     assert "AutoModelForNextSentencePrediction" not in card  # its head is not trained on single texts
     assert all(word["piece"] in card for word in adaptation["new_words"])

@@ -10,7 +10,7 @@ from tiny_domain import CONFIG, PIECES, make_documents, write_documents
 import modeling_mybert
 from mybert.adaptation.settings import TrimSettings
 from mybert.common.errors import UserError
-from mybert.vocabulary_trimming import trim
+from mybert.workflows.trim import trim
 from tokenization import MyBertTokenizer
 
 HEADS = (
@@ -158,7 +158,7 @@ def test_bad_input_is_refused_and_nothing_is_left(tmp_path):
     trimmed = trim(TrimSettings([everything], model=model, output=str(tmp_path / "small")))
     with pytest.raises(UserError, match=r"the text needs all \d+ tokens of .*; there is nothing to trim"):
         trim(TrimSettings([everything], model=str(trimmed), output=str(tmp_path / "out")))
-    with pytest.raises(UserError, match="expected text that the model must still read"):
+    with pytest.raises(UserError, match="--task-data"):
         TrimSettings(model=model, output=str(tmp_path / "out"))
     for name in ("tokenizer.json", "vocab.txt"):
         (tmp_path / "model" / name).unlink()

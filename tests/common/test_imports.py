@@ -33,6 +33,11 @@ ALLOWED = {
         *_SHARED,
         *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
     },
+    "mybert.workflows": {
+        *_SHARED,
+        *("mybert.corpus", "mybert.training", "mybert.pretraining", "mybert.finetuning", "mybert.adaptation"),
+        *("mybert.scoring", "mybert.reports", "mybert.release"),
+    },
 }
 
 

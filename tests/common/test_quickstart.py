@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mybert.quickstart import QuickstartSettings, quickstart
+from mybert.workflows.quickstart import QuickstartSettings, quickstart
 
 DOCS = Path(__file__).parents[2] / "docs"
 

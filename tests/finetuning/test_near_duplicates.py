@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from mybert.finetuning.data.near_duplicates import SIMILAR, nearly_equal
+from mybert.finetuning.data.similar_rows import SIMILAR, nearly_equal
 
 WORDS = [f"w{number}" for number in range(300)]
 

@@ -85,7 +85,7 @@ def test_positions_that_were_never_pretrained_are_named(tiny_checkpoint, tmp_pat
     tokenizer.save_pretrained(tmp_path / "short")
     words = {"task": "text-classification", "model": str(tmp_path / "short"), "train": "-", "output": "-"}
     _, tokenizer = new_task(FinetuneSettings(**words, max_length=length))
-    assert ("was pretrained on at most 16 tokens at once" in caplog.text) == said
+    assert ("sequences of at most 16 tokens" in caplog.text) == said
     assert tokenizer.model_max_length == length, "what is cut there is trained from now on"
 
 

@@ -23,8 +23,8 @@ from mybert.common.machine import hardware
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.run import finetune
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.release.card.escaping import in_markdown, in_metadata
 from mybert.release.card.examples import EXAMPLES, widget
+from mybert.release.card.markdown_escaping import in_markdown, in_metadata
 from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.settings import PushSettings
@@ -110,7 +110,7 @@ def test_the_card_states_and_uses_the_length_of_the_training_sequences(checkpoin
     assert json.loads((checkpoint / "config.json").read_text())["max_position_embeddings"] == 512
     text = card_of(checkpoint).text
     assert "| maximum sequence length | 32 |" in text, "the max_length of the corpus"
-    assert "at most 32 tokens" in text and "512 tokens" in text and "positions above 32 were not trained" in text
+    assert "at most 32 tokens" in text and "512 tokens" in text and "above 32 were not trained" in text
     assert "tokenizer_kwargs={'truncation': True}" in text
     calls = re.findall(r"tokenizer\(.*\)", text)
     assert calls and all("truncation=True" in call for call in calls)

@@ -5,10 +5,10 @@ import random
 import pytest
 
 import mybert
-from mybert import pretrain_from_text
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.pretrain_from_text import TextSize, vocabulary_size
+from mybert.workflows import pretrain as workflow
+from mybert.workflows.pretrain import TextSize, vocabulary_size
 
 QUICK = {"size": "tiny", "use_cpu": True, "disable_tqdm": True, "max_steps": 2, "save_strategy": "no"}
 IDEOGRAPHS = [chr(0x4E00 + i) for i in range(300)]
@@ -76,7 +76,7 @@ def test_too_little_text_is_refused_and_nothing_is_left(tmp_path):
 
 
 def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain_from_text, "_BUILDING", 10**6)
+    monkeypatch.setattr(workflow, "_BUILDING", 10**6)
     with pytest.raises(UserError, match=r"is too short for 12,000 words: .*; give [0-9]+m or more"):
         mybert.pretrain(text=[one_document], output=tmp_path / "model", time_budget="1h", size="tiny", use_cpu=True)
     assert not (tmp_path / "model-tokenizer").exists()

@@ -16,7 +16,7 @@ from mybert.pretraining.data.scheduled_batches import ScheduledSampler
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training.progress import StepProgress
+from mybert.training.run_progress import StepProgress
 
 CHANGING = {
     "length_schedule": ["12:0.25", "16:0.5", "24"],

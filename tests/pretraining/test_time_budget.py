@@ -11,13 +11,13 @@ import pytest
 
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.planning import budget as planning
+from mybert.pretraining.planning import budget_plan as planning
 from mybert.pretraining.planning.measurement import Speed
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training import progress
-from mybert.training.progress import ClockProgress
+from mybert.training import run_progress
+from mybert.training.run_progress import ClockProgress
 
 
 class Ticks:
@@ -37,7 +37,7 @@ class Ticks:
 @pytest.fixture
 def ticks(monkeypatch):
     ticks = Ticks()
-    monkeypatch.setattr(progress, "time", ticks)
+    monkeypatch.setattr(run_progress, "time", ticks)
     speed = Speed(flops=1e9, tokens=2000.0, evaluation=1e6, parameters=10**5, encoder=4 * 10**5)
     monkeypatch.setattr(planning, "measure_speed", lambda *_: speed)
     monkeypatch.setitem(budget_rules(), "sizes", ["tiny"])

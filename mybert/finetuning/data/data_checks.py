@@ -1,4 +1,4 @@
-"""Checks of the rows of all parts, for results.json: rows in two parts, words that give a label away."""
+"""Checks of the rows of all splits, for results.json: leaks between splits, and words that determine a label."""
 
 import itertools
 import re
@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
 from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.data.near_duplicates import nearly_equal
 from mybert.finetuning.data.run_data import draw_rows
+from mybert.finetuning.data.similar_rows import nearly_equal
 from mybert.finetuning.tasks.base import Task
 
 _NOT_WORDS = re.compile(r"[\W_]+")
@@ -22,7 +22,7 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
     """
     Returns:
         overlaps: for each two parts `of` and `in`: `rows` of the first, and how many of them are in the second:
-            `equal`, or `near`: but for case, punctuation, spaces, or a few words (see `near_duplicates`).
+            `equal`, or `near`: but for case, punctuation, spaces, or a few words (see `similar_rows`).
         giveaway_words: for each label the `word` that tells most about it, its `f1` as a rule, and the numbers of
             rows; the most telling first. Only for one label a row.
     """

@@ -1,4 +1,4 @@
-"""Reading of label columns: lists as pandas, datasets and JSON write them, separators, one-hot columns, new names."""
+"""Read label columns: lists in the formats of pandas, datasets and JSON, separators, one-hot columns, new names."""
 
 import ast
 import contextlib
@@ -30,7 +30,7 @@ def looks_like_list(label: Any) -> bool:
 
 
 def expand_label(label: Any, separator: str | None) -> Any:
-    """The list of labels that a cell spells; the cell as it is if it spells none, or a list that cannot be read.
+    """The list of labels in a cell; the cell itself if it contains no list or an invalid one.
 
     `separator` separates labels in texts that are no lists, such as `;`; an empty cell has no label then.
     """

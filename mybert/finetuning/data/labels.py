@@ -1,4 +1,4 @@
-"""Names of labels and the kind of problem that a column of labels poses."""
+"""Names of labels, and the kind of problem of a column of labels."""
 
 import difflib
 import math
@@ -62,7 +62,7 @@ class ProblemType(NamedTuple):
 
 
 def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType:
-    """The problem that labels pose, by one rule for all formats.
+    """The kind of problem of labels, by the same rule for all file formats.
 
     Lists are multi-label. Numbers are regression if at least half of them have a fraction, and classes if none has.
     Other labels are classes; where at most a tenth of the labels are words, the others decide.

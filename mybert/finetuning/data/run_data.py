@@ -129,7 +129,7 @@ def _with_teacher(
 
 
 def draw_rows(rows: int, count: int, seed: int) -> list[int]:
-    """At most `count` row numbers below `rows`, drawn at random without replacement, ascending."""
+    """Draws at most `count` row numbers below `rows` without replacement; ascending."""
     return sorted(np.random.default_rng(seed).permutation(rows)[:count].tolist())
 
 

@@ -1,4 +1,4 @@
-"""Calibration: how well probabilities match accuracy, and temperature scaling (Guo et al. 2017)."""
+"""Calibration error of probabilities, and temperature scaling (Guo et al. 2017)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -159,7 +159,7 @@ class Task(ABC):
         """
 
     def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-        """Rows that pass `check_rows` and do not fit into `max_length` tokens at all."""
+        """Rows that pass `check_rows` but cannot be shortened to `max_length` tokens."""
         return []
 
     @abstractmethod
@@ -167,7 +167,7 @@ class Task(ABC):
         """Number of occurrences of each label, or of each kind of target."""
 
     def strata(self, rows: Dataset) -> list[Hashable]:
-        """A value for each row, in proportion to which validation rows are drawn."""
+        """A stratum for each row; validation rows are drawn in proportion to the strata."""
         return [0] * len(rows)
 
     @abstractmethod
@@ -203,7 +203,7 @@ class Task(ABC):
 
     @abstractmethod
     def fitted(self, rows: Dataset) -> Self:
-        """This task with what the training rows define: labels and kind of problem."""
+        """This task with the labels and the kind of problem of the training rows."""
 
     @abstractmethod
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
@@ -241,7 +241,7 @@ class Task(ABC):
 
     @abstractmethod
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        """Predictions of several models that give the same answer for every row."""
+        """Constant predictions: each list has the same answer for every row."""
 
     def baselines(self, references: Sequence) -> dict[str, float]:
         """The best value of each metric among `baseline_predictions`."""

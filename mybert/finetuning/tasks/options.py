@@ -1,4 +1,4 @@
-"""Options of the tasks, apart from the tasks, whose imports take seconds."""
+"""Options of the tasks. They are apart from the tasks, which take seconds to import."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class TaskOptions:
         self.given_columns()
 
     def given_columns(self) -> dict[str, str]:
-        """Column by canonical name, from `--columns`."""
+        """The columns given by `--columns`, by role."""
         return pairs("columns", self.columns, "ROLE=COLUMN, such as text=body")
 
     @classmethod
@@ -60,13 +60,13 @@ class WindowOptions(TaskOptions):
 
     stride: int | None = setting(
         None,
-        "Tokens that consecutive windows of a long input share (default: a third of --max-length).",
+        "Overlap of consecutive windows of a long input, in tokens (default: a third of --max-length).",
         old_name="overlap",
         least=0,
     )
 
     def stride_below(self, room: int) -> int:
-        """The stride of windows that have `room` tokens for text; raises if it is not less."""
+        """The stride of windows with `room` tokens of text; raises a UserError if it is `room` or more."""
         stride = self.max_length // 3 if self.stride is None else self.stride
         if self.stride is not None and stride >= room:
             raise UserError(f"--stride {stride}: expected less than the {room} tokens of a window's text")
@@ -81,20 +81,20 @@ class TextOptions(WindowOptions):
 
     problem: str | None = setting(
         None,
-        "text-classification: kind of labels (default: lists are multi-label, numbers of which at least half have a "
-        "fraction are regression, others are single-label).",
+        "text-classification: kind of labels (default: lists are multi-label; numbers, at least half of them with a "
+        "decimal fraction, are regression; others are single-label).",
         choices=PROBLEMS,
     )
     label_separator: str | None = setting(
-        None, "text-classification: separator of several labels in one cell, such as ';' (default: none)."
+        None, "text-classification: separator between several labels in one cell, such as ';' (default: none)."
     )
     label_names: list[str] = setting(
         default_factory=list,
-        help="text-classification: names for classes, as CLASS=NAME, such as 0=negative 1=positive.",
+        help="text-classification: new names of classes, as CLASS=NAME, such as 0=negative 1=positive.",
     )
     long_texts: str | None = setting(
         None,
-        "text-classification: truncate texts of more than --max-length tokens, or read them in windows and average "
+        "text-classification: truncate texts of more than --max-length tokens, or split them into windows and average "
         "the logits (default: truncate).",
         choices=("truncate", "window"),
     )
@@ -117,7 +117,7 @@ class TokenOptions(WindowOptions):
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False}
 
     label_all_tokens: bool | None = setting(
-        None, "token-classification: label all tokens of a word instead of the first one (default: false)."
+        None, "token-classification: label all tokens of a word instead of only the first (default: false)."
     )
 
 

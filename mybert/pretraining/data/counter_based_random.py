@@ -1,4 +1,4 @@
-"""Random words that are a pure function of what they are for, never of what was drawn before.
+"""Counter-based random numbers: pure functions of seed, epoch and index, independent of earlier draws.
 
 Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") is indexed by a key and a counter, so worker
 count, process count and resuming cannot change a draw. Only its raw words are used: numpy promises the bit stream of a

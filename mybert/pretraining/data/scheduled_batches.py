@@ -14,15 +14,15 @@ from mybert.pretraining.data.batching import ExampleDataset, Examples, Key
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
 from mybert.pretraining.data.windows import cut_windows
 from mybert.pretraining.schedule import Schedule
-from mybert.training.progress import ClockProgress, StepProgress
+from mybert.training.run_progress import ClockProgress, StepProgress
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What was decided about a batch.
+    """Position, size and masking of a batch.
 
     Attributes:
-        position: of its first example, counted over all epochs.
+        position: index of its first example, counted over all epochs.
         count: number of examples.
         length: maximum tokens of a sequence.
         mlm_probability: share of labelled tokens.
@@ -135,7 +135,7 @@ class ScheduledSampler(Sampler[Batch]):
             del self._draws[number]
 
     def state_dict(self, step: int) -> dict:
-        """What a run resumed after `step` steps needs, as JSON."""
+        """The state for a run resumed after `step` steps, as JSON."""
         ahead = [dataclasses.astuple(draw) for n, draw in sorted(self._draws.items()) if n >= step * self.per_step]
         return {"position": self._position, "draws": ahead}
 

@@ -135,7 +135,7 @@ def _measured_peak(half: bool) -> float:
 
 
 def print_budget(settings: PlanSettings) -> None:
-    """Prints what each size would reach in the time budget, and names the one with the lowest expected loss."""
+    """Prints the expected result of each size in the time budget, and the size with the lowest expected loss."""
     rows, losses = [], {}
     for size in settings.size:
         config = parallel_configs(settings, size, settings.devices[0])[0]

@@ -11,7 +11,7 @@ _LONGEST = 512  # positions of BERT
 
 @dataclass
 class PlanSettings:
-    """Model, text and devices; several sizes or device counts print one line for each combination.
+    """Model, text and devices. Several sizes or device counts print one line per combination.
 
     Raises:
         UserError: a value is out of range.
@@ -24,20 +24,23 @@ class PlanSettings:
         old_name="flops",
     )
     time_budget: Duration | None = setting(
-        None, "Print what each size would reach in this time, such as 1h, in place of the costs of --num-train-epochs."
+        None,
+        "Print the expected result of each size in this time, such as 1h, instead of the costs of --num-train-epochs.",
     )
     size: list[str] = setting(default_factory=lambda: ["base"], help=f"Model sizes: {', '.join(SIZES)}.")
-    devices: list[int] = setting(default_factory=lambda: [1], help="Numbers of devices, each at least 1.")
+    devices: list[int] = setting(default_factory=lambda: [1], help="Number of devices; several numbers are compared.")
     num_train_epochs: float = setting(1.0, "Epochs, above 0.", old_name="epochs")
     max_length: int = setting(128, "Tokens per sequence, from 1 to 512.", old_name="length")
     per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass, at least 1.")
     gradient_accumulation_steps: int = setting(1, "Accumulated batches per optimizer step, at least 1.")
     vocab_size: int = setting(30_522, "Vocabulary size, at least 1.")
-    bf16: bool = setting(True, "Compute in 16 bits; weights stay in 32 bits.")
-    mfu: float = setting(0.4, "Share of --peak-flops that the run reaches, at most 1; see docs/guides/scale-out.md.")
-    bandwidth: Quantity = setting(Quantity("50G"), "Bytes per second that a device can send while it computes.")
-    memory: Quantity | None = setting(None, "Memory of a device in bytes, such as 80G; marks what does not fit.")
-    price: float | None = setting(None, "Price per device and hour in any currency, 0 or more.")
+    bf16: bool = setting(True, "Compute in bfloat16; weights stay in float32.")
+    mfu: float = setting(0.4, "Model FLOPs utilisation: share of --peak-flops that the run reaches, at most 1.")
+    bandwidth: Quantity = setting(Quantity("50G"), "Network bandwidth of a device, in bytes per second.")
+    memory: Quantity | None = setting(
+        None, "Memory of a device in bytes, such as 80G; configurations that do not fit are marked."
+    )
+    price: float | None = setting(None, "Price per device and hour, in any currency, 0 or more.")
 
     def __post_init__(self):
         check(self, "size", set(self.size) <= set(SIZES), " or ".join(SIZES))

@@ -7,8 +7,8 @@ import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from mybert.release.card.card_data import CardData
-from mybert.release.card.escaping import in_markdown, in_metadata
 from mybert.release.card.examples import examples_in, request_inputs, widget
+from mybert.release.card.markdown_escaping import in_markdown, in_metadata
 from mybert.release.card.sections import adaptation_rows, data_lines, result_tables, training_rows, vocabulary_lines
 from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
 from mybert.release.hub.bundle import CARD, Bundle

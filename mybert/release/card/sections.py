@@ -2,7 +2,7 @@
 
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
-from mybert.release.card.escaping import in_markdown
+from mybert.release.card.markdown_escaping import in_markdown
 
 _SHOWN = 20  # sources
 _WORDS_SHOWN = 50
@@ -73,7 +73,7 @@ def _source(entry: dict) -> str:
 
 
 def vocabulary_lines(data: CardData) -> list[str]:
-    """What `mybert adapt` or `mybert trim` changed in the vocabulary."""
+    """Changes of the vocabulary by `mybert adapt` or `mybert trim`."""
     lines = []
     if found := data.results.get("adaptation"):
         words = found["new_words"]
@@ -81,13 +81,13 @@ def vocabulary_lines(data: CardData) -> list[str]:
         more = f", and {len(words) - _WORDS_SHOWN:,} more" if len(words) > _WORDS_SHOWN else ""
         if words:
             listed = ", ".join(map(in_markdown, shown)) + more
-            lines.append(f"{len(words):,} new words, with their old pieces: {listed}")
+            lines.append(f"{len(words):,} new words, with their former word pieces: {listed}")
         if found.get("new_head"):
-            lines.append("the masked-language-model head is new: the initial weights had none")
+            lines.append("the masked-language-model head was new, because the original model had none")
     if found := data.manifest.get("trimmed"):
         before, after = found["before"], found["after"]
         sizes = [f"{in_markdown(part[name])} {name}" for part in (after, before) for name in ("tokens", "parameters")]
-        lines.append(f"{sizes[0]} and {sizes[1]} are left of {sizes[2]} and {sizes[3]}")
+        lines.append(f"trimmed from {sizes[2]} and {sizes[3]} to {sizes[0]} and {sizes[1]}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The bundle: a copy of the checkpoint that holds everything to publish, and nothing else."""
+"""The bundle: a folder with exactly the files to publish."""
 
 import fnmatch
 import hashlib

@@ -8,7 +8,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
-from mybert.release.card.escaping import one_line
+from mybert.release.card.markdown_escaping import one_line
 
 _AGAIN = "run the same command again: files that have arrived are not sent again"
 _REMEDIES = {
@@ -24,7 +24,7 @@ _REMEDIES = {
 def hub_errors(state: str) -> Iterator[None]:
     """Converts every exception in a block of calls to the Hub into a UserError.
 
-    Its message ends with `state`, which says what the repository holds if the block fails.
+    Its message ends with `state`, a description of the repository after the failure.
     """
     try:
         with report_full_disk("the download", remedy="free some space, or set TMPDIR to another disk"):

@@ -129,7 +129,7 @@ def check_upload(bundle: Bundle, settings: PushSettings, published: Published, h
 
 
 def set_tags(bundle: Bundle, settings: PushSettings, published: Published) -> None:
-    """Gives the commit the tag of its content and the tag that was asked for, unless they exist."""
+    """Gives the commit the tag of its content and the tag of --tag, unless they exist."""
     api = HfApi(library_name="mybert")
     with hub_errors(f"commit {published.commit[:12]} is complete, only its tag is missing"):
         for tag in filter(None, (bundle.content_tag(), settings.tag)):

@@ -9,7 +9,7 @@ from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.hub import check_reachable
 from mybert.common.tables import print_table
-from mybert.release.card.escaping import one_line
+from mybert.release.card.markdown_escaping import one_line
 from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.hub.hub_errors import hub_errors

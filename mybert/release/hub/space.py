@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 import modeling_mybert
 import tokenization
 from mybert.common.errors import UserError
-from mybert.release.card.escaping import in_metadata
+from mybert.release.card.markdown_escaping import in_metadata
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.hub.verify import ENVIRONMENT

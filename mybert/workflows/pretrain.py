@@ -1,4 +1,4 @@
-"""`mybert pretrain`: a model from a corpus, or from text in one command: vocabulary, examples, pretraining."""
+"""`mybert pretrain`: pretrain on a corpus; or on text, after building vocabulary and examples."""
 
 import dataclasses
 import math
@@ -39,10 +39,10 @@ class TextSize(NamedTuple):
 def pretrain(
     settings: PretrainSettings, arguments: "TrainingArguments | None" = None, started: float | None = None
 ) -> Path:
-    """Trains a model on a corpus or, with `settings.text`, builds vocabulary and examples from text first.
+    """Pretrains a model on a corpus. With `settings.text`, first builds a vocabulary and a corpus.
 
-    The folders of both are kept beside the output: OUTPUT-tokenizer and OUTPUT-corpus. `resume` uses them again. A dry
-    run builds them in a temporary folder.
+    Vocabulary and corpus are kept in OUTPUT-tokenizer and OUTPUT-corpus, and `resume` uses them again. A dry run
+    builds them in a temporary folder.
 
     Args:
         settings, arguments: as in `mybert.pretraining.run.pretrain`.
@@ -63,7 +63,7 @@ def pretrain(
 
 def main(settings: PretrainSettings, arguments: "TrainingArguments") -> None:
     from mybert.common.memory_allocator import keep_freed_memory
-    from mybert.training.progress import process_start
+    from mybert.training.run_progress import process_start
 
     keep_freed_memory()
     output = pretrain(settings, arguments, process_start())
@@ -74,11 +74,11 @@ def main(settings: PretrainSettings, arguments: "TrainingArguments") -> None:
 def _with_corpus(
     settings: PretrainSettings, arguments: "TrainingArguments | None", folder: str, started: float
 ) -> PretrainSettings:
-    """Builds FOLDER-tokenizer and FOLDER-corpus on process 0, if needed; the settings then name the corpus."""
+    """Builds FOLDER-tokenizer and FOLDER-corpus on process 0 if needed; returns settings with this corpus."""
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    from mybert.pretraining.run import check_output
+    from mybert.pretraining.launch_checks import check_output
 
     check_output(settings, arguments)
     processes = PartialState()
@@ -119,7 +119,10 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
         math.ceil(rules["documents"] / size.documents),
         max(1, size.words // (size.documents * rules["words_per_document"])),
     )
-    print("\nexamples" + (f", each document split into {parts} to have some to hold out" if parts > 1 else ""))
+    print(
+        "\nexamples"
+        + (f", each document split into {parts} documents so that some can be held out" if parts > 1 else "")
+    )
     build_corpus(
         CorpusSettings(
             settings.text,
@@ -144,7 +147,7 @@ def _held_out_share(size: TextSize, parts: int) -> float:
 
 
 def _is_of(folder: str, text: list[str]) -> bool:
-    """Whether a folder is finished. Refuses one of other text."""
+    """Whether a folder is finished. Raises a UserError if it was made from other text."""
     from mybert.io.sources import describe_sources, find_sources
 
     manifest = read_manifest(folder) if Path(folder).is_dir() else {}
@@ -160,7 +163,7 @@ def _is_of(folder: str, text: list[str]) -> bool:
 
 
 def _is_one_per_file(text: list[str]) -> bool:
-    """Whether each .txt file is a document: if there are several. Blank lines separate those of a single file."""
+    """Whether each .txt file is one document: true for several files; blank lines split a single file."""
     from mybert.io.sources import find_sources
 
     return sum(source.kind == ".txt" for source in find_sources(text)) > 1
@@ -183,7 +186,7 @@ def _check_size(size: TextSize, settings: PretrainSettings, counting: float, use
     least = budget_rules()["text"]["least_words"]
     if size.words < least:
         raise UserError(
-            f"the text has {size.words:,} words; a model needs {least:,} or more to learn from. Add text, or continue "
+            f"the text has {size.words:,} words; pretraining needs {least:,} or more. Add text, or continue "
             "an existing BERT: `mybert corpus --tokenizer NAME` and `mybert pretrain --init-from NAME`"
         )
     building = _BUILDING * counting

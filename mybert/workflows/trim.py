@@ -1,4 +1,4 @@
-"""`mybert trim`: remove the tokens that a text never needs from a model, with equal outputs on that text."""
+"""`mybert trim`: remove the tokens that a text does not contain from a model; outputs on the text stay equal."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from mybert.common.manifest import identity, write_json, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
-from mybert.domain_adaptation import task_texts
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
 from mybert.release.card.card_data import PARENT, RESULTS
 from mybert.release.convert.compare_models import outputs_of
 from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
+from mybert.workflows.adapt import task_texts
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import keep_pieces
 
@@ -39,16 +39,16 @@ def main(settings: TrimSettings) -> None:
 
 
 def trim(settings: TrimSettings) -> Path:
-    """Writes the model without the tokens that the text does not need.
+    """Writes the model without the tokens that do not occur in the text.
 
-    Special tokens, words from `add_tokens` and single characters stay. Outputs on the text are equal, bit for bit;
-    logits over the vocabulary are those of the tokens that stay, and equal up to rounding.
+    Special tokens, words from `add_tokens` and single characters stay. Outputs on the text are bitwise
+    equal; logits of the remaining tokens are equal up to rounding.
 
     Returns:
-        The folder: model, tokenizer and a manifest with what was saved.
+        The folder: model, tokenizer and a manifest with the sizes before and after.
 
     Raises:
-        UserError: the checkpoint or a text cannot be used, nothing can be left out, or outputs differ; nothing is
+        UserError: the checkpoint or a text cannot be used, no token can be removed, or outputs differ. Nothing is
             written then.
     """
     replacing = {
@@ -60,9 +60,11 @@ def trim(settings: TrimSettings) -> Path:
     checkpoint = load_checkpoint(settings.model)
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
-        raise UserError(f"checkpoint {settings.model} has no tokenizer, which decides the tokens of the text")
+        raise UserError(f"checkpoint {settings.model} has no tokenizer; trim needs it to find the tokens of the text")
     if isinstance(model, MyBertEncoderDecoderModel):
-        raise UserError(f"checkpoint {settings.model} is an encoder-decoder; trim reads models with one vocabulary")
+        raise UserError(
+            f"checkpoint {settings.model} is an encoder-decoder; trim supports models with one vocabulary only"
+        )
     counts, sample = Counter(), []
     needed = _needed_pieces(_documents(settings, counts, sample), tokenizer)
     trimmed, kept = _trim_tokenizer(tokenizer, needed)
@@ -117,7 +119,7 @@ def _texts(settings: TrimSettings) -> Iterator[str]:
 
 
 def _needed_pieces(documents: Iterator[str], tokenizer: MyBertTokenizer) -> set[str]:
-    """The tokens of the text, whether special tokens in it are read as such or as plain text."""
+    """The tokens of the text, with special tokens in it read as such and as plain text."""
     whole = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     whole.no_truncation()
     whole.no_padding()

@@ -1,4 +1,4 @@
-"""`mybert adapt`: a BERT and the text of a domain → a BERT with the words of the domain, pretrained on its text."""
+"""`mybert adapt`: add words of a domain to a BERT and continue its pretraining on text of the domain."""
 
 import contextlib
 import copy
@@ -29,7 +29,7 @@ from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.budget import check_schedule_settings
+from mybert.pretraining.launch_checks import check_schedule_settings
 from mybert.pretraining.report import RESULTS
 from mybert.pretraining.run import Adjust, Objective, pretrain
 from mybert.pretraining.settings import PretrainSettings
@@ -50,7 +50,7 @@ def main(settings: AdaptSettings, arguments: PretrainingArguments) -> None:
 
 
 def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -> Path:
-    """Adds the words of a domain to a BERT, continues its pretraining on text of the domain, and compares both.
+    """Adds words of a domain to a BERT, continues pretraining on its text, and compares the model before and after.
 
     Args:
         settings: model, texts, new words and output.
@@ -69,7 +69,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     if settings.time_budget is not None:
         check_schedule_settings(_training_settings(settings, Path(), Path(), settings.time_budget), arguments)
     if PartialState().num_processes > 1:
-        raise UserError("mybert adapt runs in one process; start it without torchrun")
+        raise UserError("mybert adapt supports one process only; start it without torchrun")
     inputs = [settings.model, *settings.inputs, *settings.task_data, *settings.replay, *settings.general]
     folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
     fingerprint = RunFingerprint.of(settings, arguments, _describe_inputs(settings), _FREE)
@@ -118,10 +118,10 @@ def _describe_inputs(settings: AdaptSettings) -> dict[str, dict]:
 def _prepared(
     settings: AdaptSettings, arguments: TrainingArguments, output: Path, fingerprint: RunFingerprint
 ) -> Iterator[Path | None]:
-    """A folder beside the output with what the run trains on; None if the run that is resumed has it.
+    """Yields a folder with model, corpus and held-out texts beside the output; None if the resumed run has them.
 
-    It is made before the output folder is touched, so that an error leaves nothing behind. That of a killed run is
-    continued with --resume, if settings and inputs are the same, and removed otherwise.
+    It is complete before the output folder is created, so an error leaves no output. With --resume and the same
+    settings and inputs, the folder of a killed run is continued; otherwise it is removed.
     """
     if settings.resume and (output / _WORK / _FACTS).is_file():
         yield None
@@ -152,7 +152,7 @@ def _preparation(output: Path) -> Path:
 
 
 def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:
-    """The texts of each row of --task-data as a document."""
+    """Yields the texts of each row of --task-data as one document."""
     for name in settings.task_data:
         kind = task_class(settings.task)
         task = kind(kind.Options.of({"columns": settings.columns}), None)
@@ -169,7 +169,7 @@ def _train(
     new_head: bool,
     started: float,
 ) -> None:
-    """Trains the new rows alone for `row_steps`, then the model, in the folders `_ROWS` and `_MODEL` of `work`."""
+    """Trains only the rows of new words for `row_steps` (folder `_ROWS`), then the model (folder `_MODEL`)."""
     start = START
     if settings.row_steps:
         rows = dataclasses.replace(arguments, max_steps=settings.row_steps, weight_decay=0.0)

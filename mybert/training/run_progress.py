@@ -1,4 +1,4 @@
-"""The share of a run that is done, by steps or by the clock; schedules are functions of it."""
+"""The progress of a run as a share, by steps or by the clock. Schedules are functions of it."""
 
 import time
 
@@ -9,7 +9,7 @@ _WINDOW = 10.0
 
 
 class StepProgress:
-    """The share of the steps.
+    """Progress by steps.
 
     Args:
         steps: planned number of optimizer steps.
@@ -21,7 +21,7 @@ class StepProgress:
     def share(self, step: int) -> float:
         """
         Args:
-            step: the number of steps that precede the one that is asked for.
+            step: number of finished steps.
         """
         return min(step / self.steps, 1.0)
 
@@ -36,18 +36,18 @@ class StepProgress:
 
 
 class ClockProgress:
-    """The share of the training time of a budget.
+    """Progress by the training time of a time budget.
 
-    The budget holds everything else too: what precedes the first step, and a reserve for what follows the last one.
-    The share changes in `update` only, so that everything that reads it between two updates reads the same.
+    The budget also includes the time before the first step, and a reserve for evaluation and saving after the last
+    step. The share changes only in `update`, so all readers between two updates get the same value.
 
     Args:
         budget: seconds of the whole run, over all its sessions.
         started: `time.monotonic()` at the start of this session (default: now).
 
     Attributes:
-        reserve: seconds that what follows the last step will take.
-        slowness: wall time for each second of computing in the last seconds; above 1 beside other programs.
+        reserve: expected seconds after the last step.
+        slowness: wall time per second of CPU time in the last seconds; above 1 under other load.
     """
 
     def __init__(self, budget: float, started: float | None = None):
@@ -83,19 +83,19 @@ class ClockProgress:
         return self._share
 
     def measure_slowness(self) -> None:
-        """Compares wall time and computing time since the last call, or since the start."""
+        """Compares wall time and CPU time since the last call, or since the start."""
         mark, (wall, computed) = (time.monotonic(), time.process_time()), self._mark
         if mark[0] - wall >= _WINDOW:
             self.slowness, self._mark = max((mark[0] - wall) / max(mark[1] - computed, 0.1), 1.0), mark
 
     def update(self) -> None:
-        """Reads the clock. The share never falls, also if the reserve does."""
+        """Reads the clock. The share never decreases, even if the reserve grows."""
         self.start()
         self.measure_slowness()
         self._share = min(max(self._share, (self.seconds - self._first) / self.training_seconds), 1.0)
 
     def set_share(self, share: float) -> None:
-        """Takes the share that another process has read."""
+        """Sets the share that another process has read."""
         self._share = share
 
     def state_dict(self) -> dict:

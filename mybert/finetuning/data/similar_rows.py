@@ -1,7 +1,7 @@
-"""Rows of two parts that differ in a few words: exact Jaccard similarity of word pairs.
+"""Near duplicates between two splits: exact Jaccard similarity of word pairs.
 
-Two sets with a similarity of at least t share one of the |x| - ceil(t |x|) + 1 rarest elements of each of them, so
-that few rows are compared (prefix filtering, Chaudhuri et al. 2006).
+Two sets with a similarity of at least t share one of the |x| - ceil(t |x|) + 1 rarest elements of each. Only rows that
+do are compared (prefix filtering, Chaudhuri et al. 2006).
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The plan of a run with a time budget: what is chosen, why, and what to expect; before the run starts."""
+"""Plan a run with a time budget: choose its settings, with reasons, and estimate its result."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import bfloat16_is_faster
-from mybert.training.progress import ClockProgress
+from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
 
 PLAN = "budget.json"
@@ -35,13 +35,14 @@ _LOGS, _SAVE_SECONDS = 50, 300
 
 @dataclass
 class BudgetPlan:
-    """
+    """The plan of a run with a time budget.
+
     Attributes:
-        choices: option and value; those given by hand are not among them.
-        rows: what, value and reason, for the table.
+        choices: value of each chosen option, without options given by the user.
+        rows: name, value and reason of each line of the printed table.
         steps: expected number of optimizer steps.
         tokens: expected number of tokens.
-        expected: of `ScalingLaw.expectation`.
+        expected: result of `ScalingLaw.expectation`.
         held_out: number of held-out examples that are evaluated; None for all.
         events: number of equal parts of the run after which it logs, evaluates and saves.
         later: expected seconds of the evaluation, of a checkpoint and of the rest after the last step.
@@ -79,13 +80,13 @@ class BudgetPlan:
         return dataclasses.replace(settings, **chosen)
 
     def print(self, budget: float) -> None:
-        print_table(f"Plan for {duration(budget)}", self.rows, ("what", "chosen", "why"))
+        print_table(f"Plan for {duration(budget)}", self.rows, ("setting", "value", "reason"))
         if self.expected:  # a checkpoint that is continued has seen other text before
             print(f"expected on held-out documents (95% interval): {in_words(self.expected)}")
 
 
 def check_budget_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    """Refuses what contradicts a time budget."""
+    """Raises a UserError for arguments that contradict a time budget."""
     for name in ("max_steps", "num_train_epochs"):
         if name in _given(settings, arguments):
             raise UserError(
@@ -99,7 +100,7 @@ def check_budget_settings(settings: PretrainSettings, arguments: TrainingArgumen
 def make_plan(
     settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress
 ) -> BudgetPlan:
-    """Measures this machine and chooses what is not given."""
+    """Measures the speed of this machine and chooses the options that are not given."""
     given = _given(settings, arguments)
     plan = BudgetPlan({}, [])
     if "bf16" not in given and not arguments.fp16 and bfloat16_is_faster(arguments.device):
@@ -211,7 +212,7 @@ def _choose_size(
 def _expected_loss(
     size: str, measured: dict, sizes: list[str], corpus: Corpus, clock: ClockProgress, settings: PretrainSettings
 ) -> float:
-    """With the rate of operations of the nearest size that was measured."""
+    """The expected loss of a size, with the speed of the most similar measured size."""
     nearest = min(measured, key=lambda name: abs(sizes.index(name) - sizes.index(size)))
     config = MyBertConfig.from_size(size, vocab_size=len(corpus.tokenizer))
     shape = corpus.shape
@@ -266,7 +267,7 @@ def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
 
 
 def _nearest_size(encoder: int) -> str:
-    """The named size whose encoder has about as many parameters."""
+    """The named size with the most similar number of encoder parameters."""
     sizes = {size: count_parameters(MyBertConfig.from_size(size))["encoder"] for size in NAMED_SIZES}
     return min(sizes, key=lambda size: abs(math.log(sizes[size] / encoder)))
 

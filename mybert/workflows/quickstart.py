@@ -1,4 +1,4 @@
-"""`mybert quickstart`: train a small BERT on the documentation of Python and its packages."""
+"""`mybert quickstart`: train and evaluate a small BERT on the documentation of Python and its packages."""
 
 import subprocess
 import sys
@@ -81,9 +81,6 @@ def quickstart(settings: QuickstartSettings) -> Path:
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
-    from mybert.pretraining.arguments import PretrainingArguments
-    from mybert.pretraining.run import pretrain
-    from mybert.pretraining.settings import PretrainSettings
 
     started = time.perf_counter()
     output = Path(settings.output)
@@ -107,6 +104,18 @@ def quickstart(settings: QuickstartSettings) -> Path:
         )
     )
     print("\n3. pretrain, with evaluation on held-out documents")
+    _pretrain(settings, corpus, model)
+    print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
+    load_in_clean_process(Path(model))
+    print_table("quickstart", [("total seconds", time.perf_counter() - started), ("seed", settings.seed)])
+    return Path(model)
+
+
+def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
+    from mybert.pretraining.arguments import PretrainingArguments
+    from mybert.pretraining.run import pretrain
+    from mybert.pretraining.settings import PretrainSettings
+
     arguments = PretrainingArguments(
         output_dir=model,
         max_steps=settings.max_steps,
@@ -130,10 +139,6 @@ def quickstart(settings: QuickstartSettings) -> Path:
         overwrite=settings.overwrite,
     )
     pretrain(choices, arguments)
-    print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
-    load_in_clean_process(Path(model))
-    print_table("quickstart", [("total seconds", time.perf_counter() - started), ("seed", settings.seed)])
-    return Path(model)
 
 
 def load_in_clean_process(model: Path) -> None:

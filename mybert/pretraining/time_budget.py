@@ -1,4 +1,4 @@
-"""A time budget and its output folder: the plan and the time used are kept for a resumed run."""
+"""The time budget of a run; its plan and the time used are stored for a resumed run."""
 
 import dataclasses
 from pathlib import Path
@@ -7,23 +7,22 @@ import datasets
 import numpy as np
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainingArguments
-from transformers.trainer_utils import IntervalStrategy
 
-from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import write_json
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.planning.budget import PLAN, BudgetPlan, check_budget_settings, make_plan
+from mybert.pretraining.planning.budget_plan import PLAN, BudgetPlan, make_plan
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training.progress import ClockProgress
 from mybert.training.run_folder import RunFolder
+from mybert.training.run_progress import ClockProgress
 
 
 class Budget(TrainerCallback):
-    """
+    """Stores the plan of a run with a time budget, and the time used.
+
     Attributes:
-        plan: what was chosen.
-        clock: the time used, over all sessions.
+        plan: the chosen settings.
+        clock: the time used, summed over all sessions.
     """
 
     def __init__(self, plan: BudgetPlan, clock: ClockProgress):
@@ -39,7 +38,7 @@ class Budget(TrainerCallback):
         clock: ClockProgress,
         folder: RunFolder | None,
     ) -> "Budget":
-        """Reads the plan of the run to continue, or measures and makes one, and prints it."""
+        """Reads the plan of a resumed run; otherwise measures, makes a plan and prints it."""
         file = folder.path / PLAN if folder is not None and folder.is_resumed else None
         if file is not None and file.is_file():
             found = parse_json(file.read_bytes())
@@ -86,13 +85,3 @@ class Budget(TrainerCallback):
         if examples is None or self.plan.held_out is None or self.plan.held_out >= len(examples):
             return examples
         return examples.select(np.linspace(0, len(examples) - 1, self.plan.held_out).round().astype(int))
-
-
-def check_schedule_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    """Refuses what a changing batch, or a time budget, cannot honour."""
-    if arguments.train_sampling_strategy == "group_by_length":
-        raise UserError("--train-sampling-strategy group_by_length has no effect with a schedule; leave it out")
-    if IntervalStrategy.EPOCH in (arguments.eval_strategy, arguments.save_strategy, arguments.logging_strategy):
-        raise UserError("with a schedule or a time budget, log, evaluate and save by steps, not by epoch")
-    if settings.time_budget is not None:
-        check_budget_settings(settings, arguments)

@@ -1,0 +1,1 @@
+"""Commands that combine several stages."""
