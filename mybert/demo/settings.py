@@ -22,7 +22,7 @@ class DemoSettings:
         help="Folders or Hub names of checkpoints with any head. Models with the same head are shown side by side.",
     )
     port: int = setting(DEFAULT_PORT, "Port of the page; 0 takes a free one.")
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other computers in.")
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
 
     def __post_init__(self):

@@ -75,8 +75,8 @@ class PretrainSettings:
     masking_seed: int | None = setting(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = setting(
         None,
-        "Maximum number of real tokens per batch; replaces --per-device-train-batch-size. With "
-        "--train-sampling-strategy group_by_length, a batch has sequences of similar length.",
+        "Maximum number of real tokens per batch; replaces --per-device-train-batch-size. Batches have sequences of "
+        "similar length if the train sampling strategy is group_by_length.",
     )
     start_tokens_per_batch: int | None = setting(
         None,
