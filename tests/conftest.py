@@ -33,7 +33,7 @@ torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.envir
 _SLOW_MODULES = {  # more than about five seconds of a core
     "tokenizer": "word_counting",
     "adaptation": "adapt",
-    "common": "api unread_text",
+    "common": "api start_method unread_text",
     "corpus": "build part_files ray resume",
     "docs": "examples notebooks pages worked_changes",
     "embedding": "run training_example",

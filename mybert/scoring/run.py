@@ -5,6 +5,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+from mybert.common.error_messages import short, short_list
 from mybert.common.manifest import fingerprint, identity, json_line, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_file
@@ -75,7 +76,10 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
     for text in texts:
         values = [text.text, *(text.others.get(name) for name in columns[1:])]
         if not isinstance(values[-1], str):
-            problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}")
+            found = (
+                "" if columns[-1] in text.others else f"there are {short_list(map(short, [columns[0], *text.others]))}"
+            )
+            problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}", found)
         elif not all(map(len, scorer.backend.encode_batch_fast(values, add_special_tokens=False))):
             problems.report(text.source, f"line {text.line}", "no token")
         else:

@@ -96,7 +96,12 @@ def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, 
     ("content", "options", "message"),
     [
         ('{"text": "one"}\n{"text": " "}\n', (), "line 2: no token"),
-        ('{"good": "one"}\n', ("--pairs", "good,bad"), "line 1: no text in column 'bad'"),
+        (
+            '{"good": "one", "worse": "on"}\n',
+            ("--pairs", "good,bad"),
+            "no text in column 'bad' (there are 'good', 'worse')",
+        ),
+        ('{"good": "one", "bad": 1}\n', ("--pairs", "good,bad"), "line 1: no text in column 'bad'; correct it"),
         ('{"good": "one"}\n', ("--pairs", "good"), "two columns such as good,bad"),
         ('{"good": "one"}\n', ("--pairs", "good,bad", "--masking", "whole-word"), "--pairs compares whole texts"),
         ('{"text": "one"}\n', ("--max-length", "129"), "--max-length 129: the model has 128 positions"),

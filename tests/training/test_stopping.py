@@ -1,11 +1,13 @@
 """SIGTERM and Ctrl-C during training."""
 
+import multiprocessing
 import os
 import signal
 
 import pytest
+from torch.utils.data import DataLoader
 
-from mybert.training.stopping import on_signals
+from mybert.training.stopping import ignore_signals_in_workers, on_signals
 
 
 @pytest.fixture
@@ -41,3 +43,18 @@ def test_an_interrupt_that_was_ignored_before_stays_ignored():
         send(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert not asked
+
+
+def fail_while_a_worker_waits() -> None:
+    batches = iter(ignore_signals_in_workers(DataLoader(range(8), num_workers=1)))
+    next(batches)
+    raise RuntimeError  # its traceback keeps the loader alive until the process ends
+
+
+def test_a_process_that_fails_within_a_step_ends_although_its_loader_workers_ignore_signals():
+    process = multiprocessing.get_context("fork").Process(target=fail_while_a_worker_waits)
+    process.start()
+    process.join(60)
+    status = process.exitcode
+    process.kill()
+    assert status == 1  # None: it still waits
