@@ -95,7 +95,7 @@ def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
         evidence += f" It rose from {losses[0]:.4g} to {max(smooth):.4g} on the way."
     opposed = noise is not None and noise > _OPPOSED
     if rises or stays or explodes or skipped or is_large or opposed:
-        remedy = f"Train again with --learning-rate {max(rates) / 5:.1g} (a fifth), or with a longer --warmup-steps."
+        remedy = f"Train again with --learning-rate {max(rates) / 5:.2g} (a fifth), or with a longer --warmup-steps."
         if noise is not None and noise > _NOISY and not opposed:
             remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
         found = "red" if rises or stays or explodes else "amber"
@@ -122,7 +122,7 @@ def learning_rate_too_low(files: StageFiles) -> Iterator[Finding]:
     )
     evidence += _noise_text(noise)
     if is_small:
-        remedy = f"Train again with --learning-rate {max(rates) * 5:.1g} (five times), or for more steps."
+        remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
         title = "The learning rate is too low for this number of steps"
         yield Finding("learning-rate-low", "red" if fall < _SMALL_FALL else "amber", title, evidence, remedy)
     else:

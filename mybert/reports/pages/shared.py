@@ -17,7 +17,7 @@ _SETTING = 400  # characters
 _MEASURES = {
     "learning_rate": ("Learning rate", "How large the steps may be."),
     "grad_norm": ("Gradient norm", "Before clipping, of the last step of each log."),
-    "gradient_noise": ("Gradient noise", "Share of a step's gradient that is chance, by the choice of its rows."),
+    "gradient_noise": ("Gradient noise", "Share of a gradient that is chance. Above 100%, successive steps disagree."),
     "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
     "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
     "mfu": ("Machine use", "Share of this machine's speed in large matrix products (MFU)."),
