@@ -1,5 +1,6 @@
 """What the page offers for a checkpoint: functions from typed texts to what is shown, one for each head."""
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ Marked = list[tuple[str, Any]]
 
 _EXAMPLES, _CHARACTERS = 5, 2000
 _TOP = 8  # words for a mask
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
 _COLOURS = "red raises it, violet lowers it"
 
 
@@ -89,7 +91,10 @@ def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> li
         fill, fields = partial(_fill_masks, checkpoint), {f"Text with {mask}": 3}
         columns = ("mask", "word", "probability")
         heads.append(
-            Head("Masked words", fields, fill, "First mask", "", columns, examples, columns_of_files=("text",))
+            Head(
+                *("Masked words", fields, fill, "First mask", "Text with the most probable words", columns, examples),
+                columns_of_files=("text",),
+            )
         )
     if kind in ("PreTraining", "NextSentencePrediction"):
         examples = [[pair["a"], pair["b"]] for pair in samples.get("pairs", ())]
@@ -108,7 +113,19 @@ def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
         raise UserError(f"write {tokenizer.mask_token} in place of the words to predict")
     found = [{tokenizer.convert_ids_to_tokens(token): share for token, share in best} for best in masks]
     rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(found, 1) for word, p in shares.items()]
-    return Answer(found[0], rows=rows)
+    return Answer(found[0], _filled(text, tokenizer.mask_token, found), rows)
+
+
+def _filled(text: str, mask: str, found: Sequence[Mapping[str, float]]) -> Marked:
+    """The text with the most probable word in place of each mask, marked with its probability."""
+    first, *others = text.split(mask)
+    best = [next(iter(shares.items())) for shares in found]
+    words = [(word, f"{share:.0%}") for word, share in best] + [(mask, None)] * (len(others) - len(best))  # cut off
+    marked = [
+        (first, None),
+        *(part for pair in zip(words, others, strict=False) for part in (pair[0], (pair[1], None))),
+    ]
+    return [part for part in marked if part[0]]
 
 
 def _next_sentence(checkpoint: Checkpoint, first: str, second: str) -> Answer:
@@ -170,11 +187,13 @@ def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
             triples = zip(found["offsets"], found["tags"], found["scores"], strict=True)
             spans = [(*place, tag, score) for place, tag, score in triples]
         rows = [(text[start:end], kind, round(score, 4)) for start, end, kind, score in spans]
-        return Answer(marked=parts(text, [span[:3] for span in spans]), rows=rows)
+        unit = "entity" if "entities" in found else "word"
+        units = {"entity": "entities", "word": "words"}[unit] if len(spans) != 1 else unit
+        return Answer(f"{len(spans) or 'no'} {units}", parts(text, [span[:3] for span in spans]), rows)
 
     examples = examples or [["Ann lives in Rome."]]
     columns = ("text", "label", "probability")
-    return Head("Tag", {"Text": 4}, answer, "", "Labels", columns, examples, predictor)
+    return Head("Tag", {"Text": 4}, answer, "Found", "Labels", columns, examples, predictor)
 
 
 def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
@@ -253,17 +272,23 @@ def parts(text: str, spans: Sequence[tuple[int, int, Any]]) -> Marked:
 
 
 def recorded_samples(name: str) -> dict[str, list[dict]]:
-    """Held-out words and pairs that a pretraining folder records; empty if there are none."""
-    path = Path(name) / "samples.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    last = json.loads(lines[-1]) if lines else {}
-    return {kind: last.get(kind, [])[:_EXAMPLES] for kind in ("words", "pairs")}
+    """Held-out words and pairs that a pretraining folder records; empty if there are none, or the file is damaged."""
+    path, keys = Path(name) / "samples.jsonl", {"words": ("before", "after"), "pairs": ("a", "b")}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        last = json.loads(lines[-1]) if lines else {}
+        return {
+            kind: [{key: str(one[key]) for key in names} for one in last.get(kind, [])[:_EXAMPLES]]
+            for kind, names in keys.items()
+        }
+    except _DAMAGED:
+        return {}
 
 
 def recorded_examples(name: str, predictor: Predictor) -> list[list[str]]:
     """The first evaluated rows of a fine-tuned folder, as texts of the fields; empty if it records none."""
     for path in (Path(name) / part / "predictions.jsonl" for part in ("validation", "test")):
-        if path.is_file():
+        with contextlib.suppress(FileNotFoundError, *_DAMAGED):
             with path.open(encoding="utf-8") as file:
                 given = [json.loads(line)["input"] for line in itertools.islice(file, _EXAMPLES)]
             columns = RowColumns(predictor.task)

@@ -76,6 +76,8 @@ def launch(page: gr.Blocks, host: str, port: int, block: bool = True) -> str:
 def _tab(heads: dict[str, Head]) -> None:
     """Fields, a button, and the answer of each model in a column of its own."""
     first = next(iter(heads.values()))
+    if first.examples:
+        gr.Markdown("Write a text, or choose one of the examples below, and press Predict.")
     fields = [gr.Textbox(label=name, lines=lines, max_lines=20) for name, lines in first.fields.items()]
     button = gr.Button("Predict", variant="primary")
     shown, heads_shown = [], []

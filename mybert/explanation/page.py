@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mybert.common.tables import format_cell
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
-from mybert.reports.components import Page, Tile
+from mybert.reports.components import Page
 from mybert.reports.escaping import printable
 from mybert.reports.prediction_table import packed
 from mybert.reports.write import render_template
@@ -29,25 +28,32 @@ def write_page(
     records: Sequence[Mapping[str, Any]],
     attentions: Sequence[tuple[int, list[str], np.ndarray]],
     settings: ExplainSettings,
-    tiles: Sequence[tuple[str, Any]],
+    numbers: Sequence[tuple[str, Any]],
 ) -> None:
     """
     Args:
         records: lines of the JSON output.
         attentions: index of a record, its tokens, and (layers, heads, S, S) probabilities.
-        tiles: name and value of each number at the top of the page.
+        numbers: name and value of each number about the exactness of the values.
     """
     data = {"rows": [_row(record) for record in records], "attention": _attention(attentions)}
     subtitle = f"{Path(settings.model).name} · {', '.join(Path(name).name for name in settings.inputs)}"
     page = render_template(
         "explanations.html",
         folder=Path(__file__).parent / "template",
-        page=Page("Explanations", subtitle, [Tile(name, format_cell(value)) for name, value in tiles], []),
+        page=Page("Explanations", subtitle, [], [], summary=_summary(records)),
+        numbers=numbers,
         method=_METHODS[settings.method],
         packed=packed(data),
         has_attention=bool(data["attention"]),
     )
     path.write_text(page, encoding="utf-8", newline="\n", errors="replace")
+
+
+def _summary(records: Sequence[Mapping[str, Any]]) -> str:
+    wrong = sum("error" in record for record in records)
+    text = f"{len(records) - wrong:,} predictions, each with the words that it depends on."
+    return f"{text} {wrong:,} rows could not be used." if wrong else text
 
 
 def _row(record: Mapping[str, Any]) -> dict:

@@ -116,7 +116,7 @@ class Predictions:
 
     Attributes:
         id: unique in the page.
-        columns: headers; the kinds of their values are `number`, `text` or `choice`.
+        columns: headers; the kinds of their values are `number`, `share`, `text` or `choice`.
         total: number of rows of the data.
         shown: number of rows in `packed`.
         packed: gzip-compressed JSON rows in base64.
@@ -124,6 +124,7 @@ class Predictions:
     """
 
     kind: ClassVar[str] = "predictions"
+    width: ClassVar[str] = "whole"
     id: str
     title: str
     columns: Sequence[tuple[str, str]]
@@ -147,13 +148,27 @@ class Section:
     intro: str = ""
     axes: Sequence[str] = ()
 
+    @property
+    def placed(self) -> list[tuple[Any, str]]:
+        """The parts with their widths; the last half-wide table is `whole` if nothing is beside it."""
+        widths = [part.width for part in self.parts]
+        halves = [number for number, width in enumerate(widths) if width == "half"]
+        if len(halves) % 2 and isinstance(self.parts[halves[-1]], Table):
+            widths[halves[-1]] = "whole"
+        return list(zip(self.parts, widths, strict=True))
+
 
 @dataclass(frozen=True)
 class Page:
-    """A report, without its findings."""
+    """A report, without its findings.
+
+    Attributes:
+        summary: the result in one or two sentences, for a reader who reads no further.
+    """
 
     title: str
     subtitle: str
     tiles: Sequence[Tile]
     sections: Sequence[Section]
     facts: Sequence[tuple[str, Any]] = field(default_factory=tuple)
+    summary: str = ""

@@ -65,6 +65,8 @@ def line_chart(
     y_label: str = "",
     constant: tuple[str, float] | None = None,
     as_share: bool = False,
+    x_as_share: bool = False,
+    from_zero: bool = False,
     note: str = "",
     width: str = "half",
 ) -> Chart:
@@ -72,7 +74,8 @@ def line_chart(
     Args:
         lines: the lines for each choice of the horizontal axis, by the axis' name.
         constant: name and value of a dashed horizontal line.
-        as_share: write vertical values in percent.
+        as_share, x_as_share: write vertical or horizontal values in percent.
+        from_zero: begin the vertical axis at zero.
         width: of the chart.
     """
     svgs = {}
@@ -94,7 +97,10 @@ def line_chart(
                 axis.axhline(constant[1], color=MUTED, linestyle="--", linewidth=1, label=constant[0])
             axis.set(xlabel=axis_name, ylabel=y_label)
             axis.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS, integer=axis_name in _WHOLE))
-            axis.xaxis.set_major_formatter(FuncFormatter(_short_number))
+            axis.xaxis.set_major_formatter(FuncFormatter(short_percent if x_as_share else _short_number))
+            axis.set_xlim(left=0)
+            if from_zero:
+                axis.set_ylim(bottom=0)
             axis.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
             axis.yaxis.set_major_formatter(FuncFormatter(short_percent if as_share else _short_number))
             axis.grid(axis="y")

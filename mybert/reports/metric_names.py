@@ -1,6 +1,7 @@
 """Metrics in the reader's words: title, meaning, and how a value is written."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from mybert.common.tables import format_cell
 
@@ -11,11 +12,13 @@ class Metric(NamedTuple):
         title: name in a page.
         meaning: a few words for a reader who does not know the metric.
         is_share: whether it is a share from 0 to 1, written in percent.
+        is_loss: whether lower values are better.
     """
 
     title: str
     meaning: str = ""
     is_share: bool = False
+    is_loss: bool = False
 
     def written(self, value: float | None) -> str:
         """`81.0%`, or four digits."""
@@ -23,6 +26,9 @@ class Metric(NamedTuple):
 
     def interval(self, low: float, high: float) -> str:
         return f"{self.written(low)} to {self.written(high)}"
+
+    def beats(self, value: float, other: float) -> bool:
+        return value < other if self.is_loss else value > other
 
 
 _METRICS = {
@@ -36,12 +42,18 @@ _METRICS = {
     "matthews_correlation": Metric("Matthews correlation", "0 for guessing, 1 for no error"),
     "pearson": Metric("Pearson correlation", "0 for guessing, 1 for a straight line"),
     "spearman": Metric("Spearman correlation", "0 for guessing, 1 for the same order"),
-    "mse": Metric("Mean squared error", "0 for no error"),
+    "mse": Metric("Mean squared error", "0 for no error", is_loss=True),
 }
 
 
 def metric_of(name: str) -> Metric:
     return _METRICS.get(name) or Metric(name.replace("_", " ").capitalize())
+
+
+def interval_of(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    """The 95% interval of a metric in results; None where all bootstrap samples are equal, as for rows all right."""
+    low, high = found.get("intervals_95", {}).get(name) or (None, None)
+    return None if low == high else (low, high)
 
 
 def percent(share: float) -> str:

@@ -19,11 +19,16 @@ _CHOICES = 60  # different values up to which a column can be chosen from a list
 
 
 def prediction_table(
-    id: str, title: str, predictions: Iterable[Mapping[str, Any]], limit: int = _BYTES
+    id: str,
+    title: str,
+    predictions: Iterable[Mapping[str, Any]],
+    names: tuple[str, str, str] = ("reference", "prediction", "confidence"),
+    limit: int = _BYTES,
 ) -> Predictions:
     """
     Args:
         predictions: lines of predictions.jsonl, each with `reference` and `error`.
+        names: headers of reference, prediction and confidence; one that is not `confidence` is no probability.
         limit: maximum number of bytes of the packed rows. Rows with the largest errors come first; the rest is left
             out.
     """
@@ -37,9 +42,9 @@ def prediction_table(
     columns = [
         ("row", "number"),
         ("error", "number"),
-        ("reference", _kind(rows, 2)),
-        ("prediction", _kind(rows, 3)),
-        ("confidence", "number"),
+        (names[0], _kind(rows, 2)),
+        (names[1], _kind(rows, 3)),
+        (names[2], "share" if names[2] == "confidence" else "number"),
         ("input", "text"),
     ]
     return Predictions(id, title, columns, len(rows), kept, content, rows[:_FIRST], note)

@@ -1,7 +1,6 @@
 """The files of a finished or running stage, read for reports and findings."""
 
 import contextlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mybert.common.errors import UserError
-from mybert.common.json_io import read_json_object
+from mybert.common.json_io import parse_json, read_json_object
 from mybert.common.manifest import MANIFEST, read_manifest
 
 RESULTS, LOG, SAMPLES, ANALYSIS, PREDICTIONS = (
@@ -57,10 +56,10 @@ class StageFiles:
 
     @property
     def parts(self) -> dict[str, dict]:
-        """Results by evaluated data: of `finetune` validation and test, of `evaluate` one without a name."""
+        """Results by evaluated data: of `finetune` test and validation, of `evaluate` one without a name."""
         if self.stage == "evaluate":
             return {"": self.results} if self.results else {}
-        return {name: self.results[name] for name in ("validation", "test") if self.results.get(name)}
+        return {name: self.results[name] for name in ("test", "validation") if self.results.get(name)}
 
     def analysis(self, part: str = "") -> dict[str, Any]:
         """analysis.json of an evaluation; empty if there is none."""
@@ -102,9 +101,11 @@ def explain_missing(files: StageFiles) -> Iterator[None]:
     """Turns the error of an entry that is missing or of another type into a `UserError`."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except UserError:
+        raise
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise UserError(
-            f"{files.folder}: {MANIFEST} or {RESULTS} lacks an entry ({type(error).__name__}: {error}); "
+            f"{files.folder}: a file lacks an entry or has one of another type ({type(error).__name__}: {error}); "
             f"repeat `mybert {files.stage}`"
         ) from error
 
@@ -114,13 +115,18 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_lines(path: Path) -> Iterator[dict]:
+    """The objects of a file of JSON lines. A last line without a line end may be half-written and is then left out."""
     if not path.is_file():
         return
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
             except ValueError as error:
-                raise UserError(f"{path}, line {number}: not JSON ({error})") from error
+                if not line.endswith(b"\n"):
+                    return
+                raise UserError(
+                    f"{path}, line {number}: not JSON ({error}); repeat the command that wrote it"
+                ) from error
             if isinstance(entry, dict):
                 yield entry

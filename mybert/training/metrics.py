@@ -1,8 +1,9 @@
 """Training metrics: losses, tokens, speed, idle processes."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -50,6 +51,7 @@ class TrainingMetrics:
         self._tokens: Tensor | int = 0
         self._logged_seconds, self._logged_tokens = state.get("logged_seconds", 0.0), state.get("logged_tokens", 0)
         self._started = time.perf_counter() - state.get("seconds", 0.0)
+        self._paused: float | None = None
 
     def state_dict(self) -> dict:
         """The clock and the steps since the last log, as JSON. All processes must call it."""
@@ -124,11 +126,17 @@ class TrainingMetrics:
     @property
     def seconds(self) -> float:
         """Wall time of training without evaluation, over this session and those that led to its checkpoint."""
-        return time.perf_counter() - self._started
+        return (self._paused or time.perf_counter()) - self._started
 
-    def leave_out(self, seconds: float) -> None:
-        """Excludes time that was not spent on training."""
-        self._started += seconds
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stops the clock while the model is evaluated."""
+        self._paused = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._started += time.perf_counter() - self._paused
+            self._paused = None
 
 
 def idle_share(steps: Sequence[Step]) -> float:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -268,10 +267,11 @@ class RunTrainer(CheckpointTrainer):
         return {METRICS: self.metrics.state_dict()}
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        start = time.perf_counter()
-        metrics = super().evaluate(*args, **kwargs)
-        self.after_evaluation()
-        self.metrics.leave_out(time.perf_counter() - start)
+        if self.is_in_train:
+            self.store_flos()  # the evaluation is logged with all tokens so far, also between two logs of training
+        with self.metrics.paused():
+            metrics = super().evaluate(*args, **kwargs)
+            self.after_evaluation()
         return metrics
 
     def after_evaluation(self) -> None:

@@ -40,6 +40,9 @@ def test_words_for_masks_and_next_sentences_are_those_of_transformers_bert(model
     assert list(answer.shares) == best and len(answer.rows) == 16
     assert list(answer.shares.values()) == pytest.approx(expected[0].topk(8).values.tolist(), abs=1e-5)
     assert answer.rows[8][:2] == (2, tokenizer.convert_ids_to_tokens(int(expected[1].argmax())))
+    filled = [answer.rows[0][1], answer.rows[8][1]]
+    assert "".join(part for part, _ in answer.marked) == "the {} film is {}".format(*filled)
+    assert [part for part, label in answer.marked if label] == filled
     pair = tokenizer("ann sings", "in rome", return_tensors="pt")
     follows = model(**pair).seq_relationship_logits.softmax(-1)[0, 0].item()
     found = head(models, "filler", "Next sentence").answer("ann sings", "in rome").shares
@@ -66,6 +69,7 @@ def test_entities_and_answers_are_marked_at_the_places_of_the_predictor(models):
     answer = head(models, "tagger", "Tag").answer(text)
     marked = [(part, label) for part, label in answer.marked if label]
     assert expected and marked == [(entity["text"], entity["type"]) for entity in expected]
+    assert answer.shares.split()[0] == str(len(expected))
     expected = Predictor(models("reader"), device="cpu")(("Who sings?", CONTEXT))
     answer = head(models, "reader", "Answer").answer("Who sings?", CONTEXT)
     assert answer.shares == expected["answer"]
@@ -93,6 +97,17 @@ def test_examples_are_the_evaluated_rows_that_the_folder_records(models, tmp_pat
     (folder / "validation/predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (found,) = heads_of(str(folder), "cpu")
     assert found.examples == [[f"Ann {number}"] for number in range(5)]
+
+
+@pytest.mark.parametrize("content", ["{", '{"input": 3}\n', "[1]\n", '{"words": [1], "pairs": {}}\n', ""])
+def test_damaged_records_give_no_examples(content, models, tmp_path):
+    tagger, filler = (shutil.copytree(models(name), tmp_path / name) for name in ("tagger", "filler"))
+    (tagger / "validation").mkdir()
+    (tagger / "validation/predictions.jsonl").write_text(content)
+    (filler / "samples.jsonl").write_text(content)
+    (found,) = heads_of(str(tagger), "cpu")
+    assert found.examples == [["Ann lives in Rome."]]
+    assert heads_of(str(filler), "cpu")[0].examples == [["The [MASK] is in the house."]]
 
 
 def test_all_windows_of_a_long_text_are_coloured(models):

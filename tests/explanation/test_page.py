@@ -87,3 +87,15 @@ def test_no_text_is_wider_than_the_screen(page, browser, width):
     browser.open(page.as_uri())
     browser.wait_for("return document.body.dataset.ready === 'true'")
     assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_violation(page, browser, axe, theme):
+    browser.resize(1280)
+    browser.open(page.as_uri())
+    browser.wait_for("return document.body.dataset.ready === 'true'")
+    browser.run("document.documentElement.dataset.theme = arguments[0]", theme)
+    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    browser.wait_for("return document.querySelector('.row details table') !== null")
+    assert browser.violations(axe) == []

@@ -57,7 +57,7 @@ PRETRAINING = {
     },
     "log": [
         *training_log(losses(8.0, 3.0), mlm_loss=losses(7.3, 2.5), nsp_loss=0.5),
-        *evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.2, 3.0, 2.99], eval_mlm_accuracy=[0.1, 0.2, 0.3, 0.38, 0.4]),
+        *evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.02, 3.0, 2.99], eval_mlm_accuracy=[0.1, 0.2, 0.3, 0.38, 0.4]),
     ],
     "samples": [
         {

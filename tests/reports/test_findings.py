@@ -10,7 +10,7 @@ from mybert.reports.findings import find
 from mybert.reports.stage_files import read_stage
 
 FALL = losses(8.0, 3.0)
-HELD_OUT = evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.2, 3.0, 2.99])
+HELD_OUT = evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.02, 3.0, 2.99])
 
 
 def pretraining_log(values: list[float] = FALL, held_out: list[dict] = HELD_OUT, **fields) -> dict:
@@ -57,6 +57,12 @@ FAULTS = [
         "converged",
         "amber",
         pretraining_log(held_out=evaluation_log(eval_mlm_loss=[6.0, 5.0, 4.2, 3.6])),
+    ),
+    (  # at the end of a schedule the learning rate is low: little is learned in the last interval of any run
+        "pretrain",
+        "converged",
+        "amber",
+        pretraining_log(held_out=evaluation_log(eval_mlm_loss=[6.05, 5.92, 5.79, 5.69, 5.65])),
     ),
     ("pretrain", "learning-rate-high", "red", pretraining_log([*losses(8, 4, 20), *(4 + i / 10 for i in range(20))])),
     ("pretrain", "learning-rate-high", "red", pretraining_log([8.0, *[9.0] * 39], ratio=0.1)),
@@ -184,3 +190,19 @@ def test_few_pairs_above_chance_are_not_called_chance_and_no_remedy_is_an_option
 def test_an_evaluation_that_has_not_finished_has_no_findings(tmp_path):
     (tmp_path / "manifest.json").write_text('{"stage": "evaluate"}')
     assert doctor(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\xff\n", b"[" * 100_000 + b"\n", b'{"step": 1,\n{}\n'])
+def test_a_damaged_log_is_refused_with_its_line(content, tmp_path):
+    folder = write_stage(tmp_path / "run", "pretrain")
+    (folder / "log.jsonl").write_bytes(content)
+    with pytest.raises(UserError, match=r"log\.jsonl, line 1"):
+        doctor(folder)
+
+
+def test_the_half_written_last_line_of_a_running_stage_is_left_out(tmp_path):
+    folder = write_stage(tmp_path / "run", "pretrain")
+    expected = doctor(folder)
+    with (folder / "log.jsonl").open("a") as file:
+        file.write('{"step": 410, "lo')
+    assert doctor(folder) == expected

@@ -1,6 +1,7 @@
 """Metrics of training steps: losses over windows that span a checkpoint, idle shares, overflowing losses."""
 
 import math
+import time
 
 import pytest
 import torch
@@ -84,3 +85,15 @@ def test_float16_losses_that_overflow_are_left_out_and_end_the_run_after_20_step
     run.train(math.nan)
     with pytest.raises(Diverged, match="step 36: the loss is nan"):
         run.log()
+
+
+def test_the_clock_stands_still_during_an_evaluation(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    metrics = TrainingMetrics(["loss"], torch.device("cpu"), lambda x: x)
+    now[0] += 5
+    with metrics.paused():
+        now[0] += 30
+        assert metrics.seconds == 5
+    now[0] += 1
+    assert metrics.seconds == 6

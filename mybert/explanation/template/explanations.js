@@ -32,12 +32,9 @@ function addTable(parent, titles, rows) {
   }
 }
 
-function addExplanation(card, found, state) {
+function addExplanation(card, found, state, isPrediction) {
   const block = add(card, "div", "", "target");
-  const note = add(block, "p", "", "note");
-  add(note, "b", found.target).dir = "auto";
-  const error = found.error === null ? "" : `, completeness error ${found.error.toExponential(1)} (${found.steps} steps)`;
-  note.append(`: score ${plain(found.score)}, with all words masked ${plain(found.baseline)}${error}`);
+  if (!isPrediction) add(add(block, "p", "", "note"), "b", found.target).dir = "auto";
   const largest = Math.max(...found.words.map(Math.abs), ...found.tokens.map((token) => Math.abs(token[2])));
   let token = 0;
   for (const [column, parts] of found.texts) {
@@ -55,6 +52,8 @@ function addExplanation(card, found, state) {
   add(details, "summary", `Values (${found.words.length} words)`);
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
+    const error = found.error === null ? "" : `, completeness error ${found.error.toExponential(1)} (${found.steps} steps)`;
+    add(details, "p", `Score ${plain(found.score)}; with all words masked ${plain(found.baseline)}${error}.`, "note");
     const sorted = names.map(([text, word]) => [text, found.words[word]]).sort((one, other) => Math.abs(other[1]) - Math.abs(one[1]));
     addTable(details, ["word", "value"], sorted.map(([text, value]) => [text, signed(value)]));
   });
@@ -87,7 +86,8 @@ function words(rows) {
       const card = add(shown, "article", "", "card row");
       const title = add(card, "h3", row.place);
       add(title, "strong", row.prediction).dir = "auto";
-      for (const found of row.explanations) addExplanation(card, found, state);
+      const isAlone = row.explanations.length === 1;
+      for (const found of row.explanations) addExplanation(card, found, state, isAlone && kinds[number] === found.target);
       if (!row.explanations.length) add(card, "p", "Nothing to explain.", "note");
     }
     byId("rows").replaceChildren(...shown.children);

@@ -1,12 +1,13 @@
 """Checks of evaluated rows: something learned, enough rows, truncation, calibration."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from mybert.reports.finding import Finding, level, passed
+from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
 
 _FEW_RED, _FEW_AMBER = 30, 200
-_LOWER_IS_BETTER = {"mse"}
 _CUT_AMBER, _CUT_COST = 0.05, 0.05
 _MISCALIBRATED = 0.1
 
@@ -17,10 +18,10 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         value, constant = found["metrics"].get(metric), found["constant_baselines"].get(metric)
         if value is None or constant is None:
             continue
-        good = value < constant if metric in _LOWER_IS_BETTER else value > constant
-        low = (found.get("intervals_95", {}).get(metric) or (value, value))[0 if metric not in _LOWER_IS_BETTER else 1]
-        sure = low < constant if metric in _LOWER_IS_BETTER else low > constant
-        evidence = f"{metric} {value:.4g}{of_part(part)}; the best constant prediction has {constant:.4g}."
+        named = metric_of(metric)
+        good, sure = better_than_constant(found, metric)
+        evidence = f"{named.title}: {named.written(value)}"
+        evidence += f"; the best constant prediction has {named.written(constant)}."
         if good and sure:
             yield passed("learned", f"The model is better than a constant prediction{of_part(part)}", evidence)
         else:
@@ -33,6 +34,13 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
             yield Finding("learned", "amber" if good else "red", f"{title}{of_part(part)}", evidence, remedy)
 
 
+def better_than_constant(found: Mapping[str, Any], metric: str) -> tuple[bool, bool]:
+    """Whether a score is better than that of the best constant prediction, and its whole interval is."""
+    named, value, constant = metric_of(metric), found["metrics"][metric], found["constant_baselines"][metric]
+    worst = (interval_of(found, metric) or (value, value))[1 if named.is_loss else 0]
+    return named.beats(value, constant), named.beats(worst, constant)
+
+
 def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
     parts = files.parts
     if not parts and files.stage == "finetune" and files.results:
@@ -40,10 +48,10 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
         yield Finding("rows", "amber", "There are no validation rows", "The model was not evaluated.", remedy)
     for part, found in parts.items():
         rows, metric = found["rows"], main_metric(files, found)
-        interval = found.get("intervals_95", {}).get(metric)
+        named, interval = metric_of(metric), interval_of(found, metric)
         evidence = f"{rows:,} rows{of_part(part)}."
         if interval:
-            evidence += f" The 95% interval of {metric} is {interval[0]:.4g} to {interval[1]:.4g}."
+            evidence += f" {named.title}: 95% interval {named.interval(*interval)}."
         if rows >= _FEW_AMBER:
             yield passed("rows", f"There are enough rows to trust the scores{of_part(part)}", evidence)
         else:
@@ -60,11 +68,11 @@ def truncation_that_costs(files: StageFiles) -> Iterator[Finding]:
         )
         slices = {row["value"]: row for row in files.analysis(part).get("slices", {}).get("truncated", [])}
         cost = 0.0
-        if {"yes", "no"} <= slices.keys() and main_metric(files, found) not in _LOWER_IS_BETTER:
-            cost = slices["no"]["score"] - slices["yes"]["score"]
-            evidence += (
-                f" Their score is {slices['yes']['score']:.4g}, that of the others {slices['no']['score']:.4g}."
-            )
+        named = metric_of(main_metric(files, found))
+        if {"yes", "no"} <= slices.keys() and not named.is_loss:
+            cut, whole = slices["yes"]["score"], slices["no"]["score"]
+            cost = whole - cut
+            evidence += f" {named.title}: {named.written(cut)}, of the others {named.written(whole)}."
         if share <= _CUT_AMBER:
             yield passed("truncation", f"Few rows are truncated{of_part(part)}", evidence)
         else:

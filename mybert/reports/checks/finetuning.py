@@ -73,7 +73,8 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
     evidence += f", and {len(rare) - 5:,} more labels." if len(rare) > 5 else "."
     remedy = "Label more rows of these classes, join them with others, or use --class-weights."
     found = "red" if rare[0][0] < _RARE_RED else "amber"
-    yield Finding("rare-classes", found, f"{len(rare):,} labels are too rare to learn", evidence, remedy)
+    title = "A label is too rare to learn" if len(rare) == 1 else f"{len(rare):,} labels are too rare to learn"
+    yield Finding("rare-classes", found, title, evidence, remedy)
 
 
 def unknown_tokens(files: StageFiles) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from mybert.reports.finding import Finding, level, passed
 from mybert.reports.stage_files import StageFiles, is_number
 
 _RISE_AMBER, _RISE_RED = 0.02, 0.10  # of the held-out loss above its minimum
-_STILL_FALLING = 0.015  # improvement of the held-out loss at the last evaluation
+_STILL_FALLING = 0.02  # improvement of the held-out loss in the last quarter of the run, at a falling learning rate
 _UNSTABLE = 0.05  # the training loss at the end above its lowest smoothed value
 _UNDONE = 0.1  # the same, as a share of the whole fall of the loss
 _EXPLOSION = 1.3  # the smoothed training loss above the first one
@@ -62,9 +62,12 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
     losses = held_out_losses(files)
     if len(losses) < 4 or files.manifest.get("complete") is False:
         return
-    (_, before), (step, last) = losses[-2:]
+    step, last = losses[-1]
+    start, before = next((one for one in reversed(losses) if one[0] <= 0.75 * step), losses[0])
     gain, falls_to_the_end = 1 - last / before, last == min(value for _, value in losses)
-    evidence = f"The held-out loss fell from {before:.4g} to {last:.4g} ({gain:.1%}) in the last evaluation interval."
+    evidence = (
+        f"The held-out loss changed from {before:.4g} at step {start:,} to {last:.4g} at the end ({-gain:+.1%})."
+    )
     if falls_to_the_end and gain > _STILL_FALLING:
         remedy = f"Train for more than {step:,} steps; a new schedule with twice as many shows how much is left."
         yield Finding("converged", "amber", "The run had not converged when it stopped", evidence, remedy)
@@ -95,7 +98,7 @@ def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
         evidence += f" It rose from {losses[0]:.4g} to {max(smooth):.4g} on the way."
     opposed = noise is not None and noise > _OPPOSED
     if rises or stays or explodes or skipped or is_large or opposed:
-        remedy = f"Train again with --learning-rate {max(rates) / 5:.1g} (a fifth), or with a longer --warmup-steps."
+        remedy = f"Train again with --learning-rate {max(rates) / 5:.2g} (a fifth), or with a longer --warmup-steps."
         if noise is not None and noise > _NOISY and not opposed:
             remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
         found = "red" if rises or stays or explodes else "amber"
@@ -122,7 +125,7 @@ def learning_rate_too_low(files: StageFiles) -> Iterator[Finding]:
     )
     evidence += _noise_text(noise)
     if is_small:
-        remedy = f"Train again with --learning-rate {max(rates) * 5:.1g} (five times), or for more steps."
+        remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
         title = "The learning rate is too low for this number of steps"
         yield Finding("learning-rate-low", "red" if fall < _SMALL_FALL else "amber", title, evidence, remedy)
     else:

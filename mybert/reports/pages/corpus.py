@@ -12,8 +12,20 @@ _BARS = 40
 def page(files: StageFiles) -> Page:
     sections = [_lengths(files), _tokens(files), _examples(files), _documents(files)]
     return Page(
-        "Corpus report", subtitle(files), _tiles(files), [section for section in sections if section], facts(files)
+        *("Corpus report", subtitle(files), _tiles(files), [section for section in sections if section], facts(files)),
+        _summary(files),
     )
+
+
+def _summary(files: StageFiles) -> str:
+    counts, skipped = files.manifest["counts"], sum((files.manifest.get("skipped") or {}).values())
+    left = counts.get("documents_read", counts["documents"]) - counts["documents"]
+    text = f"{counts['documents']:,} documents became {counts['examples_training']:,} training examples."
+    if counts.get("documents_held_out"):
+        text += f" {counts['documents_held_out']:,} of the documents are held out for evaluation."
+    if left or skipped:
+        text += f" Left out: {left:,} documents and {skipped:,} lines that could not be read."
+    return text
 
 
 def _tiles(files: StageFiles) -> list[Tile]:

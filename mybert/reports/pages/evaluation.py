@@ -6,10 +6,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from mybert.reports.checks.evaluation import main_metric
+from mybert.reports.checks.evaluation import better_than_constant, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
 from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
-from mybert.reports.metric_names import Metric, metric_of, percent
+from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.prediction_table import prediction_table
 from mybert.reports.stage_files import StageFiles
@@ -19,6 +19,13 @@ _MATRIX, _HALF_MATRIX = 25, 5  # labels of a whole confusion matrix, and of one 
 _SHORT = 12  # characters of a label
 _PACKED = 4_000_000  # bytes of all predictions of a page
 _SLICES = {"truncated": "truncation"}
+_ANSWERS = {
+    "text-classification": ("true label", "predicted label", "confidence"),
+    "token-classification": ("true tags", "predicted tags", "confidence"),
+    "question-answering": ("true answer", "predicted answer", "score"),
+    "multiple-choice": ("right choice", "predicted choice", "confidence"),
+}
+"""Headers of the columns of every row; the last one is a probability if it is a confidence."""
 _ERRORS = {
     "token-classification": "The rows with most wrong words come first; only their wrong words are shown.",
     "question-answering": "The worst answers come first; the error is 1 minus the F1 with the best reference.",
@@ -27,22 +34,53 @@ _ERRORS = {
 
 def page(files: StageFiles) -> Page:
     sections = evaluation_sections(files, "", files.results) if files.results else []
-    return Page("Evaluation report", subtitle(files), score_tiles(files, "", files.results), sections, facts(files))
+    tiles = score_tiles(files, "", files.results)
+    if files.results:
+        tiles.append(Tile("Rows", f"{files.results['rows']:,}", _rate(files.results)))
+    summary = score_summary(files, "", files.results)
+    return Page("Evaluation report", subtitle(files), tiles, sections, facts(files), summary)
 
 
 def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Tile]:
-    """The main score and the number of rows."""
+    """The main score."""
     if not found.get("metrics"):
         return []
-    name, where = main_metric(files, found), f" ({part})" if part else ""
-    metric, interval = metric_of(name), found.get("intervals_95", {}).get(name)
-    note = f"95% interval {metric.interval(*interval)}; " if interval else ""
-    note += f"best constant prediction {metric.written(found['constant_baselines'].get(name))}"
-    rate = f"{found['rows_per_second']:,} rows per second"
-    return [
-        Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), note),
-        Tile(f"Rows{where}", f"{found['rows']:,}", rate),
-    ]
+    name = main_metric(files, found)
+    metric, interval = metric_of(name), interval_of(found, name)
+    notes = [f"{found['rows']:,} rows"] if part else []
+    notes += [f"95% interval {metric.interval(*interval)}"] if interval else []
+    notes.append(f"best constant prediction {metric.written(found['constant_baselines'].get(name))}")
+    where = f" ({part})" if part else ""
+    return [Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), "; ".join(notes))]
+
+
+def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str:
+    """The main score in words, and whether the model has learned anything."""
+    if not found.get("metrics"):
+        return ""
+    name, rows = main_metric(files, found), f"{found['rows']:,} {part} rows".replace("  ", " ")
+    metric, value, constant = metric_of(name), found["metrics"][name], found["constant_baselines"].get(name)
+    if value is None:
+        return f"{metric.title} of the {rows} could not be computed."
+    if name == "accuracy":
+        text = f"The model is right on {metric.written(value)} of {rows}."
+    else:
+        text = f"{metric.title} on {rows}: {metric.written(value)}{f' ({metric.meaning})' if metric.meaning else ''}."
+    if constant is None:
+        return text
+    text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}: "
+    good, sure = better_than_constant(found, name)
+    return text + (
+        "the model is clearly better."
+        if sure
+        else "the difference may be chance."
+        if good
+        else "the model is no better than that."
+    )
+
+
+def _rate(found: Mapping[str, Any]) -> str:
+    return f"{found['rows_per_second']:,} rows per second"
 
 
 def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
@@ -55,11 +93,12 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     curves = [_calibration(analysis), _precision_recall(analysis)]
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
-    table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), limit)
+    names = _ANSWERS.get(files.task, _ANSWERS["text-classification"])
+    table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), names, limit)
     return [
-        Section(f"Scores{named}", _kept(scores)),
+        Section(f"Scores{named}", _kept(scores), f"{found['rows']:,} rows, {_rate(found)}."),
         *_section(f"Probabilities{named}", _kept(curves), "How far the probabilities of the model can be trusted."),
-        *_section(f"Where it fails{named}", _kept([*slices, _suspects(analysis)]), "Scores of groups of rows."),
+        *_section(f"Where it fails{named}", _kept([*slices, _suspects(analysis)]), "Groups of rows and their scores."),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files, found)}"),
     ]
 
@@ -82,11 +121,10 @@ def _section(title: str, parts: list, intro: str) -> list[Section]:
 def _scores(found: Mapping[str, Any]) -> Table:
     rows = []
     for name, value in found["metrics"].items():
-        low, high = found.get("intervals_95", {}).get(name) or (None, None)
         metric, constant = metric_of(name), found["constant_baselines"].get(name)
-        bounded = low is not None and low >= 0 and high <= 1
-        shown = Interval(value, low, high, constant) if bounded else ""
-        between = "-" if low is None else metric.interval(low, high)
+        interval = interval_of(found, name)
+        shown = _interval(value, interval, constant)
+        between = metric.interval(*interval) if interval else "-"
         rows.append((metric.title, _number(metric, value), between, _number(metric, constant), shown, metric.meaning))
     columns = ["metric", "value", "95% interval", "best constant prediction", "on a scale from 0 to 1", "meaning"]
     note = "The dot is the score and the band its interval. The line is the best constant prediction."
@@ -96,6 +134,13 @@ def _scores(found: Mapping[str, Any]) -> Table:
 def _number(metric: Metric, value: float | None) -> Share | None:
     """A cell with a value of a metric."""
     return None if value is None else Share(0.0, metric.written(value))
+
+
+def _interval(value: float | None, interval: tuple[float, float] | None, other: float | None) -> Interval | str:
+    """A score on a scale from 0 to 1; empty for metrics with other scales."""
+    if value is None or not 0 <= value <= 1 or (interval and not 0 <= interval[0] <= interval[1] <= 1):
+        return ""
+    return Interval(value, *(interval or (value, value)), other)
 
 
 def _labels(found: Mapping[str, Any]) -> Table | None:
@@ -156,7 +201,7 @@ def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
         axis.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
         axis.xaxis.set_major_formatter(FuncFormatter(short_percent))
         axis.yaxis.set_major_formatter(FuncFormatter(short_percent))
-        axis.legend(loc="upper left")
+        axis.legend(loc="best")
 
     note = (
         f"The model is {percent(found['confidence'])} sure on average and right in {percent(found['accuracy'])}. "
@@ -191,7 +236,9 @@ def _precision_recall(analysis: Mapping[str, Any]) -> Chart | None:
     ]
     note = "For each of the most frequent labels: to find a larger share of its rows (recall), the model must accept "
     note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
-    return line_chart("Precision and recall", {"recall": lines}, y_label="precision", note=note)
+    return line_chart(
+        *("Precision and recall", {"recall": lines}), y_label="precision", as_share=True, x_as_share=True, note=note
+    )
 
 
 def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:
@@ -199,16 +246,12 @@ def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | N
         return None
     metric = rows[0]["metric"]
     named = metric_of(metric)
-    cells = [
-        (
-            *(row["value"], row["rows"], _number(named, row["score"])),
-            named.interval(*row["interval"]) if row.get("interval") else "-",
-            Interval(row["score"], *row["interval"], found["metrics"].get(metric))
-            if row.get("interval") and row["interval"][0] >= 0 and row["interval"][1] <= 1
-            else "",
-        )
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        interval = interval_of({"intervals_95": {metric: row.get("interval")}}, metric)
+        shown = _interval(row["score"], interval, found["metrics"].get(metric))
+        between = named.interval(*interval) if interval else "-"
+        cells.append((row["value"], row["rows"], _number(named, row["score"]), between, shown))
     columns = [title, "rows", named.title, "95% interval", "the line is the score of all rows"]
     return Table(f"By {_SLICES.get(title, title)}", columns, cells)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from mybert.reports.components import Page, Section, Share, Table
 from mybert.reports.metric_names import metric_of, percent
-from mybert.reports.pages.evaluation import evaluation_sections, score_tiles
+from mybert.reports.pages.evaluation import evaluation_sections, score_summary, score_tiles
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles
 
@@ -29,11 +29,12 @@ def page(files: StageFiles) -> Page:
     sections += [training_section(files, loss, chart), _runs(results), _data(results)]
     tiles = [tile for part, found in parts.items() for tile in score_tiles(files, part, found)]
     return Page(
-        f"Fine-tuning report: {results.get('task', '')}",
+        f"Fine-tuning report: {str(results.get('task', '')).replace('-', ' ')}",
         subtitle(files),
         [*tiles, *training_tiles(results.get("best", {}))],
         [section for section in sections if section],
         facts(files),
+        next((score_summary(files, part, found) for part, found in parts.items()), ""),
     )
 
 
@@ -63,7 +64,7 @@ def _data(results: dict) -> Section | None:
             ("median_length", "tokens, median"),
             ("length_95", "tokens, 95th percentile"),
         ),
-        *(("longest", "tokens, longest"), ("longer_than_max_length", "rows longer than --max-length")),
+        *(("longest", "tokens, longest"), ("longer_than_max_length", "rows truncated to --max-length")),
         ("unknown_tokens", "unknown tokens"),
     )
     rows = [(title, *(_measure(name, split.get(name)) for split in data.values())) for name, title in measures]

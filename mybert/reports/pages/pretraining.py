@@ -40,7 +40,23 @@ def page(files: StageFiles) -> Page:
         _tiles(files),
         [section for section in sections if section],
         facts(files),
+        _summary(files),
     )
+
+
+def _summary(files: StageFiles) -> str:
+    """What the model has learned, in words."""
+    metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
+    texts = []
+    if (share := metrics.get("mlm_accuracy")) is not None:
+        texts.append(f"The model finds {percent(share)} of the hidden words of text that it has not seen")
+        if (base := constant.get("mlm_accuracy")) is not None:
+            texts[-1] += f"; always answering the most frequent one finds {percent(base)}"
+    if (share := metrics.get("nsp_accuracy")) is not None:
+        texts.append(f"It tells the next sentence from another one in {percent(share)} of the pairs")
+        if (base := constant.get("nsp_accuracy")) is not None:
+            texts[-1] += f"; one answer for all is right in {percent(base)}"
+    return " ".join(f"{text}." for text in texts)
 
 
 def _tiles(files: StageFiles) -> list[Tile]:

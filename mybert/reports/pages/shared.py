@@ -17,7 +17,7 @@ _SETTING = 400  # characters
 _MEASURES = {
     "learning_rate": ("Learning rate", "How large the steps may be."),
     "grad_norm": ("Gradient norm", "Before clipping, of the last step of each log."),
-    "gradient_noise": ("Gradient noise", "Share of a step's gradient that is chance, by the choice of its rows."),
+    "gradient_noise": ("Gradient noise", "Share of a gradient that is chance. Above 100%, successive steps disagree."),
     "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
     "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
     "mfu": ("Machine use", "Share of this machine's speed in large matrix products (MFU)."),
@@ -53,6 +53,7 @@ def log_chart(
     constant: float | None = None,
     as_share: bool = False,
     axes: Sequence[str] = ("step",),
+    from_zero: bool = False,
     note: str = "",
     width: str = "half",
 ) -> Chart | None:
@@ -78,7 +79,7 @@ def log_chart(
     if not lines:
         return None
     dashed = None if constant is None else ("best constant prediction", constant)
-    return line_chart(title, lines, constant=dashed, as_share=as_share, note=note, width=width)
+    return line_chart(title, lines, constant=dashed, as_share=as_share, from_zero=from_zero, note=note, width=width)
 
 
 def _has(entry: Mapping[str, Any], *names: str) -> bool:
@@ -99,7 +100,9 @@ def training_section(
         *(log_chart(title, log, names, axes=tuple(AXES)) for title, names in losses.items()),
         *more,
         *(
-            log_chart(title, log, {name: title.lower()}, as_share=name in _SHARES, note=note, width="third")
+            log_chart(
+                title, log, {name: title.lower()}, as_share=name in _SHARES, from_zero=True, note=note, width="third"
+            )
             for name, (title, note) in _MEASURES.items()
         ),
     ]

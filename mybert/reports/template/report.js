@@ -1,11 +1,12 @@
 "use strict";
 
 const PAGE = 50;
+const isNumeric = (header) => ["number", "share"].includes(header.dataset.kind);
 
 function theme() {
   const button = document.getElementById("theme");
   const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const show = () => button.setAttribute("aria-pressed", String(isDark()));
+  const show = () => { button.textContent = isDark() ? "Light" : "Dark"; };
   button.hidden = false;
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
@@ -43,7 +44,7 @@ async function predictions(card) {
     button.textContent = header.textContent;
     header.replaceChildren(button);
     button.addEventListener("click", () => {
-      state.ascending = state.column === column ? !state.ascending : header.dataset.kind !== "number";
+      state.ascending = state.column === column ? !state.ascending : !isNumeric(header);
       state.column = column;
       update();
     });
@@ -73,7 +74,7 @@ async function predictions(card) {
     state.found = rows.filter((row, number) => keeps(row, number, words));
     if (state.column >= 0) {
       const [column, sign] = [state.column, state.ascending ? 1 : -1];
-      const compare = headers[column].dataset.kind === "number" ? (a, b) => (a ?? -Infinity) - (b ?? -Infinity) : (a, b) => (String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0);
+      const compare = isNumeric(headers[column]) ? (a, b) => (a ?? -Infinity) - (b ?? -Infinity) : (a, b) => (String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0);
       state.found.sort((one, other) => sign * compare(one[column], other[column]));
     }
     state.page = 0;
@@ -93,12 +94,12 @@ async function predictions(card) {
         cell.className = isNumber ? "number" : value.length > 40 ? "text long" : value.length < 20 ? "text short" : "text";
         cell.dataset.name = headers[column].textContent;
         cell.dir = isNumber ? "ltr" : "auto";
-        cell.textContent = value === null ? "-" : isNumber ? value.toLocaleString("en") : value;
+        cell.textContent = value === null ? "-" : headers[column].dataset.kind === "share" ? `${(100 * value).toFixed(1)}%` : isNumber ? value.toLocaleString("en") : value;
       });
     }
     card.querySelector("tbody").replaceWith(body);
     headers.forEach((header, column) => header.setAttribute("aria-sort", column !== state.column ? "none" : state.ascending ? "ascending" : "descending"));
-    card.querySelector(".count").textContent = `${state.found.length.toLocaleString("en")} rows`;
+    card.querySelector(".count").textContent = `${state.found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
     card.querySelector(".page").textContent = `Page ${state.page + 1} of ${pages.toLocaleString("en")}`;
     card.querySelector(".previous").disabled = state.page === 0;
     card.querySelector(".next").disabled = state.page + 1 >= pages;
