@@ -3,8 +3,10 @@
     python benchmarks/latency.py CLASSIFIER [--tokens 16 64 128] [--rounds 200] [--threads 2]
 
 CLASSIFIER is a folder with transformers' BERT for sequence classification and its tokenizer. Every side takes a text
-and returns the label and its probability, which are compared before anything is timed. All sides alternate in one
-process, so other load affects them equally. OpenVINO is included if it is installed.
+and returns the label and its probability, which are compared before anything is timed. All sides take turns in one
+process, so that other load slows them alike. CPU milliseconds are those of all threads of the process; on a busy
+machine compare these. The models, called by hand, show what the pipelines add. OpenVINO takes part if it is
+installed.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from mybert.common.tables import print_table
 from mybert.release.convert.export_onnx import ONNX_FILE, write_onnx
 
 Classify = Callable[[str], tuple[str, float]]
+WARM_UP = 20
 
 
 def main() -> None:
@@ -62,7 +65,9 @@ def sides_of(folder: str, tokenizer, threads: int, stack: contextlib.ExitStack) 
     labels = list(model.config.id2label.values())
     sides = {
         "transformers, pipeline": of_pipeline(theirs),
+        "transformers, model": of_graph(of_model(theirs.model), tokenizer, labels),
         "MyBERT, pipeline": of_pipeline(ours),
+        "MyBERT, model": of_graph(of_model(model), tokenizer, labels),
         "MyBERT, Predictor": lambda text: (lambda found: (found["label"], found["score"]))(predictor(text)),
         "ONNX Runtime": of_graph(onnx_runtime(onnx / ONNX_FILE, threads), tokenizer, labels),
     }
@@ -77,6 +82,14 @@ def of_pipeline(classify) -> Classify:
         return found["label"], found["score"]
 
     return run
+
+
+def of_model(model):
+    @torch.inference_mode()
+    def logits_of(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        return model(**{name: torch.from_numpy(x) for name, x in inputs.items()}).logits.numpy()
+
+    return logits_of
 
 
 def of_graph(logits_of, tokenizer, labels: list[str]) -> Classify:
@@ -119,24 +132,20 @@ def compare(sides: dict[str, Classify], text: str, rounds: int, title: str) -> N
     for name, classify in sides.items():
         found = classify(text)
         assert found[0] == label and abs(found[1] - score) < 1e-4, f"{name}: {found}, expected {label}, {score}"
-    seconds = {name: [] for name in sides}
-    for number in track(range(rounds + 20), description=title):
+    spent = {name: [] for name in sides}
+    for number in track(range(rounds + WARM_UP), description=title):
         for name, classify in sides.items():
-            begun = time.perf_counter()
+            begun, used = time.perf_counter(), time.process_time()
             classify(text)
-            if number >= 20:  # warm
-                seconds[name].append(time.perf_counter() - begun)
-    median = {name: float(np.median(values)) for name, values in seconds.items()}
+            if number >= WARM_UP:
+                spent[name].append((time.process_time() - used, time.perf_counter() - begun))
+    quantiles = {name: 1000 * np.quantile(values, (0.5, 0.99), axis=0) for name, values in spent.items()}
+    ours = quantiles["MyBERT, Predictor"][0, 0]
     rows = [
-        (
-            name,
-            f"{1000 * median[name]:.2f}",
-            f"{1000 * np.quantile(values, 0.99):.2f}",
-            f"{median[name] / median['MyBERT, Predictor']:.2f}",
-        )
-        for name, values in seconds.items()
+        (name, *(f"{value:.2f}" for value in (found[0, 0], found[1, 0], found[0, 0] / ours, *found[:, 1])))
+        for name, found in quantiles.items()
     ]
-    print_table(title, rows, ("side", "p50 ms", "p99 ms", "p50 / Predictor's"))
+    print_table(title, rows, ("side", "CPU p50, ms", "CPU p99, ms", "CPU p50 / Predictor's", "p50, ms", "p99, ms"))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,10 @@ class Service:
             exception_handlers={HTTPException: _http_error, Exception: _own_error},
         )
 
+    def close(self) -> None:
+        """Waits for the batch that is being computed, even if its clients have gone."""
+        self._batcher.close()
+
     async def answer(self, form: Form, request: Request) -> Response:
         """
         Raises:

@@ -89,7 +89,7 @@ class Batcher:
         self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
         self._tokens_per_second = 1000.0
-        self._many = False
+        self._many = self._closed = False
         self.tokens = 0
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
@@ -119,8 +119,18 @@ class Batcher:
                 self._queue.remove(job)
                 self.tokens -= sum(job.tokens[job.taken :])
 
+    def close(self) -> None:
+        """Drops the jobs that wait, and waits for the batch that is being computed.
+
+        Python may not end before: it would end the thread inside PyTorch, and abort.
+        """
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
     def _run(self) -> None:
-        while True:
+        while not self._closed:
             if not (batch := self._next_batch()):
                 continue  # the jobs have been cancelled
             began = time.monotonic()
@@ -137,7 +147,9 @@ class Batcher:
     def _next_batch(self) -> list[Slice]:
         """Waits for a job; if the last batch had rows of several jobs, waits up to `max_wait` for more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue)
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            if self._closed:
+                return []
             if self._many:
                 left = self._queue[0].arrived + self._max_wait - time.monotonic()
                 self._changed.wait_for(lambda: self.tokens >= self._batch_tokens, max(left, 0))

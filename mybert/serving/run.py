@@ -102,7 +102,10 @@ class Server(uvicorn.Server):
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().serve(sockets or [self._address])
+        try:
+            await super().serve(sockets or [self._address])
+        finally:
+            self.service.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -107,6 +107,18 @@ def test_a_cancelled_job_is_not_computed_and_frees_its_tokens():
     assert not any(1 in batch for batch in model.batches)
 
 
+def test_closing_waits_for_the_batch_that_is_computed():
+    model = Model()
+    first, waiting = model.close(), model.submit([2])
+    closing = threading.Thread(target=model.batcher.close)
+    closing.start()
+    assert model.batcher.is_alive and closing.is_alive()
+    model.gate.set()
+    closing.join(60)
+    assert first.wait() and not model.batcher.is_alive
+    assert waiting.job.results == [None]
+
+
 def test_one_client_at_a_time_never_waits_and_many_wait_for_each_other():
     model = Model(max_wait=3600.0)
     assert model.submit([1]).wait()

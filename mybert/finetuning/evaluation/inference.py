@@ -1,5 +1,6 @@
 """Inference at full throughput: batches of features of similar length."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -53,8 +54,14 @@ def logits_of(
 
 def inputs_of(model: PreTrainedModel, features: Dataset) -> Dataset:
     """The columns of features that are arguments of the model, without targets."""
-    arguments = inspect.signature(getattr(model, "forward", model)).parameters.keys() - _TARGETS
+    arguments = _arguments(getattr(type(model), "forward", type(model).__call__))
     return features.select_columns([name for name in features.column_names if name in arguments])
+
+
+@functools.cache
+def _arguments(forward: Callable) -> set[str]:
+    """The names of a model's arguments, without targets. Reading them takes as long as tokenizing a sentence."""
+    return inspect.signature(forward).parameters.keys() - _TARGETS
 
 
 def batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
@@ -73,7 +80,8 @@ def token_count(ids: list) -> int:
 
 @torch.inference_mode()
 def _forward(model: PreTrainedModel, batch: dict) -> np.ndarray:
-    logits = logits_in(model(**{name: tensor.to(model.device) for name, tensor in batch.items()}))
+    device = model.device  # found by a search of the parameters
+    logits = logits_in(model(**{name: tensor.to(device) for name, tensor in batch.items()}))
     if not logits.isfinite().all():
         raise UserError("the model's logits are NaN or infinite: its weights are damaged, or its training has failed")
     return logits.float().cpu().numpy()
