@@ -23,7 +23,7 @@ from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.data.windows import cut_windows
+from mybert.pretraining.data.random_windows import cut_randomly
 from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.schedule import Schedule, parse_lengths
 
@@ -170,7 +170,7 @@ class Batches:
         keys = [(self.epoch, int(index)) for index in self.order[self.place : self.place + count]]
         self.place += count
         self.examples.mlm_probability = self.schedule.mlm_probability(share)
-        return self.collate(cut_windows(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS)))
+        return self.collate(cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS)))
 
 
 def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torch.utils.data import Sampler
 
 from mybert.pretraining.data.batching import ExampleDataset, Examples, Key
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
-from mybert.pretraining.data.windows import cut_windows
+from mybert.pretraining.data.random_windows import cut_randomly
 from mybert.pretraining.schedule import Schedule
 from mybert.training.run_progress import ClockProgress, StepProgress
 
@@ -56,7 +56,7 @@ class ScheduledDataset(ExampleDataset):
         self._random = RandomWords(seed, WINDOWS)
 
     def __getitems__(self, batch: Batch) -> Examples:
-        examples = cut_windows(super().__getitems__(batch.keys), batch.length, self._random)
+        examples = cut_randomly(super().__getitems__(batch.keys), batch.length, self._random)
         return dataclasses.replace(examples, mlm_probability=batch.mlm_probability)
 
 

@@ -7,13 +7,13 @@ from mybert.pretraining.data.counter_based_random import RandomWords
 from mybert.pretraining.data.masking import IGNORED
 
 _LEAST = 3
-"""Tokens that a segment must keep to be a segment; fewer are dropped."""
+"""Minimum tokens of a segment in a window; shorter parts are dropped."""
 
 
-def cut_windows(examples: Examples, length: int, random: RandomWords) -> Examples:
+def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Examples:
     """Cuts the examples that are longer than `length` tokens.
 
-    What is kept of a pair is a contiguous window of A followed by B, with all special tokens. A window that holds
+    A pair is cut to a contiguous window of A followed by B, with all special tokens. A window that contains
     parts of both keeps its next-sentence label: the end of A and the start of B follow each other as in the whole
     pair. A window of one segment only is [CLS] segment [SEP], and its label is ignored.
 
