@@ -86,6 +86,7 @@ FAULTS = [
     ("finetune", "unknown-tokens", "red", {"results/data/train/unknown_tokens": 0.2}),
     ("finetune", "learned", "red", part(metrics={"accuracy": 0.49})),
     ("finetune", "learned", "amber", part(metrics={"accuracy": 0.52}, intervals_95={"accuracy": [0.48, 0.56]})),
+    ("finetune", "learned", "amber", part(metrics={"accuracy": 1.0}, constant_baselines={"accuracy": 1.0})),
     ("finetune", "rows", "red", part(rows=20)),
     ("finetune", "rows", "amber", part(rows=90)),
     ("finetune", "truncation", "red", part(rows_cut=200)),

@@ -22,7 +22,10 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         good, sure = better_than_constant(found, metric)
         evidence = f"{named.title}: {named.written(value)}"
         evidence += f"; the best constant prediction has {named.written(constant)}."
-        if good and sure:
+        if named.is_share and constant == 1:
+            remedy = "Evaluate rows with several labels."
+            yield Finding("learned", "amber", f"All rows have the same answer{of_part(part)}", evidence, remedy)
+        elif good and sure:
             yield passed("learned", f"The model is better than a constant prediction{of_part(part)}", evidence)
         else:
             remedy = (
@@ -49,7 +52,7 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
     for part, found in parts.items():
         rows, metric = found["rows"], main_metric(files, found)
         named, interval = metric_of(metric), interval_of(found, metric)
-        evidence = f"{rows:,} rows{of_part(part)}."
+        evidence = f"{rows:,} {'row' if rows == 1 else 'rows'}{of_part(part)}."
         if interval:
             evidence += f" {named.title}: 95% interval {named.interval(*interval)}."
         if rows >= _FEW_AMBER:

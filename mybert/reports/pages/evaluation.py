@@ -58,7 +58,8 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
     """The main score in words, and whether the model has learned anything."""
     if not found.get("metrics"):
         return ""
-    name, rows = main_metric(files, found), f"{found['rows']:,} {part} rows".replace("  ", " ")
+    name, unit = main_metric(files, found), "row" if found["rows"] == 1 else "rows"
+    rows = " ".join(filter(None, (f"{found['rows']:,}", part, unit)))
     metric, value, constant = metric_of(name), found["metrics"][name], found["constant_baselines"].get(name)
     if value is None:
         return f"{metric.title} of the {rows} could not be computed."
@@ -68,6 +69,8 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
         text = f"{metric.title} on {rows}: {metric.written(value)}{f' ({metric.meaning})' if metric.meaning else ''}."
     if constant is None:
         return text
+    if metric.is_share and constant == 1:
+        return f"{text} All rows have the same answer, so that this does not show what the model has learned."
     text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}: "
     good, sure = better_than_constant(found, name)
     return text + (
