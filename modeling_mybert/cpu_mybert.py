@@ -22,10 +22,14 @@ def _is_plain_cpu(device: torch.device) -> bool:
 
 # Linear layers
 
+_LEAST_ROWS = 128
+"""With fewer rows, choosing oneDNN costs more time than its product saves (benchmarks/latency.py)."""
+
 
 def linear(module: nn.Module, x: Tensor) -> Tensor:
     """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
-    return onednn_linear(module, x) if uses_onednn(x.device, x.dtype) else module(x)
+    has_rows = x.numel() >= _LEAST_ROWS * x.shape[-1]
+    return onednn_linear(module, x) if has_rows and uses_onednn(x.device, x.dtype) else module(x)
 
 
 def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:
