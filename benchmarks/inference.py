@@ -1,11 +1,13 @@
 """Sentence vectors: MyBERT compared with transformers, sentence-transformers and ONNX Runtime, from texts to numpy.
 
     python benchmarks/inference.py BERT_FOLDER [--dtype float32] [--text python-docs] [--sentences 512] [--pairs 5]
+        [--device cpu]
 
-Every side tokenizes, runs BERT and averages over real tokens. The vectors are compared before anything is timed. With
-`--dtype bfloat16` the weights are rounded to it, except for ONNX Runtime, which stays in float32 and is the
-reference. Each side runs in its own process at the batch size that was fastest in three rounds before. `in order`
-batches the sentences in the given order, as transformers' pipelines do; the others sort by length first.
+Every side tokenizes, runs BERT and averages over real tokens. The vectors are compared before anything is timed, with
+those of transformers in float32 on the CPU. With `--dtype bfloat16` the weights are rounded to it, except for ONNX
+Runtime, which stays in float32 and takes part on the CPU only. Each side runs in its own process at the batch size
+that was fastest in three rounds before. `in order` batches the sentences in the given order, as transformers'
+pipelines do; the others sort by length first.
 """
 
 import argparse
@@ -24,6 +26,8 @@ import torch
 from rich.progress import track
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
+GPU_BATCH_SIZES = (32, 128, 512)
+COMPARED = 512  # sentences
 
 
 def main() -> None:
@@ -34,25 +38,31 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--markdown", help="file to which the table is added")
     arguments = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
 
-    from mybert.common.tables import print_table
+    from saved_tables import save_table
 
+    on_cpu = arguments.device == "cpu"
+    names = [name for name in SIDES if on_cpu or name != "ONNX Runtime"]
     texts = sentences(arguments.text, arguments.sentences)
     with contextlib.ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")
-        sides = {
-            name: stack.enter_context(
-                ProcessPoolExecutor(1, spawn, prepare, (name, arguments.folder, arguments.threads, arguments.dtype))
-            )
-            for name in SIDES
-        }
-        best = {name: process.submit(fastest, texts).result() for name, process in sides.items()}
-        expected = sides["ONNX Runtime"].submit(vectors, texts, 8).result()
-        allowed = {"float32": 1e-4, "bfloat16": 0.05}[arguments.dtype]  # absolute; the values are about 0.2
+
+        def start(name: str, dtype: str, device: str) -> ProcessPoolExecutor:
+            choices = name, arguments.folder, arguments.threads, dtype, device
+            return stack.enter_context(ProcessPoolExecutor(1, spawn, prepare, choices))
+
+        sides = {name: start(name, arguments.dtype, arguments.device) for name in names}
+        sizes = BATCH_SIZES if on_cpu else GPU_BATCH_SIZES
+        best = {name: process.submit(fastest, texts, sizes).result() for name, process in sides.items()}
+        checked = texts[:COMPARED]
+        expected = start("transformers", "float32", "cpu").submit(vectors, checked, 8).result()
+        allowed = {"float32": 1e-4, "bfloat16": 0.05}[arguments.dtype] * np.abs(expected).max()
         for name, process in sides.items():
-            off = np.abs(process.submit(vectors, texts, best[name]).result() - expected).max()
+            off = np.abs(process.submit(vectors, checked, best[name]).result() - expected).max()
             assert off < allowed, f"{name} differs by {off}"
         seconds = {name: [] for name in sides}
         for _ in track(range(arguments.pairs), description="inference"):
@@ -64,8 +74,9 @@ def main() -> None:
         for name, median in medians.items()
     ]
     columns = ("side", "batch size", "seconds", "sentences/s", "MyBERT is … times as fast")
-    title = f"{len(texts)} sentences, {arguments.dtype}, torch {torch.__version__}, {arguments.threads} threads"
-    print_table(title, rows, columns)
+    where = f"{arguments.threads} threads" if on_cpu else arguments.device
+    title = f"{len(texts)} sentences, {arguments.dtype}, torch {torch.__version__}, {where}"
+    save_table(arguments.markdown, title, rows, columns)
 
 
 def sentences(text: str, count: int) -> list[str]:
@@ -78,10 +89,10 @@ def sentences(text: str, count: int) -> list[str]:
     return found[:: len(found) // count][:count]
 
 
-def prepare(side: str, folder: str, threads: int, dtype: str) -> None:
+def prepare(side: str, folder: str, threads: int, dtype: str, device: str) -> None:
     """Set up a process for one side; its function is stored as `vectors`."""
     torch.set_num_threads(threads)
-    _process["encode"] = SIDES[side](folder, dtype)
+    _process["encode"] = SIDES[side](folder, dtype, device)
 
 
 def vectors(texts: list[str], size: int) -> np.ndarray:
@@ -94,24 +105,25 @@ def timed(texts: list[str], size: int) -> float:
     return time.perf_counter() - begun
 
 
-def fastest(texts: list[str]) -> int:
+def fastest(texts: list[str], sizes: tuple[int, ...]) -> int:
     vectors(texts[:64], 32)
-    return min(BATCH_SIZES, key=lambda size: min(timed(texts, size) for _ in range(3)))
+    return min(sizes, key=lambda size: min(timed(texts, size) for _ in range(3)))
 
 
-def transformers_side(folder: str, dtype: str, in_order: bool = False):
+def transformers_side(folder: str, dtype: str, device: str, in_order: bool = False):
     from transformers import AutoTokenizer, BertModel
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=dtype).eval()
+    model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=dtype).eval().to(device)
 
     def hidden(batch):
-        return model(**{name: torch.from_numpy(x) for name, x in batch.items()}).last_hidden_state.float().numpy()
+        inputs = {name: torch.from_numpy(x).to(device) for name, x in batch.items()}
+        return model(**inputs).last_hidden_state
 
     return padded_batches(tokenizer, hidden, in_order)
 
 
-def onnx_side(folder: str, _: str):
+def onnx_side(folder: str, *_: str):
     import onnxruntime
     from transformers import AutoTokenizer, BertModel
 
@@ -127,7 +139,8 @@ def onnx_side(folder: str, _: str):
             model, kwargs=example, dynamo=True, dynamic_shapes=dict.fromkeys(example, axes), verbose=False
         ).save(path)
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return padded_batches(AutoTokenizer.from_pretrained(folder), lambda batch: session.run(None, dict(batch))[0])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return padded_batches(tokenizer, lambda batch: torch.from_numpy(session.run(None, dict(batch))[0]))
 
 
 def padded_batches(tokenizer, hidden, in_order: bool = False):
@@ -141,28 +154,31 @@ def padded_batches(tokenizer, hidden, in_order: bool = False):
             rows = order[start : start + size]
             batch = tokenizer([texts[i] for i in rows], padding=True, truncation=True, max_length=512)
             batch = {name: np.asarray(x, dtype=np.int64) for name, x in batch.items()}
-            mask = batch["attention_mask"][..., None]
-            for row, vector in zip(rows, (hidden(batch) * mask).sum(1) / mask.sum(1), strict=True):
+            found = hidden(batch).float()
+            mask = torch.from_numpy(batch["attention_mask"]).to(found.device)[..., None]
+            means = ((found * mask).sum(1) / mask.sum(1)).cpu().numpy()
+            for row, vector in zip(rows, means, strict=True):
                 vectors[row] = vector
         return np.stack(vectors)
 
     return encode
 
 
-def sentence_transformers_side(folder: str, dtype: str):
+def sentence_transformers_side(folder: str, dtype: str, device: str):
     from sentence_transformers import SentenceTransformer, models
 
     bert = models.Transformer(folder, max_seq_length=512, model_kwargs={"dtype": dtype})
-    model = SentenceTransformer(modules=[bert, models.Pooling(bert.get_word_embedding_dimension())], device="cpu")
+    model = SentenceTransformer(modules=[bert, models.Pooling(bert.get_word_embedding_dimension())], device=device)
     return lambda texts, size: model.encode(texts, batch_size=size, show_progress_bar=False)
 
 
-def mybert_side(folder: str, dtype: str):
+def mybert_side(folder: str, dtype: str, device: str):
     from mybert.common.memory_allocator import keep_freed_memory
     from mybert.embedding.embedder import Embedder
 
     keep_freed_memory()  # the default of `mybert embed`
-    embedders = {size: Embedder(folder, batch_tokens=size * 32, dtype=dtype) for size in BATCH_SIZES}
+    sizes = {*BATCH_SIZES, *GPU_BATCH_SIZES}
+    embedders = {size: Embedder(folder, batch_tokens=size * 32, dtype=dtype, device=device) for size in sizes}
     return lambda texts, size: embedders[size].texts(texts)
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/serve.py MODEL [--text python-docs] [--clients 32] [--texts 16] [--seconds 30] [--minutes 10]
 
-1. The time that `Embedder` takes for the sentences of a text, in a process of its own, and the rate at which
-   `--clients` clients get the same vectors from the service in OpenAI's form, with `--texts` texts a request. The
-   clients share the cores with the service, so the CPU seconds of the service are printed as well.
+1. The rate at which `Embedder` computes the vectors of some sentences in a process of its own, and the rate at which
+   `--clients` clients get the same vectors from the service in OpenAI's form, with `--texts` texts a request, in three
+   alternating rounds of a third of `--seconds` each. The clients share the cores with the service, so CPU seconds of
+   the service alone are printed beside the rates.
 2. `--minutes` of requests of 1 to 64 texts, whose vectors are compared, and of hostile clients. An answer of 5xx, a
    vector that differs and a lost connection count as errors. Memory is read at a fifth of the time and at the end.
 3. SIGTERM while all clients wait: every accepted request is answered, and the exit status is 0.
@@ -36,6 +37,8 @@ HOSTILE = [
     *(b'{"input": [' + b"[]," * 500_000 + b"[]]}", b'{"input": [' + b'"a",' * 5000 + b'"a"]}'),
     b'{"input": "' + b"a " * 500_000 + b'"}',
 ]
+ROUNDS = 3
+_offline = {}  # texts and embedder of the offline process
 
 
 def main() -> None:
@@ -48,23 +51,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--minutes", type=float, default=10)
     arguments = parser.parse_args()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        offline = process.submit(embed, arguments.model, arguments.text, arguments.sentences, arguments.seconds)
-        texts, vectors, *cost = offline.result()
     command = [sys.executable, "-m", "mybert", "serve", arguments.model, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with (
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as offline,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+    ):
+        texts, vectors = offline.submit(prepare, arguments.model, arguments.text, arguments.sentences).result()
         url = re.search(r"http://\S+", server.stdout.readline())[0]
         load = Load(url, texts, vectors, psutil.Process(server.pid), arguments)
         try:
-            asyncio.run(load.run(cost))
+            asyncio.run(load.run(offline))
             status = server.wait(60)
         finally:
             server.kill()
     print(f"exit status after SIGTERM: {status}")
 
 
-def embed(model: str, text: str, count: int, seconds: float) -> tuple[list[str], np.ndarray, float, float]:
-    """Sentences and their vectors; texts a second, and texts a CPU second."""
+def prepare(model: str, text: str, count: int) -> tuple[list[str], np.ndarray]:
+    """Sentences and their vectors; the embedder is kept for `embed`."""
     from mybert import Embedder
     from mybert.common.memory_allocator import keep_freed_memory
     from mybert.corpus.text.sentences import sentence_splitter
@@ -74,14 +78,18 @@ def embed(model: str, text: str, count: int, seconds: float) -> tuple[list[str],
     split = sentence_splitter("en")
     found = [s for document in read_documents([text]) for s in split(document.text) if 2 <= len(s.split()) <= 90]
     texts = found[:: max(1, len(found) // count)][:count]
-    embedder = Embedder(model, normalize=True, device="cpu")
-    vectors, rounds = embedder.texts(texts), 0
-    began, used = time.perf_counter(), time.process_time()
+    _offline.update(texts=texts, embedder=Embedder(model, normalize=True, device="cpu"))
+    return texts, _offline["embedder"].texts(texts)
+
+
+def embed(seconds: float) -> np.ndarray:
+    """(3,) texts, seconds and CPU seconds of `Embedder`, for at least `seconds`."""
+    began, used, rounds = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - began < seconds or not rounds:
-        embedder.texts(texts)
+        _offline["embedder"].texts(_offline["texts"])
         rounds += 1
-    done = rounds * len(texts)
-    return texts, vectors, done / (time.perf_counter() - began), done / (time.process_time() - used)
+    done = rounds * len(_offline["texts"])
+    return np.array([done, time.perf_counter() - began, time.process_time() - used])
 
 
 class Load:
@@ -92,24 +100,26 @@ class Load:
         self.errors, self.answers, self.seconds = collections.Counter(), collections.Counter(), []
         self.stops, self.random = 0.0, random.Random(0)
 
-    async def run(self, cost: list[float]) -> None:
+    async def run(self, offline: ProcessPoolExecutor) -> None:
         timeout, connector = aiohttp.ClientTimeout(300), aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as self.session:
-            await self.throughput(cost)
+            await self.throughput(offline)
             await self.mixed(60 * self.arguments.minutes)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(force_close=True)) as last:
             self.session = last
             await self.stop()
 
-    async def throughput(self, cost: list[float]) -> None:
+    async def throughput(self, offline: ProcessPoolExecutor) -> None:
         await self.together(self.client, 5, self.arguments.texts)  # warm-up
-        self.seconds, before = [], self.cpu()
-        began = time.perf_counter()
-        await self.together(self.client, self.arguments.seconds, self.arguments.texts)
-        wall, used = time.perf_counter() - began, self.cpu() - before
-        done = len(self.seconds) * self.arguments.texts
-        rows = [("offline", *cost), ("service", done / wall, done / used)]
-        rows = [(*row, row[1] / cost[0], row[2] / cost[1]) for row in rows]
+        self.seconds, spent, seconds = [], np.zeros((2, 3)), self.arguments.seconds / ROUNDS
+        for _ in range(ROUNDS):
+            before, used, began = len(self.seconds), self.cpu(), time.perf_counter()
+            await self.together(self.client, seconds, self.arguments.texts)
+            done = (len(self.seconds) - before) * self.arguments.texts
+            spent[1] += done, time.perf_counter() - began, self.cpu() - used
+            spent[0] += await asyncio.wrap_future(offline.submit(embed, seconds))
+        rates = spent[:, :1] / spent[:, 1:]
+        rows = [(name, *rate, *rate / rates[0]) for name, rate in zip(("offline", "service"), rates, strict=True)]
         title = f"{self.arguments.clients} clients, {self.arguments.texts} texts a request"
         print_table(title, rows, ["", "texts/s", "texts/CPU s", "of offline", "of offline, CPU"])
         print(f"latency: {self.percentiles()}, {len(self.seconds)} requests")

@@ -1,24 +1,31 @@
 """Training step of MyBERT compared with transformers' BERT: same weights, same examples, ratio of medians.
 
     python benchmarks/training_step.py [--rows mini-full,base-ragged,…] [--dtypes float32] [--pairs 5] [--threads 2]
+    python benchmarks/training_step.py --device cuda --rows base:64:512:512 --dtypes bfloat16 --repeats 10 \
+        --sides "transformers sdpa,MyBERT sdpa,MyBERT varlen_attn compiled" --attention-dropout 0
 
-Both sides train on masked tokens and next sentences (in the `finetune` row on one label per sentence) with sdpa
-attention, dropout 0.1 and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads
-packed batches from its collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each pair of
-steps, as in training, where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients
-of both sides are compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed
+A row is one of `ROWS`, or SIZE:SEQUENCES:SHORTEST:LONGEST. A side is a library, an attention backend, and `compiled`
+for `torch.compile`. Both libraries train on masked tokens and next sentences (in the `finetune` row on one label per
+sentence) with dropout 0.1 and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads
+packed batches from its collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each round
+of steps, as in training, where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients
+of both libraries are compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed
 memory, as its commands do (`--keep-memory` both|neither runs the comparison without that). The first steps, which
 allocate memory and compile kernels, are not counted.
 
-Useful work is the same for both sides: matrix products on real tokens, in the last layer and the heads only on tokens
+On a GPU a measurement is `--repeats` steps after one that is not counted, between two synchronisations; each side then
+returns its unused memory. A side that fails is reported and left out.
+
+Useful work is the same for all sides: matrix products on real tokens, in the last layer and the heads only on tokens
 whose output is used, times three for forward and backward pass. Its rate is compared with the rate of plain matrix
-products of the model's shapes, measured in the same run.
+products of the model's shapes, measured in the same run, and with the peak of the GPU's data sheet (MFU).
 """
 
 import argparse
 import contextlib
 import functools
 import multiprocessing
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +33,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 from rich.progress import track
+from saved_tables import save_table
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
 from mybert.common.memory_allocator import keep_freed_memory
-from mybert.common.tables import print_table
+from mybert.common.tables import format_cell
 from mybert.corpus.text.sentences import sentence_splitter
 from mybert.io.documents import read_documents
 from mybert.pretraining.data.batching import Examples, PretrainingCollator
@@ -45,139 +53,211 @@ ROWS = {
     "base-long": ("base", 4, 128, 512),
     "finetune": ("base", 16, None, None),
 }
+COMPARED = 4  # sequences of the comparison before any timing
+PEAKS = {  # dense FLOP/s in bfloat16 and float16, from NVIDIA's data sheets; the first name that fits
+    **{"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "GH200": 989e12},
+    **{"B200": 2250e12, "A100": 312e12, "A30": 165e12, "A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12},
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--dtypes", default="float32")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--sides", default="transformers sdpa,MyBERT sdpa")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--pairs", type=int, default=5, help="rounds in which all sides take turns")
     parser.add_argument("--warm-up", type=int, default=20, help="steps of each side before")
+    parser.add_argument("--repeats", type=int, default=1, help="steps of a measurement, on the same batch")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--attention-dropout", type=float, default=0.1)
     parser.add_argument("--keep-memory", choices=("ours", "both", "neither"), default="ours")
     parser.add_argument("--text", default="python-docs", help="what the sentences of `finetune` are taken from")
+    parser.add_argument("--markdown", help="file to which the tables are added")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    table = [
-        measure(row, getattr(torch, dtype), arguments)
-        for dtype in arguments.dtypes.split(",")
-        for row in arguments.rows.split(",")
-    ]
-    columns = ("work", "dtype", "transformers s", "MyBERT s", "ratio", "GFLOP", "GFLOP/s", "bare GFLOP/s", "share")
-    print_table(f"Training step, torch {torch.__version__}, {arguments.threads} threads", table, columns)
+    where = f"{arguments.threads} threads" if arguments.device == "cpu" else arguments.device
+    columns = ("side", "s/step", "times as fast", "tokens/s", "GFLOP/s", "of plain products", "MFU", "memory, GiB")
+    for dtype in arguments.dtypes.split(","):
+        for row in arguments.rows.split(","):
+            table, work = measure(row, getattr(torch, dtype), arguments)
+            title = f"Training step {row}, {dtype}, {work}, torch {torch.__version__}, {where}"
+            save_table(arguments.markdown, title, table, columns)
 
 
-def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tuple:
-    models, batches, _ = make(row, arguments.text)
-    compare(*models, *batches)
+def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tuple[list[tuple], str]:
+    """A line for each side, and the work of a step in words."""
+    models, batches, _ = make(row, arguments.text, COMPARED)
+    compare(*(model.to(arguments.device) for model in models), *(on_device(b, arguments.device) for b in batches))
     config = models[1].config
     del models
-    keep = {"ours": (False, True), "both": (True, True), "neither": (False, False)}[arguments.keep_memory]
+    names = arguments.sides.split(",")
+    seconds, memory, failures = {name: [] for name in names}, dict.fromkeys(names), {}
+    rates, flops, tokens = [], [], []
     with contextlib.ExitStack() as stack:
-        sides = [
-            stack.enter_context(side(i, row, dtype, arguments.text, arguments.threads, keep[i])) for i in range(2)
-        ]
-        for run in sides:
+        sides = {name: stack.enter_context(side(name, row, dtype, arguments)) for name in names}
+
+        def run(name: str, number: int) -> None:
+            found = None if name in failures else sides[name](number)
+            if isinstance(found, str):
+                failures[name] = found
+            elif found:
+                seconds[name].append(found[0])
+                memory[name] = found[1]
+
+        for name in names:
             for number in range(arguments.pairs + 1, arguments.pairs + 1 + arguments.warm_up):
-                run(number)
-        seconds, rates, flops = ([], []), [], []
+                run(name, number)
+            seconds[name].clear()
         for number in track(range(1, 1 + arguments.pairs), description=f"{row} {dtype}"):
-            for kept, run in zip(seconds, sides, strict=True):
-                kept.append(run(number))
+            for name in names:
+                run(name, number)
             (padded, _), lengths = draw(row, arguments.text, number)
-            flops.append(
-                useful_flops(lengths, config, 0 if row == "finetune" else int((padded["labels"] != -100).sum()))
-            )
-            rates.append(bare_rate(int(lengths.sum()), config, dtype))
-    peer, mine = map(statistics.median, seconds)
-    work, rate = statistics.mean(flops), statistics.median(rates)
-    print(f"{row} {dtype}: {peer / mine:.2f}, {work / mine / rate:.0%} of the bare rate")
-    return (
-        *(row, str(dtype).removeprefix("torch."), peer, mine, f"{peer / mine:.2f}"),
-        *(work / 1e9, work / mine / 1e9, rate / 1e9, f"{work / mine / rate:.0%}"),
-    )
+            labelled = 0 if row == "finetune" else int((padded["labels"] != -100).sum())
+            flops.append(useful_flops(lengths, config, labelled))
+            tokens.append(int(lengths.sum()))
+            rates.append(bare_rate(tokens[-1], config, dtype, arguments.device))
+    medians = {name: statistics.median(values) for name, values in seconds.items() if values and name not in failures}
+    work, rate, count = statistics.mean(flops), statistics.median(rates), statistics.mean(tokens)
+    peak = device_peak(arguments.device, dtype)
+    table = []
+    for name in names:
+        if (mine := medians.get(name)) is None:
+            table.append((name, failures[name], *[None] * 6))
+            continue
+        ratio = f"{medians[names[0]] / mine:.2f}" if names[0] in medians else None
+        shares = f"{work / mine / rate:.0%}", f"{work / mine / peak:.1%}" if peak else None
+        table.append((name, mine, ratio, round(count / mine), work / mine / 1e9, *shares, memory[name]))
+    useful, plain = format_cell(work / 1e9), format_cell(rate / 1e9)
+    return table, f"{count:,.0f} tokens, {useful} useful GFLOP, plain products {plain} GFLOP/s"
 
 
-def make(row: str, text: str) -> tuple[tuple, tuple, torch.Tensor]:
+def shape_of(row: str) -> tuple[str, int, int | None, int | None]:
+    """Size, sequences, shortest and longest of a row of `ROWS` or SIZE:SEQUENCES:SHORTEST:LONGEST."""
+    if row in ROWS:
+        return ROWS[row]
+    size, *numbers = row.split(":")
+    return size, *map(int, numbers)
+
+
+def make(row: str, text: str, at_most: int | None = None) -> tuple[tuple, tuple, torch.Tensor]:
     """Both models with the same weights and no dropout, the first batch of each, and its lengths."""
-    size, _, shortest, _ = ROWS[row]
+    size, _, shortest, _ = shape_of(row)
     torch.manual_seed(0)
     shape = {**NAMED_SIZES[size], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     finetune = shortest is None
     theirs = (BertForSequenceClassification if finetune else BertForPreTraining)(BertConfig(**shape))
     ours = (MyBertForSequenceClassification if finetune else MyBertForPreTraining)(MyBertConfig(**shape))
     ours.load_state_dict(theirs.state_dict())
-    return (theirs, ours), *draw(row, text, 0)
+    return (theirs, ours), *draw(row, text, 0, at_most)
 
 
-def draw(row: str, text: str, number: int) -> tuple[tuple[dict, dict], torch.Tensor]:
-    """A batch for each side and its lengths."""
-    _, sequences, shortest, longest = ROWS[row]
+def draw(row: str, text: str, number: int, at_most: int | None = None) -> tuple[tuple[dict, dict], torch.Tensor]:
+    """A batch for each library and its lengths."""
+    _, sequences, shortest, longest = shape_of(row)
     torch.manual_seed(number)
     if finetune := shortest is None:
         lengths = torch.tensor(sentence_lengths(text, sequences)[number]).clamp(max=128)
     else:
         lengths = torch.randint(shortest, longest + 1, (sequences,))
         lengths[0] = longest
+    lengths = lengths[:at_most]
     padded, packed = batches(lengths, finetune)
     return (padded, padded if finetune else packed), lengths
 
 
 @contextlib.contextmanager
-def side(side: int, *choices) -> Iterator[Callable[[int], float]]:
-    """A process that runs one step on the batch with a given number and returns its seconds."""
+def side(*choices) -> Iterator[Callable[[int], tuple[float, float | None] | str]]:
+    """A process that runs steps on the batch with a given number; its seconds and GiB, or why it has failed."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=serve, args=(there, side, *choices), daemon=True)
+    process = context.Process(target=serve, args=(there, *choices), daemon=True)
     process.start()
+    there.close()
 
-    def run(number: int) -> float:
-        here.send(number)
-        return here.recv()
+    def run(number: int) -> tuple[float, float | None] | str:
+        try:
+            here.send(number)
+            return here.recv()
+        except (EOFError, OSError):
+            process.join()
+            return f"ended with status {process.exitcode}"
 
     yield run
     process.kill()
     process.join()
 
 
-def serve(pipe, side: int, row: str, dtype: torch.dtype, text: str, threads: int, keep: bool) -> None:
-    torch.set_num_threads(threads)
-    if keep:
+def serve(pipe, name: str, row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> None:
+    library, backend, *compiled = name.split()
+    ours = library == "MyBERT"
+    torch.set_num_threads(arguments.threads)
+    if arguments.keep_memory == "both" or (arguments.keep_memory == "ours" and ours):
         keep_freed_memory()
-    models, batches, _ = make(row, text)
-    step = Step(models[side], batches[side], dtype)
-    del models
-    step.dropout(0.1)
-    while True:
-        step.batch = draw(row, text, pipe.recv())[0][side]
-        pipe.send(step.run())
+    try:
+        models, batches, _ = make(row, arguments.text, COMPARED)
+        models[ours].set_attn_implementation(backend)
+        step = Step(models[ours], batches[ours], dtype, arguments.device)
+        del models
+        step.dropout(0.1, arguments.attention_dropout)
+        if compiled:
+            # on the CPU this checks the graph only: compiling C++ takes minutes and gains nothing
+            step.model.compile(backend="aot_eager" if arguments.device == "cpu" else "inductor")
+        while True:
+            step.batch = on_device(draw(row, arguments.text, pipe.recv())[0][ours], arguments.device)
+            pipe.send(step.measure(arguments.repeats))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}")
 
 
 class Step:
     """Optimizer steps on `batch`."""
 
-    def __init__(self, model, batch: dict, dtype: torch.dtype):
-        self.model, self.batch = model.train(), batch
+    def __init__(self, model, batch: dict, dtype: torch.dtype, device: str = "cpu"):
+        self.device = torch.device(device)
+        self.model, self.batch = model.to(self.device).train(), on_device(batch, device)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
-        self.autocast = torch.autocast("cpu", dtype) if dtype != torch.float32 else contextlib.nullcontext()
+        half = dtype != torch.float32
+        self.autocast = torch.autocast(self.device.type, dtype) if half else contextlib.nullcontext()
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
 
-    def dropout(self, p: float) -> None:
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            setattr(self.model.config, name, p)
-        for module in self.model.modules():
+    def dropout(self, p: float, of_attention: float | None = None) -> None:
+        self.model.config.hidden_dropout_prob = p
+        self.model.config.attention_probs_dropout_prob = p if of_attention is None else of_attention
+        for name, module in self.model.named_modules():
             if isinstance(module, torch.nn.Dropout):
-                module.p = p
-            if isinstance(getattr(module, "dropout_prob", None), float):
-                module.dropout_prob = p
+                module.p = self.model.config.attention_probs_dropout_prob if name.endswith(".self.dropout") else p
 
     def run(self) -> float:
+        """Seconds of a step, without waiting for the device."""
         begun = time.perf_counter()
         with self.autocast:
             loss = self.model(**self.batch).loss
-        loss.backward()
-        self.optimizer.step()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad()
         return time.perf_counter() - begun
+
+    def measure(self, repeats: int) -> tuple[float, float | None]:
+        """Mean seconds of a step; on a GPU also the peak of allocated memory in GiB."""
+        if self.device.type != "cuda":
+            return statistics.mean(self.run() for _ in range(repeats)), None
+        torch.cuda.reset_peak_memory_stats()
+        self.run()  # allocates memory
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(repeats):
+            self.run()
+        torch.cuda.synchronize()
+        seconds = (time.perf_counter() - begun) / repeats
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        torch.cuda.empty_cache()  # for the other sides
+        return seconds, peak
+
+
+def on_device(batch: dict, device: str) -> dict:
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
 
 
 def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
@@ -235,19 +315,30 @@ def useful_flops(lengths: torch.Tensor, config, labelled: int) -> float:
     return tokens * costs.flops_per_token
 
 
-def bare_rate(tokens: int, config, dtype: torch.dtype) -> float:
+def bare_rate(tokens: int, config, dtype: torch.dtype, device: str = "cpu") -> float:
     """FLOP/s of the matrix products of one layer, as (tokens, in) × (in, out)."""
     hidden, wide = config.hidden_size, config.intermediate_size
     shapes = [(hidden, hidden)] * 4 + [(hidden, wide), (wide, hidden)]
-    operands = [(torch.randn(tokens, a, dtype=dtype), torch.randn(a, b, dtype=dtype)) for a, b in shapes]
-    outputs = [torch.empty(tokens, b, dtype=dtype) for _, b in shapes]
-    spent = []
+    make = functools.partial(torch.randn, dtype=dtype, device=device)
+    operands = [(make(tokens, a), make(a, b)) for a, b in shapes]
+    outputs = [torch.empty(tokens, b, dtype=dtype, device=device) for _, b in shapes]
+    spent, repeats = [], 1 if device == "cpu" else 20
     for _ in range(4):
         begun = time.perf_counter()
-        for (x, y), out in zip(operands, outputs, strict=True):
+        for (x, y), out in list(zip(operands, outputs, strict=True)) * repeats:
             torch.mm(x, y, out=out)
-        spent.append(time.perf_counter() - begun)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        spent.append((time.perf_counter() - begun) / repeats)
     return sum(2 * tokens * a * b for a, b in shapes) / statistics.median(spent)
+
+
+def device_peak(device: str, dtype: torch.dtype) -> float | None:
+    """FLOP/s of the GPU by its data sheet; None if it is not known, and for float32."""
+    if not device.startswith("cuda") or dtype == torch.float32:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
 
 
 if __name__ == "__main__":

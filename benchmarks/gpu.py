@@ -1,0 +1,231 @@
+"""What can only be measured on a GPU; `benchmarks/gpu.sh` calls each part. `DEVICE=cpu` runs a part with tiny sizes.
+
+machine                 GPU, versions, the peak of the data sheet and the measured one
+backends                tests on CUDA; loss and gradients of every attention backend compared with the formula
+training                `mybert pretrain` in float32, bfloat16, float16, with torch.compile, and with FSDP
+base-128 … large-512    training steps beside transformers: throughput, MFU, memory (training_step.py)
+inference               sentence vectors beside transformers and sentence-transformers (inference.py)
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import transformers
+from saved_tables import save_table
+from training_step import device_peak, make, on_device
+from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers.testing_utils import CaptureLogger
+from transformers.utils import is_flash_attn_2_available
+
+from modeling_mybert import NAMED_SIZES, MyBertForPreTraining, attention_mybert
+from mybert.common.machine import hardware, usable_cores
+from mybert.training.speed import measure_peak
+
+DEVICE, OUTPUT = os.environ.get("DEVICE", "cuda"), Path(os.environ.get("OUTPUT", "gpu_results"))
+DRY = DEVICE == "cpu"
+HERE = Path(__file__).parent
+FLASH = ["flash_attention_2"] if is_flash_attn_2_available() else []
+BACKENDS = ["eager", "sdpa", "flex_attention", "varlen_attn", *FLASH]
+TOKENS = int(os.environ.get("TOKENS", 64 if DRY else 16384))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    part = parser.parse_args().part
+    if not DRY and not torch.cuda.is_available():
+        sys.exit(f"no GPU: torch {torch.__version__} finds no CUDA device; DEVICE=cpu makes a dry run")
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    report = OUTPUT.absolute() / f"{part}.md"
+    report.unlink(missing_ok=True)
+    if not DRY:
+        torch.zeros(1, device=DEVICE)  # `hardware` then names the GPU
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped: the time of this part is over"))
+    PARTS[part](str(report))
+
+
+def machine(report: str) -> None:
+    packages = ("flash_attn", "triton", "sentence_transformers", "accelerate")
+    rows = [
+        ("machine", hardware()),
+        ("torch", torch.__version__),
+        ("CUDA", torch.version.cuda),
+        ("transformers", transformers.__version__),
+        *((name, importlib.import_module(name).__version__) for name in packages if importlib.util.find_spec(name)),
+    ]
+    if not DRY:
+        facts = torch.cuda.get_device_properties(DEVICE)
+        rows += [("memory, GiB", facts.total_memory / 2**30), ("capability", f"{facts.major}.{facts.minor}")]
+    for dtype in (torch.bfloat16,) if DRY else (torch.bfloat16, torch.float16):
+        peak = device_peak(DEVICE, dtype)
+        rows.append((f"{dtype}: data sheet, TFLOP/s", None if peak is None else peak / 1e12))
+        rows.append((f"{dtype}: measured, TFLOP/s", measure_peak(torch.device(DEVICE), dtype, 2) / 1e12))
+    save_table(report, "Machine", rows, ("", "found"))
+
+
+def backends(report: str) -> None:
+    """Tests on CUDA, then a model of several layers: its loss and its gradient, beside eager in float32."""
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/model/test_backends.py", "-k", "cuda", "-rs"]
+    status = call(tests).returncode
+    row = "tiny:4:8:32" if DRY else "mini:32:16:512"
+    (_, model), (padded, packed), _ = make(row, "python-docs")
+    expected = loss_and_gradient(model, packed, "eager", torch.float32)
+    columns = ("backend", "autocast", "batch", "loss: difference", "gradient: distance / norm", "computed by")
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    forms = {"packed": packed, "padded": padded}
+    with saved_at_the_end(report, f"Backends, {row}, loss {expected[0]:.4f}", columns) as rows:
+        for dtype, backend, form in itertools.product(dtypes, BACKENDS, forms):
+            try:
+                with CaptureLogger(attention_mybert.logger) as captured:
+                    attention_mybert.logger.warning_once.cache_clear()
+                    loss, gradient = loss_and_gradient(model, forms[form], backend, dtype)
+                distance = float((gradient - expected[1]).norm() / expected[1].norm())
+                found = abs(loss - expected[0]), distance, "sdpa" if captured.out else backend
+            except Exception as error:
+                found = None, None, f"{type(error).__name__}: {str(error).strip().splitlines()[0][:80]}"
+                status = 1
+            rows.append((backend, str(dtype).removeprefix("torch."), form, *found))
+    if status:
+        sys.exit(status)
+
+
+def loss_and_gradient(
+    model: MyBertForPreTraining, batch: dict, backend: str, dtype: torch.dtype
+) -> tuple[float, torch.Tensor]:
+    model = model.to(DEVICE).train()
+    model.set_attn_implementation(backend)
+    model.zero_grad()
+    scale = 1024 if dtype == torch.float16 else 1  # or small gradients are lost
+    with torch.autocast(torch.device(DEVICE).type, dtype, enabled=dtype != torch.float32):
+        loss = model(**on_device(batch, DEVICE)).loss
+    (loss * scale).backward()
+    gradient = torch.cat([p.grad.flatten().float() for p in model.parameters() if p.grad is not None]) / scale
+    return float(loss), gradient
+
+
+def training(report: str) -> None:
+    """The same run with each option: dropout 0, so that the losses differ by rounding alone."""
+    steps, size, sequences = (4, "tiny", 4) if DRY else (60, "base", 64)
+    common = ["--size", size, "--max-steps", str(steps), "--per-device-train-batch-size", str(sequences)]
+    common += ["--dropout", "0", "--logging-steps", "1", "--eval-strategy", "no", "--save-steps", str(steps)]
+    common += ["--disable-tqdm", "true", "--learning-rate", "1e-4", *(["--use-cpu"] if DRY else [])]
+    compiler = ["--torch-compile-backend", "aot_eager"] if DRY else []
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    runs = {
+        "float32": ([], []),
+        "bfloat16": ([], ["--bf16", "true"]),
+        "float16": ([], ["--fp16", "true"]),
+        "bfloat16, varlen_attn": ([], ["--bf16", "true", "--attn-implementation", "varlen_attn"]),
+        "bfloat16, torch.compile": ([], ["--bf16", "true", "--torch-compile", "true", *compiler]),
+    }
+    if not DRY:  # accelerate does not shard on the CPU
+        runs["bfloat16, FSDP"] = torchrun, ["--bf16", "true", "--fsdp", "true"]
+    expected, status = None, 0
+    columns = ("run", "failure", "first loss", "last loss", "furthest from float32", "tokens/s", "of measured peak")
+    title = f"mybert pretrain {' '.join(common)}"
+    with tempfile.TemporaryDirectory() as scratch, saved_at_the_end(report, title, columns) as rows:
+        corpus = small_corpus(Path(scratch))
+        for name, (launcher, options) in runs.items():
+            output = Path(scratch) / "run"
+            command = [*launcher, "-m", "mybert", "pretrain", "--corpus", str(corpus), "--output", str(output)]
+            done = call([*command, *common, *options, "--overwrite"])
+            if done.returncode:
+                status = done.returncode
+                rows.append((name, f"status {status}", *[None] * 5))
+                continue
+            state = json.loads((output / f"checkpoint-{steps}" / "trainer_state.json").read_text(encoding="utf-8"))
+            logs = [log for log in state["log_history"] if "loss" in log]
+            losses = [log["loss"] for log in logs]
+            expected = expected or losses
+            apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
+            later = logs[len(logs) // 2 :]
+            speed = [sorted(log[key] for log in later)[len(later) // 2] for key in ("tokens_per_second", "mfu")]
+            rows.append((name, None, losses[0], losses[-1], apart, round(speed[0]), f"{speed[1]:.1%}"))
+    if status:
+        sys.exit(status)
+
+
+@contextlib.contextmanager
+def saved_at_the_end(report: str, title: str, columns: tuple[str, ...]) -> Iterator[list[tuple]]:
+    """Yields the rows of a table that is saved even if the part is stopped."""
+    rows = []
+    try:
+        yield rows
+    finally:
+        save_table(report, title, rows, columns)
+
+
+def small_corpus(folder: Path) -> Path:
+    """A corpus of Python's documentation, with its tokenizer beside."""
+    tokenizer, corpus = folder / "tokenizer", folder / "corpus"
+    text, vocabulary = ("python-docs:unittest", "500") if DRY else ("python-docs", "8192")
+    for command in (
+        ["tokenizer", text, "--output", str(tokenizer), "--vocab-size", vocabulary],
+        ["corpus", text, "--tokenizer", str(tokenizer), "--output", str(corpus)],
+    ):
+        call(["-m", "mybert", *command], check=True)
+    return corpus
+
+
+def steps(size: str, length: int, report: str) -> None:
+    sequences, size = max(2, TOKENS // length), "tiny" if DRY else size
+    length = 16 if DRY else length
+    rows = f"{size}:{sequences}:{length}:{length},{size}:{sequences}:{length // 8}:{length}"
+    sides = ["transformers sdpa", *(f"transformers {name}" for name in FLASH), "MyBERT sdpa", "MyBERT varlen_attn"]
+    sides += [f"MyBERT {name}" for name in FLASH]
+    sides += ["transformers sdpa compiled", "MyBERT varlen_attn compiled"]
+    how = ["--pairs", "2", "--warm-up", "2"] if DRY else ["--pairs", "5", "--warm-up", "4", "--repeats", "10"]
+    how += ["--threads", "1" if DRY else str(usable_cores()), "--dtypes", "bfloat16", "--attention-dropout", "0"]
+    command = [str(HERE / "training_step.py"), "--device", DEVICE, "--rows", rows, "--sides", ",".join(sides), *how]
+    call([*command, "--markdown", report], check=True)
+
+
+def inference(report: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        bert = Path(scratch) / "bert"
+        small_corpus(Path(scratch))
+        tokenizer = AutoTokenizer.from_pretrained(Path(scratch) / "tokenizer")
+        tokenizer.save_pretrained(bert)
+        torch.manual_seed(0)
+        BertModel(BertConfig(**NAMED_SIZES["tiny" if DRY else "base"], vocab_size=len(tokenizer))).save_pretrained(
+            bert
+        )
+        how = ["--sentences", "32", "--pairs", "2"] if DRY else ["--sentences", "8192", "--pairs", "5"]
+        how += ["--threads", "1" if DRY else str(usable_cores())]
+        for dtype in ("float32", "bfloat16"):
+            command = [str(HERE / "inference.py"), str(bert), "--device", DEVICE, "--dtype", dtype, *how]
+            call([*command, "--markdown", report], check=True)
+
+
+def call(arguments: list[str], **options) -> subprocess.CompletedProcess:
+    """This Python with arguments; its output is shown."""
+    print("python", *arguments, flush=True)
+    environment = os.environ | ({"OMP_NUM_THREADS": "1"} if DRY else {})
+    return subprocess.run([sys.executable, *arguments], env=environment, **options)
+
+
+PARTS = {
+    "machine": machine,
+    "backends": backends,
+    "training": training,
+    "inference": inference,
+    **{
+        f"{size}-{length}": (lambda report, size=size, length=length: steps(size, length, report))
+        for size in ("base", "large")
+        for length in (128, 512)
+    },
+}
+
+if __name__ == "__main__":
+    main()
