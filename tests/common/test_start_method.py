@@ -21,7 +21,8 @@ def make(folder, processes):
     mybert.pretrain(corpus=f"{folder}/corpus", size="tiny", output=f"{folder}/model", **run)
     rows = [{"text": text, "label": label} for text, label in zip(["dry land", "wet sea"] * 4, ["dry", "wet"] * 4)]
     mybert.finetune(
-        task="text-classification", model=f"{folder}/model", train=rows, output=f"{folder}/classifier", **run
+        task="text-classification", model=f"{folder}/model", train=rows, output=f"{folder}/classifier",
+        load_best_model_at_end=False, **run
     )
 
 if __name__ == "__main__":
