@@ -177,7 +177,10 @@ def _described(
     chosen: Mapping[str, int], old: Sequence[str], uses: Mapping[str, WordUse], unk_token: str
 ) -> list[NewWord]:
     ordered = sorted(chosen, key=lambda piece: (-chosen[piece], piece))
-    found = [word for word in describe_words(ordered, uses, old, unk_token) if word.words]
+    found = describe_words(ordered, uses, old, unk_token)
+    while unused := [word for word in found if not word.words]:  # their savings then count for the others
+        ordered = [piece for piece in ordered if piece not in {word.piece for word in unused}]
+        found = describe_words(ordered, uses, old, unk_token)
     return sorted(found, key=lambda word: (-word.saved, word.piece))
 
 

@@ -70,7 +70,7 @@ def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_pa
 
 def test_too_little_text_is_refused_and_nothing_is_left(tmp_path):
     text = write_text(tmp_path / "short.txt", ["word"] * 2000)
-    with pytest.raises(UserError, match=r"the text has 2,000 words; a model needs 10,000 or more .* --init-from"):
+    with pytest.raises(UserError, match=r"the text has 2,000 words; pretraining needs 10,000 or more.* --init-from"):
         mybert.pretrain(text=[text], output=tmp_path / "model", **QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["short.txt"]
 
