@@ -77,6 +77,10 @@ class Explainer:
                 row = found[outputs.numbers[target.row]]
                 row["texts"] |= {text.name: text.text for text in texts}
                 row["explanations"].append(record)
+            for number, given in zip(outputs.numbers, outputs.rows, strict=True):
+                if not found[number]["texts"]:  # nothing to explain, such as a sentence without entities
+                    texts = texts_of(self.predictor.task, given, self.predictor.tokenizer)
+                    found[number]["texts"] = {text.name: text.text for text in texts}
         return [found[number] for number in part.numbers]
 
     def _table(self, outputs: Outputs, progress: Callable) -> Iterator[tuple[Target, list[Text], dict]]:

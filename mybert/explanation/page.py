@@ -14,6 +14,7 @@ from mybert.reports.prediction_table import packed
 from mybert.reports.write import render_template
 
 _GAP = 200  # characters of text that the model has not read, between or after words
+_TEXT = 1000  # characters of the text of a row without explanations
 _ATTENTION_BYTES = 3_000_000
 _METHODS = {
     INTEGRATED_GRADIENTS: "The value of a word is its part of the change of the score when all words become [MASK] "
@@ -59,9 +60,11 @@ def _summary(records: Sequence[Mapping[str, Any]]) -> str:
 def _row(record: Mapping[str, Any]) -> dict:
     """What the page shows of a record. The keys are those that `explanations.js` reads."""
     place, unit = next((record[unit], unit) for unit in ("line", "row") if unit in record)
+    text = "" if record.get("explanations") else " | ".join(record.get("texts", {}).values())
     return {
         "place": f"{unit} {place}",
         "prediction": printable(_prediction(record)),
+        "text": printable(text if len(text) <= _TEXT else f"{text[:_TEXT]}…"),
         "explanations": [_explanation(one, record["texts"]) for one in record.get("explanations", ())],
     }
 

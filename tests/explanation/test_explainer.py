@@ -94,6 +94,7 @@ def test_values_add_up_to_the_change_of_the_score_and_words_are_parts_of_the_tex
     assert [one | {"texts": 0, "explanations": 0} for one in found] == [
         one | {"texts": 0, "explanations": 0} for one in predictions
     ]
+    assert all("".join(row["texts"].values()) for row in found)
     explanations = [(row["texts"], one) for row in found for one in row["explanations"]]
     assert explanations and list(dict.fromkeys(w["column"] for w in explanations[0][1]["words"])) == columns
     for texts, one in explanations:

@@ -8,6 +8,8 @@ import re
 import pytest
 
 from mybert import cli
+from mybert.explanation.page import write_page
+from mybert.explanation.settings import ExplainSettings
 
 HOSTILE = [
     "<script>document.title = 'changed'</script> a great film",
@@ -43,6 +45,15 @@ def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outs
         assert column == "text" and (shown == kept or "19,8" in shown)  # the last one is not read to its end
         assert [number for _, number in parts if number is not None] == list(range(len(one["words"])))
         assert sum(one["words"]) == pytest.approx(sum(value for *_, value in one["tokens"]), abs=1e-3)
+
+
+def test_a_row_without_explanations_shows_its_text(tmp_path):
+    record = {"entities": [], "texts": {"text": "no names " + "here " * 400}, "explanations": [], "line": 3}
+    settings = ExplainSettings(model="tagger", inputs=["rows.txt"], output=str(tmp_path / "why.html"))
+    write_page(tmp_path / "why.html", [record], [], settings, [])
+    (row,) = data_of(tmp_path / "why.html")["rows"]
+    assert (row["prediction"], row["explanations"]) == ("no entity", [])
+    assert row["text"].startswith("no names here") and len(row["text"]) < 1100
 
 
 def test_attention_is_stored_in_bytes_that_sum_to_one(page):

@@ -63,7 +63,7 @@ function words(rows) {
   const state = { page: 0, unit: "words", values: false, found: rows };
   const largest = rows.map((row) => Math.max(0, ...row.explanations.flatMap((one) => one.words.map(Math.abs))));
   const errors = rows.map((row) => Math.max(0, ...row.explanations.map((one) => Math.abs(one.error ?? 0))));
-  const texts = rows.map((row) => [row.prediction, ...row.explanations.flatMap((one) => [one.target, ...one.texts.flatMap(([, parts]) => parts.map(([text]) => text))])].join("").toLowerCase());
+  const texts = rows.map((row) => [row.prediction, row.text, ...row.explanations.flatMap((one) => [one.target, ...one.texts.flatMap(([, parts]) => parts.map(([text]) => text))])].join("").toLowerCase());
   const kinds = rows.map((row) => row.prediction.replace(/ \([\d.]+%\)$/, ""));
   const choices = [...new Set(kinds)].sort();
   byId("which").append(new Option("any", "any"), ...(choices.length > 60 ? [] : choices.map((choice, number) => new Option(choice.slice(0, 60), String(number)))));
@@ -88,6 +88,7 @@ function words(rows) {
       add(title, "strong", row.prediction).dir = "auto";
       const isAlone = row.explanations.length === 1;
       for (const found of row.explanations) addExplanation(card, found, state, isAlone && kinds[number] === found.target);
+      if (row.text) add(card, "p", row.text).dir = "auto";
       if (!row.explanations.length) add(card, "p", "Nothing to explain.", "note");
     }
     byId("rows").replaceChildren(...shown.children);
