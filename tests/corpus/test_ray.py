@@ -41,6 +41,14 @@ def cluster(monkeypatch):
     cluster.shutdown()
 
 
+def alive_nodes(expected: int) -> int:
+    """The number of nodes that live, once it is as expected; on a busy machine Ray notices a death late."""
+    deadline = time.monotonic() + 60
+    while (found := sum(node["Alive"] for node in ray.nodes())) != expected and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
 def test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processes(
     cluster, build, make_documents, write_jsonl, tmp_path, monkeypatch, content
 ):
@@ -63,7 +71,7 @@ def test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processe
     killer.join()
     nodes = seen.read_text().split()
     assert len(set(nodes)) == 2 and len(nodes) > 800, "no work was lost with the second node and done again"
-    assert len(ray.nodes()) == 2 and sum(node["Alive"] for node in ray.nodes()) == 1
+    assert len(ray.nodes()) == 2 and alive_nodes(1) == 1
     expected = build(inputs, filter=["slow_filter:keep"], num_proc=2, output=str(tmp_path / "local"))
     assert manifest["counts"] == expected[3]["counts"] and manifest["counts"]["documents_filtered"]
     assert content(folder) == content(expected[0])
