@@ -178,7 +178,7 @@ def mybert_side(folder: str, dtype: str, device: str):
 
     keep_freed_memory()  # the default of `mybert embed`
     sizes = {*BATCH_SIZES, *GPU_BATCH_SIZES}
-    embedders = {size: Embedder(folder, batch_tokens=size * 32, dtype=dtype, device=device) for size in sizes}
+    embedders = {size: Embedder(folder, max_tokens_per_batch=size * 32, dtype=dtype, device=device) for size in sizes}
     return lambda texts, size: embedders[size].texts(texts)
 
 

@@ -176,7 +176,7 @@ COMMANDS = {
         (
             "mybert embed model reviews.txt --output vectors.npy",
             "mybert embed model articles.jsonl --text-column body --long-texts window --output vectors.parquet",
-            "mybert embed model reviews.txt --vectors words --layers -1 -2 --output words.jsonl",
+            "mybert embed model reviews.txt --pooling words --layers -1 -2 --output words.jsonl",
         ),
     ),
     "search": Command(

@@ -23,8 +23,7 @@ _NAMES = {
     "teacher": "losses relation_heads soft_share teacher temperature unlabelled",
     "evaluation": "bootstrap calibrate eval_characters eval_steps eval_strategy load_best_model_at_end metric "
     "per_device_eval_batch_size slices",
-    "hardware": "bandwidth batch_tokens bf16 device devices dtype engine memory mfu num_proc padding_free "
-    "peak_flops price",
+    "hardware": "bandwidth bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops price",
     "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait pooling port timeout",
     "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
     "overwrite report report_to resume save_steps save_strategy save_total_limit tolerance",

@@ -21,14 +21,14 @@ Rows: TypeAlias = "Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataF
 class EmbedderKeywords(TypedDict, total=False):
     """Of `Embedder`."""
 
+    device: Name
+    dtype: Literal["float32", "bfloat16"]
     layers: int | Sequence[int]
     normalize: bool
     long_texts: Literal["refuse", "window"]
     max_length: int | None
     stride: int | None
-    batch_tokens: int | None
-    device: Name
-    dtype: Literal["float32", "bfloat16"]
+    max_tokens_per_batch: int | None
 
 
 class ScorerKeywords(TypedDict, total=False):
@@ -37,7 +37,7 @@ class ScorerKeywords(TypedDict, total=False):
     device: Name
     dtype: Literal["float32", "bfloat16"]
     max_length: int | None
-    batch_tokens: int | None
+    max_tokens_per_batch: int | None
 
 
 class TrainerKeywords(TypedDict, total=False):
@@ -180,7 +180,7 @@ class InferenceKeywords(TypedDict, total=False):
     device: Name
     dtype: Literal["float32", "bfloat16"]
     task: Name | None
-    batch_tokens: int | None
+    max_tokens_per_batch: int | None
 
 
 class PretrainKeywords(TrainerKeywords, total=False):
@@ -352,10 +352,10 @@ class EmbedKeywords(EmbedderKeywords, total=False):
     """Of `embed`."""
 
     config: Name
-    output: Required[Name]
-    vectors: Literal["mean", "cls", "pooler", "words"]
     text_column: Name
     errors: Literal["strict", "skip"]
+    output: Required[Name]
+    pooling: Literal["mean", "cls", "pooler", "words"]
     engine: Literal["local", "ray"]
     resume: bool
     overwrite: bool

@@ -90,7 +90,8 @@ class Embedder:
         self.stride = room // 2 if self.settings.stride is None else self.settings.stride
         if self.settings.stride is not None and self.stride >= room:
             raise UserError(f"--stride {self.stride}: expected less than the {room} tokens of a window's text")
-        self.batch_tokens = self.settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
+        usual = 2048 if self.model.device.type == "cpu" else 16384
+        self.max_tokens_per_batch = self.settings.max_tokens_per_batch or usual
         self.tokens = 0
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
@@ -191,7 +192,7 @@ class Embedder:
         """(count, H) float32: the mean over the tokens that contribute to each row."""
         device = self.model.device
         sums, counts = torch.zeros(count, self.width, device=device), torch.zeros(count, 1, device=device)
-        for batch in batches_by_length(sequences, lambda sequence: len(sequence.ids), self.batch_tokens):
+        for batch in batches_by_length(sequences, lambda sequence: len(sequence.ids), self.max_tokens_per_batch):
             vectors, rows = self._encode(batch, pooler)
             sums.index_add_(0, rows, vectors)
             counts.index_add_(0, rows, torch.ones_like(vectors[:, :1]))

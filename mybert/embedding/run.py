@@ -72,7 +72,7 @@ def embed(settings: EmbedSettings) -> Path:
             },
         )
     print_table(
-        f"Vectors of {'words' if settings.vectors == 'words' else 'texts'}",
+        f"Vectors of {'words' if settings.pooling == 'words' else 'texts'}",
         [
             ("texts", texts.count),
             *((f"skipped: {reason}", number) for reason, number in sorted(texts.skipped.items())),
@@ -133,7 +133,7 @@ class _VectorPart:
 
     def __call__(self, number: int, path: Path, progress: Callable[[int], object]) -> dict[str, int]:
         stored, first, tokens = self._texts.batch(number), self._firsts[number], self._embedder.tokens
-        compute = _word_rows if self._settings.vectors == "words" else _text_rows
+        compute = _word_rows if self._settings.pooling == "words" else _text_rows
         places, columns, vectors = compute(stored, self._embedder, self._settings, progress)
         columns = {
             "text_number": pa.array(first + places),
@@ -166,7 +166,7 @@ def _text_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettin
     Returns:
         (R,) the text of each vector; columns of the texts; (R, H) vectors.
     """
-    vectors = embedder.texts(stored["text"].to_pylist(), settings.vectors, progress)
+    vectors = embedder.texts(stored["text"].to_pylist(), settings.pooling, progress)
     return np.arange(len(stored)), {"text": stored["text"]}, vectors
 
 

@@ -82,8 +82,9 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
     name = settings.model or recorded.get("path")
     if not name:
         raise UserError(f"{path} has no manifest ({beside.name}); name the model that made the vectors by --model")
-    if made.get("vectors") == "words":
-        raise UserError(f"{path} holds vectors of words; make vectors of texts by `mybert embed --vectors mean`")
+    pooling = made.get("pooling") or made.get("vectors", "mean")  # the name of the setting before a renaming
+    if pooling == "words":
+        raise UserError(f"{path} holds vectors of words; make vectors of texts by `mybert embed --pooling mean`")
     if recorded.get("sha256") and not Path(name).exists():
         raise UserError(f"the model {name} does not exist; name the folder that it was moved to by --model")
     if recorded and (identity(name).get("sha256") or name) != (recorded.get("sha256") or recorded.get("path")):
@@ -94,7 +95,7 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
     fields = {field.name for field in dataclasses.fields(EncodingSettings)}
     encoding = {key: value for key, value in made.items() if key in fields}
     embedder = Embedder(EncodingSettings(**encoding | {"model": name, "device": settings.device}))
-    return embedder, made.get("vectors", "mean")
+    return embedder, pooling
 
 
 def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:

@@ -5,24 +5,25 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.settings import (
-    DTYPES,
     ENGINE_HELP,
     ENGINES,
-    ERRORS,
     RESUME_HELP,
+    DeviceOptions,
+    TextFileOptions,
+    as_list,
     check,
     check_choices,
     check_resume,
     setting,
 )
 
-VECTORS = ("mean", "cls", "pooler", "words")
+POOLINGS = ("mean", "cls", "pooler", "words")
 FORMATS = (".npy", ".parquet", ".jsonl")
 LONG_TEXTS = ("refuse", "window")
 
 
 @dataclass
-class EncodingSettings:
+class EncodingSettings(DeviceOptions):
     """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched."""
 
     model: str = setting(
@@ -48,11 +49,12 @@ class EncodingSettings:
         old_name="overlap",
         least=0,
     )
-    batch_tokens: int | None = setting(
-        None, "maximum tokens of a batch, without padding (default: 2048 on the CPU, 16384 elsewhere)", least=1
+    max_tokens_per_batch: int | None = setting(
+        None,
+        "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)",
+        old_name="batch_tokens",
+        least=1,
     )
-    device: str = setting("auto", "device such as cpu or cuda:1; auto takes a GPU if there is one")
-    dtype: str = setting("float32", "data type of the model; vectors are always float32", choices=DTYPES)
 
     def __post_init__(self):
         self.layers = [self.layers] if isinstance(self.layers, int) else list(self.layers)
@@ -64,7 +66,7 @@ class EncodingSettings:
 
 
 @dataclass
-class EmbedSettings(EncodingSettings):
+class EmbedSettings(EncodingSettings, TextFileOptions):
     """Settings of `embed`."""
 
     inputs: list[str] = setting(
@@ -75,19 +77,16 @@ class EmbedSettings(EncodingSettings):
     )
     output: str = setting(
         "",
-        f"output file: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the rows; a "
-        "name that embed uses itself, such as line, becomes input_line",
+        f"output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
+        "rows; a name that embed uses itself, such as line, becomes input_line",
     )
-    vectors: str = setting(
+    pooling: str = setting(
         "mean",
         "mean, cls or pooler: one vector per text, the mean over its tokens with [CLS] and [SEP] (as "
         "sentence-transformers), its [CLS] vector or the pooler output; words: one vector per word, the mean over "
         "its WordPiece tokens",
-        choices=VECTORS,
-    )
-    text_column: str = setting("text", "text column of JSON, CSV, TSV, Parquet and data sets")
-    errors: str = setting(
-        "strict", "invalid lines stop the run (strict) or are skipped and counted (skip)", choices=ERRORS
+        choices=POOLINGS,
+        old_name="vectors",
     )
     engine: str = setting("local", ENGINE_HELP, choices=ENGINES)
     resume: bool = setting(False, RESUME_HELP)
@@ -95,16 +94,16 @@ class EmbedSettings(EncodingSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = [self.inputs] if isinstance(self.inputs, str) else [str(name) for name in self.inputs]
+        self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
         check(self, "output", Path(self.output).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
         check_resume(self)
         if self.resume and "-" in self.inputs:
             raise UserError("--resume cannot read standard input again; save it to a file")
-        if self.vectors == "words" and Path(self.output).suffix == ".npy":
+        if self.pooling == "words" and Path(self.output).suffix == ".npy":
             raise UserError(f"--output {self.output}: .npy cannot store the words; name a .parquet or .jsonl file")
-        if self.vectors == "pooler" and self.layers != [-1]:
-            raise UserError("--layers has no effect with --vectors pooler; remove one of them")
+        if self.pooling == "pooler" and self.layers != [-1]:
+            raise UserError("--layers has no effect with --pooling pooler; remove one of them")
 
 
 @dataclass

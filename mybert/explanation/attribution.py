@@ -88,7 +88,7 @@ class Attributor:
         self.model, self.tokenizer, self.task = predictor.model, predictor.tokenizer, predictor.task
         self.settings, self.captum = settings, captum
         on_cpu = self.model.device.type == "cpu"
-        self.batch_tokens = settings.batch_tokens or (1024 if on_cpu else 16384)
+        self.max_tokens_per_batch = settings.max_tokens_per_batch or (1024 if on_cpu else 16384)
         if isinstance(self.model, OnnxModel):
             if settings.method == INTEGRATED_GRADIENTS:
                 raise UserError("an ONNX model has no gradients; use --method occlusion")
@@ -120,7 +120,7 @@ class Attributor:
         """Yields the number and attribution of each target."""
         gradients = self.settings.method == INTEGRATED_GRADIENTS
         sizes = [len(given.words[number]) * (steps if gradients else 1) for number in numbers]
-        for chosen in batches(sizes, self.batch_tokens):
+        for chosen in batches(sizes, self.max_tokens_per_batch):
             some = [numbers[index] for index in chosen]
             ids, others = self._batch(given, some)
             masked = self._masked(ids, given, some)
@@ -137,8 +137,8 @@ class Attributor:
     def _integrate(self, ids: Tensor, masked: Tensor, others: tuple, steps: int) -> np.ndarray:
         """(B, S)."""
         method = self.captum.LayerIntegratedGradients(self._forward, self.model.base_model.embeddings)
-        is_large = ids.numel() * steps > self.batch_tokens
-        at_once = max(len(ids), self.batch_tokens // ids.shape[1]) if is_large else None
+        is_large = ids.numel() * steps > self.max_tokens_per_batch
+        at_once = max(len(ids), self.max_tokens_per_batch // ids.shape[1]) if is_large else None
         values = method.attribute(
             ids, masked, additional_forward_args=others, n_steps=steps, internal_batch_size=at_once
         )
@@ -147,7 +147,7 @@ class Attributor:
     def _occlude(self, ids: Tensor, others: tuple, words: list[np.ndarray]) -> np.ndarray:
         """(B, S): the change by a word is divided equally among its tokens."""
         features = self._padded([row + 1 for row in words], ids.shape[1], 0)  # 0: special tokens and padding
-        at_once = max(1, self.batch_tokens // ids.numel())
+        at_once = max(1, self.max_tokens_per_batch // ids.numel())
         method = self.captum.FeatureAblation(self._forward)
         values = method.attribute(
             ids,

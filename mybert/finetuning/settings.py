@@ -166,8 +166,8 @@ class InferenceSettings(DeviceOptions, TaskSettings):
     """Settings that evaluation and prediction share."""
 
     task: str | None = setting(None, f"One of {', '.join(TASKS)} (default: the checkpoint's).")
-    batch_tokens: int | None = setting(
-        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
+    max_tokens_per_batch: int | None = setting(
+        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", old_name="batch_tokens", least=1
     )
     overwrite: bool = setting(False, "Replace the output.")
 

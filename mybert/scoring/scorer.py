@@ -119,7 +119,8 @@ class Scorer:
         self.backend = self.tokenizer.plain_text_backend()
         self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         self.size = (self.settings.max_length or min(positions, self.tokenizer.model_max_length)) - 2
-        self.batch_tokens = self.settings.batch_tokens or (2048 if self.model.device.type == "cpu" else 16384)
+        usual = 2048 if self.model.device.type == "cpu" else 16384
+        self.max_tokens_per_batch = self.settings.max_tokens_per_batch or usual
         self.tokens_read = 0
 
     def texts(self, texts: Sequence[str], within_word: bool = False) -> list[TextScore]:
@@ -179,7 +180,7 @@ class Scorer:
             [UNK], which stands for any unknown token.
         """
         scores, hits = np.zeros(count), np.zeros(count, dtype=np.int8)
-        for batch in batches_by_length(copies, lambda copy: len(copy.ids), self.batch_tokens):
+        for batch in batches_by_length(copies, lambda copy: len(copy.ids), self.max_tokens_per_batch):
             sequences, places, targets, rows, start = [], [], [], [], 0
             for ids, masked, scored, row in batch:
                 sequence = ids.copy()

@@ -22,8 +22,11 @@ class ScoringSettings(DeviceOptions):
         "(default: the model's maximum)",
         least=3,
     )
-    batch_tokens: int | None = setting(
-        None, "maximum tokens of a batch, without padding (default: 2048 on the CPU, 16384 elsewhere)", least=1
+    max_tokens_per_batch: int | None = setting(
+        None,
+        "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)",
+        old_name="batch_tokens",
+        least=1,
     )
 
     def __post_init__(self):

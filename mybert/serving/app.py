@@ -51,7 +51,7 @@ class Service:
         self._metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
         self._batcher = Batcher(
             served.functions,
-            served.batch_tokens,
+            served.max_tokens_per_batch,
             settings.max_tokens,
             settings.max_wait / 1000,
             self._metrics.computed,
@@ -197,7 +197,7 @@ class Service:
             "functions": sorted(served.functions),
             "max_concurrent_requests": settings.max_requests,
             "max_input_length": served.max_length,
-            "max_batch_tokens": served.batch_tokens,
+            "max_batch_tokens": served.max_tokens_per_batch,
             "max_client_batch_size": settings.max_texts,
             "auto_truncate": settings.long_texts == "truncate",
             "version": versions().get("mybert"),

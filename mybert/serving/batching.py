@@ -70,7 +70,7 @@ class Batcher:
 
     Args:
         functions: by name.
-        batch_tokens: maximum tokens of a batch; a larger row is a batch of its own.
+        max_tokens_per_batch: maximum tokens of a batch; a larger row is a batch of its own.
         max_tokens: maximum tokens of all jobs that wait or are computed.
         max_wait: seconds that a batch waits for further jobs.
         observe: called after each batch with its tokens, its rows and its seconds.
@@ -79,12 +79,12 @@ class Batcher:
     def __init__(
         self,
         functions: Mapping[str, Function],
-        batch_tokens: int,
+        max_tokens_per_batch: int,
         max_tokens: int,
         max_wait: float,
         observe: Callable[[int, int, float], object] = lambda *_: None,
     ):
-        self._functions, self._batch_tokens, self._max_tokens = functions, batch_tokens, max_tokens
+        self._functions, self._max_tokens_per_batch, self._max_tokens = functions, max_tokens_per_batch, max_tokens
         self._max_wait, self._observe = max_wait, observe
         self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -152,7 +152,7 @@ class Batcher:
                 return []
             if self._many:
                 left = self._queue[0].arrived + self._max_wait - time.monotonic()
-                self._changed.wait_for(lambda: self.tokens >= self._batch_tokens, max(left, 0))
+                self._changed.wait_for(lambda: self.tokens >= self._max_tokens_per_batch, max(left, 0))
             batch = self._take() if self._queue else []
             self._many = len({id(part.job) for part in batch}) > 1
             return batch
@@ -160,7 +160,7 @@ class Batcher:
     def _take(self) -> list[Slice]:
         """Fills a batch from the jobs that have the function of the first job, in turns."""
         turns = deque(job for job in self._queue if job.function == self._queue[0].function)
-        share, left, batch = self._batch_tokens // len(turns), self._batch_tokens, []
+        share, left, batch = self._max_tokens_per_batch // len(turns), self._max_tokens_per_batch, []
         while turns and (not batch or turns[0].tokens[turns[0].taken] <= left):
             job = turns.popleft()
             batch.append(job.take(min(share, left)))

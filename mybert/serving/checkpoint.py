@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from modeling_mybert import MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
+from modeling_mybert import (
+    MyBertForMaskedLM,
+    MyBertForNextSentencePrediction,
+    MyBertForPreTraining,
+    MyBertPreTrainedModel,
+)
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
@@ -36,7 +41,7 @@ class ServedCheckpoint:
         predictor: the predictor of a task head; None for encoders.
         embedder: the embedder of an encoder; None for task heads.
         max_length: maximum tokens of a text.
-        batch_tokens: maximum tokens of a batch.
+        max_tokens_per_batch: maximum tokens of a batch.
 
     Raises:
         UserError: the checkpoint or a setting cannot be used.
@@ -59,24 +64,24 @@ class ServedCheckpoint:
         for name in ("pooling", "long_texts"):
             if getattr(settings, name) != getattr(type(settings), name):
                 raise UserError(f"--{name.replace('_', '-')} has no effect on a task head; remove it")
-        names = ("device", "dtype", "max_length", "batch_tokens")
+        names = ("device", "dtype", "max_length", "max_tokens_per_batch")
         chosen = {name: getattr(settings, name) for name in names}
         self.predictor = Predictor(PredictSettings(model=settings.model, inputs=["-"], **chosen))
         self.tokenizer, self.task = self.predictor.tokenizer, self.predictor.task.name
         self.max_length = self.predictor.task.options.max_length
-        self.batch_tokens = settings.batch_tokens or _batch_tokens(self.predictor.model.device.type)
+        self.max_tokens_per_batch = self._tokens_per_batch(self.predictor.model)
         self.functions["predict"] = partial(self.predictor, errors="skip")
 
     def _load_encoder(self) -> None:
         settings = self.settings
-        names = ("device", "dtype", "max_length", "batch_tokens")
+        names = ("device", "dtype", "max_length", "max_tokens_per_batch")
         chosen = {name: getattr(settings, name) for name in names}
         long_texts = "window" if settings.long_texts == "window" else "refuse"
         self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **chosen))
         if settings.pooling == "pooler" and embedder.model.pooler is None:
             raise UserError(f"{settings.model} has no trained pooler; use --pooling mean or cls")
         self.max_length = embedder.max_length
-        self.batch_tokens = settings.batch_tokens or _batch_tokens(embedder.model.device.type)
+        self.max_tokens_per_batch = self._tokens_per_batch(embedder.model)
         self.functions["embed"] = partial(embedder.vectors, pooling=settings.pooling)
         checkpoint = load_checkpoint(settings.model)
         self.tokenizer, heads = checkpoint.tokenizer, checkpoint.model
@@ -90,6 +95,10 @@ class ServedCheckpoint:
                 self.functions["fill-mask"] = fill
             if not isinstance(heads, MyBertForMaskedLM):
                 self.functions["next-sentence"] = follows
+
+    def _tokens_per_batch(self, model: MyBertPreTrainedModel) -> int:
+        """Default: twice the batch of `Embedder`, which splits it by length: batches of similar lengths are faster."""
+        return self.settings.max_tokens_per_batch or (4096 if model.device.type == "cpu" else 32768)
 
     def token_ids(self, texts: Sequence[str | list[int]]) -> list[np.ndarray]:
         """Token ids without special tokens; token arrays lose [CLS] and [SEP] at their ends.
@@ -136,8 +145,3 @@ def _texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _texts_in(item)
-
-
-def _batch_tokens(device: str) -> int:
-    """Twice the batch of `Embedder`, which splits it by length: batches of similar lengths are faster."""
-    return 4096 if device == "cpu" else 32768

@@ -100,13 +100,13 @@ def test_a_word_has_another_vector_in_another_context(embedder):
 
 
 def test_the_size_of_batches_changes_no_vector_and_no_order(minilm_folder, embedder):
-    small = Embedder(str(minilm_folder), batch_tokens=10, device="cpu")
+    small = Embedder(str(minilm_folder), max_tokens_per_batch=10, device="cpu")
     assert close(small.texts(TEXTS), embedder.texts(TEXTS))
     assert close(embedder.texts(TEXTS[::-1])[::-1], embedder.texts(TEXTS))
 
 
 def test_the_model_sees_real_tokens_only(minilm_folder, bert):
-    ours = Embedder(str(minilm_folder), batch_tokens=64, device="cpu")
+    ours = Embedder(str(minilm_folder), max_tokens_per_batch=64, device="cpu")
     seen = []
     ours.model.register_forward_pre_hook(
         lambda model, args, kwargs: seen.append(kwargs["input_ids"].numel()), with_kwargs=True

@@ -57,7 +57,7 @@ def test_words_say_where_they_stand(minilm_folder, embedder, tmp_path, name):
     texts = [*LINES, " ", "last"]
     source = tmp_path / "texts.jsonl"
     source.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
-    status = run(minilm_folder, source, "--text-column", "body", "--vectors", "words", "--output", tmp_path / name)
+    status = run(minilm_folder, source, "--text-column", "body", "--pooling", "words", "--output", tmp_path / name)
     assert status == 0
     rows = rows_of(tmp_path / name)
     assert all(row["word"] == texts[row["text_number"]][row["start"] : row["end"]] for row in rows)
@@ -86,7 +86,7 @@ def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
         frame.to_csv(source, index=False, sep="\t" if kind == "tsv" else ",")
     for output in ("v.parquet", "v.jsonl", "w.parquet"):
         vectors = "words" if output == "w.parquet" else "mean"
-        assert run(minilm_folder, source, "--vectors", vectors, "--output", tmp_path / output) == 0
+        assert run(minilm_folder, source, "--pooling", vectors, "--output", tmp_path / output) == 0
         rows = rows_of(tmp_path / output)
         assert {row["text_number"] for row in rows} == {0, 1} and len(rows[0]["vector"]) == 384
         for row in rows:
@@ -113,7 +113,7 @@ def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 40)
     source = tmp_path / "many.txt"
     source.write_text("".join(f"{'x ' * (number % 5)}{number}\n" for number in range(30)))
-    assert run(minilm_folder, source, "--vectors", "words", "--output", tmp_path / "w.parquet") == 0
+    assert run(minilm_folder, source, "--pooling", "words", "--output", tmp_path / "w.parquet") == 0
     rows = rows_of(tmp_path / "w.parquet")
     assert [int(row["word"]) for row in rows if row["word"] != "x"] == list(range(30))
     assert run(minilm_folder, source, "--output", tmp_path / "v.npy") == 0
@@ -137,7 +137,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path
     assert run(minilm_folder, lines, "--output", output, "--max-length", 8) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"mybert embed: error: {lines}, line 4: more than 8 tokens (9; --long-texts window")
-    assert run(minilm_folder, lines, "--output", output, "--vectors", "words") == 2
+    assert run(minilm_folder, lines, "--output", output, "--pooling", "words") == 2
     assert ".npy cannot store the words" in capsys.readouterr().err
     assert run(minilm_folder, lines, "--output", lines / "v.npy") == 2
     assert f"output {lines / 'v.npy'} cannot be created: {lines} is a file" in capsys.readouterr().err
@@ -155,7 +155,7 @@ def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_co
     minilm_folder, embedder, lines, tmp_path, monkeypatch, capsys, vectors
 ):
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 10)  # each text is a batch
-    words = (minilm_folder, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--vectors", vectors)
+    words = (minilm_folder, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--pooling", vectors)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "_encode", lambda *arguments: pytest.fail("a batch was computed"))
         assert run(*words) == 2

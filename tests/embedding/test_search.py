@@ -28,7 +28,7 @@ def vectors(minilm_folder, tmp_path_factory):
     rows = "".join(json.dumps({"id": f"t{number}", "text": text}) + "\n" for number, text in enumerate(TEXTS))
     (folder / "texts.jsonl").write_text(rows)
     for name, pooling in (("v.npy", "mean"), ("v.parquet", "mean"), ("v.jsonl", "mean"), ("cls.parquet", "cls")):
-        words = [minilm_folder, folder / "texts.jsonl", "--output", folder / name, "--vectors", pooling]
+        words = [minilm_folder, folder / "texts.jsonl", "--output", folder / name, "--pooling", pooling]
         assert cli.main(["embed", *map(str, words), "--device", "cpu"]) == 0
     return folder
 
@@ -110,7 +110,7 @@ def test_vectors_of_another_model_or_dimension_are_refused(minilm_folder, vector
 
 def test_vectors_of_words_and_damaged_files_are_refused(minilm_folder, vectors, tmp_path, capsys):
     words = tmp_path / "words.parquet"
-    command = [minilm_folder, vectors / "texts.jsonl", "--vectors", "words", "--output", words]
+    command = [minilm_folder, vectors / "texts.jsonl", "--pooling", "words", "--output", words]
     assert cli.main(["embed", *map(str, command), "--device", "cpu"]) == 0
     assert run(words, "cat") == 2
     assert "vectors of words" in capsys.readouterr().err

@@ -182,7 +182,7 @@ def _starts(text: str) -> list[int]:
 
 def test_batches_and_steps_in_parts_change_nothing(models):
     whole = Explainer(models("classifier"), steps=20)(TEXTS)
-    parts = Explainer(models("classifier"), steps=20, batch_tokens=24)(TEXTS)
+    parts = Explainer(models("classifier"), steps=20, max_tokens_per_batch=24)(TEXTS)
     for one, other in zip(whole, parts, strict=True):
         values = [[token["attribution"] for token in row["explanations"][0]["tokens"]] for row in (one, other)]
         assert values[0] == pytest.approx(values[1], abs=1e-4)

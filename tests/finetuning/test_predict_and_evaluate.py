@@ -115,7 +115,7 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
     table = tmp_path / "rows.csv"
     table.write_text("n,sentence\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
     output = tmp_path / "predictions.jsonl"
-    assert predict(classifier, rows, plain, table, "--output", output, "--batch-tokens", 9) == 0
+    assert predict(classifier, rows, plain, table, "--output", output, "--max-tokens-per-batch", 9) == 0
     texts = [{"text": text} for text in TEXTS]
     numbered = [{"n": str(i), "sentence": text} for i, text in enumerate(TEXTS)]
     found = read(output)

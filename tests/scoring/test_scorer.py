@@ -73,7 +73,7 @@ def test_a_text_without_tokens_has_no_bits_per_character(folders):
 
 
 def test_the_batch_size_does_not_change_the_scores(folders):
-    one, many = (Scorer(folders["mybert"], device="cpu", batch_tokens=size) for size in (1, 4096))
+    one, many = (Scorer(folders["mybert"], device="cpu", max_tokens_per_batch=size) for size in (1, 4096))
     for a, b in zip(one.texts(TEXTS), many.texts(TEXTS), strict=True):
         np.testing.assert_allclose(a.log_probabilities, b.log_probabilities, rtol=1e-4, atol=1e-4)
 

@@ -17,7 +17,7 @@ class Model:
     def __init__(self, **options):
         self.batches, self.gate, self.begun = [], threading.Event(), threading.Event()
         self.gate.set()
-        limits = {"batch_tokens": 10, "max_tokens": 10**6, "max_wait": 0.0} | options
+        limits = {"max_tokens_per_batch": 10, "max_tokens": 10**6, "max_wait": 0.0} | options
         self.batcher = Batcher({"double": self.double, "negate": self.negate}, **limits)
 
     def double(self, rows):

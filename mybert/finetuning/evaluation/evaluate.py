@@ -49,7 +49,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         check_slices(split, settings.slices)
         found = evaluate_rows(
-            model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.batch_tokens
+            model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
         facts = {"task": task.name, "metric": task.best_metric, "settings": vars(settings), "versions": versions()}
         write_evaluation(folder, found, split, facts, task, settings.slices)
@@ -78,14 +78,14 @@ def evaluate_rows(
     rows: Dataset,
     samples: int = 1000,
     seed: int = 42,
-    batch_tokens: int | None = None,
+    max_tokens_per_batch: int | None = None,
 ) -> Evaluation:
     """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`."""
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
     model.eval()
     with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
-        logits = logits_of(model, task, tokenizer, features, batch_tokens, bar.update)
+        logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began
     marks = task.labelled_spans(predictions, references)

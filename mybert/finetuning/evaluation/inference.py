@@ -30,16 +30,16 @@ def logits_of(
     task: Task,
     tokenizer: PreTrainedTokenizerBase,
     features: Dataset,
-    batch_tokens: int | None = None,
+    max_tokens_per_batch: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[np.ndarray]:
     """The logits of each feature, in order, as `Task.decode` takes them.
 
-    A batch has at most `batch_tokens` tokens with padding (None: 4096 on the CPU, 32768 elsewhere); a longer feature
-    is a batch of its own. `progress` is called after each batch with its number of features.
+    A batch has at most `max_tokens_per_batch` tokens with padding (None: 4096 on the CPU, 32768 elsewhere); a longer
+    feature is a batch of its own. `progress` is called after each batch with its number of features.
     """
     collate, inputs = task.collator(tokenizer), inputs_of(model, features)
-    limit = batch_tokens or (4096 if model.device.type == "cpu" else 32768)
+    limit = max_tokens_per_batch or (4096 if model.device.type == "cpu" else 32768)
     found: list[np.ndarray | None] = [None] * len(features)
     for first in range(0, len(inputs), _READ_AT_ONCE):
         part = inputs[first : first + _READ_AT_ONCE]

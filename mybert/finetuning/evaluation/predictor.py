@@ -80,7 +80,7 @@ class Predictor:
 
     Args:
         model: folder or Hub name of a fine-tuned checkpoint, or all settings of `mybert predict`.
-        settings: of `mybert predict`, by keyword: `device`, `dtype`, `batch_tokens`, `max_length`, `columns`, …
+        settings: of `mybert predict`, by keyword: `device`, `dtype`, `max_length`, `columns`, …
 
     Attributes:
         model, tokenizer: in evaluation mode, on its device.
@@ -111,7 +111,7 @@ class Predictor:
     def __init__(self, model: str | PathLike[str] | PredictSettings, **settings: Unpack[PredictKeywords]):
         if not isinstance(model, PredictSettings):
             (model,) = make_settings([PredictSettings], (fspath(model), ["-"]), settings)
-        self._batch_tokens = model.batch_tokens
+        self._max_tokens_per_batch = model.max_tokens_per_batch
         self.model, self.tokenizer, self.task = self._load(model)
         self._columns = RowColumns(self.task)
         self._tokenizing = threading.Lock()  # truncation is part of a tokenizer's state
@@ -205,7 +205,7 @@ class Predictor:
         for numbers, rows in part.tables:
             with self._tokenizing, _no_progress_bars():
                 features = self.task.features(rows, self.tokenizer, training=False)
-            logits = logits_of(self.model, self.task, self.tokenizer, features, self._batch_tokens, progress)
+            logits = logits_of(self.model, self.task, self.tokenizer, features, self._max_tokens_per_batch, progress)
             yield Outputs(numbers, rows, features, logits, self.task.decode(logits, features, rows))
 
 

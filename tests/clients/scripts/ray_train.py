@@ -1,6 +1,8 @@
 """Ray Train: TorchTrainer with two workers."""
 
 import contextlib
+import tempfile
+from pathlib import Path
 
 import ray
 import ray.train
@@ -27,13 +29,16 @@ def train(settings: dict) -> None:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    ray.train.report({"losses": losses})
+    with tempfile.TemporaryDirectory() as checkpoint:  # without one, the result has no metrics
+        model.module.save_pretrained(checkpoint)
+        ray.train.report({"losses": losses}, checkpoint=ray.train.Checkpoint.from_directory(checkpoint))
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:
     ray.init(num_cpus=3, include_dashboard=False)
     settings = {"folder": folder, "texts": texts, "remote": remote}
     scaling = ray.train.ScalingConfig(num_workers=2, use_gpu=False)
-    result = TorchTrainer(train, train_loop_config=settings, scaling_config=scaling).fit()
+    storage = ray.train.RunConfig(storage_path=str(Path("results").resolve()))
+    result = TorchTrainer(train, train_loop_config=settings, scaling_config=scaling, run_config=storage).fit()
     ray.shutdown()
     return [result.metrics["losses"]]
