@@ -349,7 +349,6 @@ class TextClassification(Task):
 
 def _edges(labels: Sequence[float]) -> tuple[float, ...]:
     """Bounds of five equal parts of the range of labels; of one part if floats cannot resolve five."""
-    try:
-        return tuple(np.histogram_bin_edges(labels, bins=5).tolist())
-    except ValueError:
-        return min(labels), float(np.nextafter(max(labels), np.inf))
+    low, high = min(labels), max(labels)
+    edges = np.linspace(low - 0.5, high + 0.5, 6) if low == high else np.linspace(low, high, 6)
+    return tuple(edges.tolist()) if (np.diff(edges) > 0).all() else (low, float(np.nextafter(high, np.inf)))
