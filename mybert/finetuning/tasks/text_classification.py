@@ -1,16 +1,13 @@
 """text-classification: one label, several labels or a number for each text or pair of texts."""
 
 import dataclasses
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from datasets import Dataset
-from scipy.special import expit, softmax
-from sklearn.metrics import confusion_matrix
 from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForSequenceClassification
@@ -34,12 +31,11 @@ from mybert.finetuning.data.labels import (
     SINGLE,
     ProblemType,
     find_problem,
-    known_name,
     label_name,
     sort_labels,
 )
-from mybert.finetuning.evaluation import bootstrap_scores as class_scores
-from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows, most_common
+from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, SingleLabel, equal_parts
 from mybert.finetuning.tasks.options import TextOptions
 
 _PAIRS = (
@@ -51,7 +47,6 @@ _PAIRS = (
     ("question", "passage"),
 )
 _SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
-_BASELINES = 20  # maximum number of labels whose baselines are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,31 +127,22 @@ class TextClassification(Task):
     def _problem(self, rows: Dataset) -> ProblemType:
         return find_problem(rows["label"], self.options.problem)
 
+    @property
+    def kind(self) -> LabelKind:
+        """The kind of targets of the model."""
+        return KINDS[self.config.problem_type](self.config)
+
     def summary(self, rows: Dataset) -> str:
-        reason = self._problem(rows).reason
-        if self.config.problem_type == REGRESSION:
-            labels = self.references(rows)
-            return f"{self.name}, regression: numbers from {min(labels):g} to {max(labels):g}, {reason}"
-        kind = "several labels" if self.config.problem_type == MULTI else "single label"
-        labels = self.config.label2id
-        return f"{self.name}, {kind}: {len(labels)} labels ({short_list(labels)}), {reason}"
+        return f"{self.name}, {self.kind.summary(self.references(rows))}, {self._problem(rows).reason}"
 
     def label_distribution(self, rows: Dataset) -> Counter:
         """For regression, how many numbers are in each of five equal parts of the range of the training rows."""
-        labels = self.references(rows)
-        if self.config.problem_type == MULTI:
-            return Counter(label for labels_of_row in labels for label in labels_of_row)
-        if self.config.problem_type == SINGLE:
-            return Counter(labels)
-        counts = np.histogram(np.clip(labels, self.edges[0], self.edges[-1]), self.edges)[0].tolist()
-        precisions = ([f"{edge:.{digits}g}" for edge in self.edges] for digits in range(3, 18))
-        names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
-        return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
+        kind, references = self.kind, self.references(rows)
+        return kind.counts(references, self.edges) if isinstance(kind, Regression) else kind.counts(references)
 
     def strata(self, rows: Dataset) -> list[str | float | tuple[str, ...]]:
         """The label, the sorted labels, or the number."""
-        labels = self.references(rows)
-        return [tuple(sorted(several)) for several in labels] if self.config.problem_type == MULTI else labels
+        return list(map(self.kind.stratum, self.references(rows)))
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         for batch in rows.iter(1000):
@@ -176,7 +162,7 @@ class TextClassification(Task):
         problem, labels = self._problem(rows).name, list(rows["label"])
         if problem == REGRESSION:
             task = self.with_config(problem_type=problem, num_labels=1)
-            return dataclasses.replace(task, edges=_edges(list(map(float, labels))))
+            return dataclasses.replace(task, edges=equal_parts(list(map(float, labels))))
         if problem == MULTI:
             if is_one_hot(labels):
                 raise UserError(
@@ -221,19 +207,11 @@ class TextClassification(Task):
             if not windows:
                 columns[CUT] = [bool(encoding.overflowing) for encoding in encoded.encodings]
             if "label" in batch:
-                columns["labels"] = [self._target(batch["label"][i]) for i in origin]
+                kind = self.kind
+                columns["labels"] = [kind.model_label(batch["label"][i]) for i in origin]
             return columns
 
         return map_rows(rows, encode)
-
-    def _target(self, label: Any) -> int | float | list[float]:
-        ids = self.config.label2id
-        if self.config.problem_type == REGRESSION:
-            return float(label)
-        if self.config.problem_type == SINGLE:
-            return ids[known_name(label, ids)]
-        names = {known_name(one, ids) for one in label}
-        return [float(name in names) for name in ids]
 
     # Results
 
@@ -243,54 +221,26 @@ class TextClassification(Task):
         summed = np.zeros((len(rows), self.config.num_labels))
         np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
-        if self.config.problem_type == REGRESSION:
-            return [{"score": score} for score in means[:, 0].tolist()]
-        names, multi = list(self.config.label2id), self.config.problem_type == MULTI
-        threshold = getattr(self.config, "label_threshold", None)  # tuned on validation rows
-        threshold = threshold if isinstance(threshold, float) else 0.5
-        predictions = []
-        for row in (expit(means) if multi else softmax(means, axis=1)).tolist():
-            scores = dict(zip(names, row, strict=True))
-            best = max(scores, key=scores.get)
-            answer = {"label": best, "score": scores[best]}
-            if multi:
-                answer = {"labels": [name for name in names if scores[name] > threshold]}
-            predictions.append({**answer, "scores": scores})
-        return predictions
+        return self.kind.predictions(means)
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
         """Tunes the threshold of several labels for micro F1."""
-        if self.config.problem_type != MULTI:
+        kind = self.kind
+        if not isinstance(kind, MultiLabel):
             return self
-        scores = [list(prediction["scores"].values()) for prediction in self.decode(logits, features, rows)]
-        chosen = self._chosen(self.references(rows))
-        return self.with_config(label_threshold=class_scores.best_label_threshold(np.array(scores), chosen))
+        threshold = kind.best_threshold(self.decode(logits, features, rows), self.references(rows))
+        return self.with_config(label_threshold=threshold)
 
     def references(self, rows: Dataset) -> list:
         """A name, a list of distinct names, or a number for each row."""
-        ids, labels = self.config.label2id, rows["label"]
-        if self.config.problem_type == SINGLE:
-            return [known_name(label, ids) for label in labels]
-        if self.config.problem_type == MULTI:
-            return [list(dict.fromkeys(known_name(label, ids) for label in several)) for several in labels]
-        return list(map(float, labels))
+        return list(map(self.kind.reference, rows["label"]))
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        """The mean; or each of the most common labels; or of several labels the most common set, all labels, and the
-        most common labels together."""
-        if self.config.problem_type == REGRESSION:
-            answers = [{"score": float(np.mean(references))}]
-        elif self.config.problem_type == MULTI:
-            labels = [label for label, _ in Counter(itertools.chain(*references)).most_common()]
-            sets = [list(most_common(tuple(sorted(row)) for row in references)), labels]
-            answers = [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
-        else:
-            answers = [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
-        return [[answer] * len(references) for answer in answers]
+        return [[answer] * len(references) for answer in self.kind.constants(references)]
 
     @property
     def best_metric(self) -> str:
-        return {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "pearson"}[self.config.problem_type]
+        return self.kind.best_metric
 
     def title(self, metric: str) -> str:
         return f"f1 of {self.config.id2label[1]!r}" if metric == "f1" else metric
@@ -300,55 +250,21 @@ class TextClassification(Task):
         return self.config.num_labels if self.config.problem_type == SINGLE else None
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
-        if self.config.problem_type == REGRESSION:
-            scores = np.array([prediction["score"] for prediction in predictions])
-            return class_scores.regression(scores, np.array(references), samples)
-        if self.config.problem_type == SINGLE:
-            ids, labels = self.config.label2id, [prediction["label"] for prediction in predictions]
-            pair = (np.array([ids[label] for label in each]) for each in (labels, references))
-            return class_scores.single_label(*pair, len(ids), samples)
-        predicted = self._chosen([prediction["labels"] for prediction in predictions])
-        return class_scores.multi_label(predicted, self._chosen(references), samples)
-
-    def _chosen(self, answers: Sequence[Sequence[str]]) -> np.ndarray:
-        """(rows, labels) whether a row has a label."""
-        ids = self.config.label2id  # once: access to an attribute of a configuration is slow
-        chosen = np.zeros((len(answers), len(ids)), dtype=bool)
-        for row, labels in enumerate(answers):
-            chosen[row, [ids[label] for label in labels]] = True
-        return chosen
+        return self.kind.bootstrap(predictions, references, samples)
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
-        """1 - the probability of the right label if another is predicted; the number of missing and additional labels;
-        the absolute difference."""
-        pairs = zip(predictions, references, strict=True)
-        if self.config.problem_type == SINGLE:
-            return [0.0 if p["label"] == label else 1 - p["scores"][label] for p, label in pairs]
-        if self.config.problem_type == MULTI:
-            return [float(len(set(p["labels"]) ^ set(labels))) for p, labels in pairs]
-        return [abs(p["score"] - target) for p, target in pairs]
+        return list(map(self.kind.error, predictions, references))
 
     def labelled_spans(
         self, predictions: Sequence[dict], references: Sequence
     ) -> tuple[set[tuple], set[tuple]] | None:
-        if self.config.problem_type == REGRESSION:
+        kind = self.kind
+        if isinstance(kind, Regression):
             return None
-        if self.config.problem_type == SINGLE:
-            predicted = {(prediction["label"], row) for row, prediction in enumerate(predictions)}
+        predicted = {(label, row) for row, one in enumerate(predictions) for label in kind.labels_of(one)}
+        if isinstance(kind, SingleLabel):
             return predicted, {(label, row) for row, label in enumerate(references)}
-        predicted = {(label, row) for row, prediction in enumerate(predictions) for label in prediction["labels"]}
         return predicted, {(label, row) for row, labels in enumerate(references) for label in labels}
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
-        if self.config.problem_type != SINGLE:
-            return None
-        names = list(self.config.label2id)
-        labels = [prediction["label"] for prediction in predictions]
-        return Matrix(names, confusion_matrix(references, labels, labels=names))
-
-
-def _edges(labels: Sequence[float]) -> tuple[float, ...]:
-    """Bounds of five equal parts of the range of labels; of one part if floats cannot resolve five."""
-    low, high = min(labels), max(labels)
-    edges = np.linspace(low - 0.5, high + 0.5, 6) if low == high else np.linspace(low, high, 6)
-    return tuple(edges.tolist()) if (np.diff(edges) > 0).all() else (low, float(np.nextafter(high, np.inf)))
+        return self.kind.matrix(predictions, references)

@@ -1,0 +1,223 @@
+"""The three kinds of targets of a text: one label, several labels, or a number. What each kind predicts and scores."""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.metrics import confusion_matrix
+
+from modeling_mybert import MyBertConfig
+from mybert.common.error_messages import short_list
+from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, known_name
+from mybert.finetuning.evaluation import bootstrap_scores
+from mybert.finetuning.tasks.base import Matrix, most_common
+
+_BASELINES = 20  # maximum number of labels whose baselines are computed
+
+
+class LabelKind(ABC):
+    """A kind of targets. Predictions are dictionaries as `mybert predict` writes them; references are targets.
+
+    Args:
+        config: of a model with its labels.
+    """
+
+    best_metric: str
+
+    def __init__(self, config: MyBertConfig):
+        self.config = config
+        self.ids = config.label2id  # once: access to an attribute of a configuration is slow
+
+    @abstractmethod
+    def summary(self, references: Sequence) -> str:
+        """The kind and its labels or range."""
+
+    @abstractmethod
+    def reference(self, label: Any) -> Any:
+        """The target of a row, from its label."""
+
+    @abstractmethod
+    def model_label(self, label: Any) -> int | float | list[float]:
+        """The label as the model takes it."""
+
+    @abstractmethod
+    def predictions(self, logits: np.ndarray) -> list[dict]:
+        """One for each row of logits (rows, num_labels)."""
+
+    @abstractmethod
+    def constants(self, references: Sequence) -> Iterable[dict]:
+        """Constant predictions, as baselines."""
+
+    @abstractmethod
+    def counts(self, references: Sequence) -> Counter:
+        """Number of rows of each label."""
+
+    @abstractmethod
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        """See `Task.bootstrap`."""
+
+    @abstractmethod
+    def error(self, prediction: dict, reference: Any) -> float:
+        """0 is right, more is worse."""
+
+    def stratum(self, reference: Any) -> Any:
+        return reference
+
+    def labels_of(self, prediction: dict) -> Sequence[str] | None:
+        """The predicted labels; None for numbers."""
+        return None
+
+    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+        return None
+
+
+class SingleLabel(LabelKind):
+    """One label for each text: `label`, its probability `score`, and all `scores`."""
+
+    best_metric = "accuracy"
+
+    def summary(self, references: Sequence) -> str:
+        return f"single label: {len(self.ids)} labels ({short_list(self.ids)})"
+
+    def reference(self, label: Any) -> str:
+        return known_name(label, self.ids)
+
+    def model_label(self, label: Any) -> int:
+        return self.ids[known_name(label, self.ids)]
+
+    def predictions(self, logits: np.ndarray) -> list[dict]:
+        found = []
+        for row in softmax(logits, axis=1).tolist():
+            scores = dict(zip(self.ids, row, strict=True))
+            best = max(scores, key=scores.get)
+            found.append({"label": best, "score": scores[best], "scores": scores})
+        return found
+
+    def constants(self, references: Sequence) -> Iterable[dict]:
+        return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
+
+    def counts(self, references: Sequence) -> Counter:
+        return Counter(references)
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        labels = [prediction["label"] for prediction in predictions]
+        pair = (np.array([self.ids[label] for label in each]) for each in (labels, references))
+        return bootstrap_scores.single_label(*pair, len(self.ids), samples)
+
+    def error(self, prediction: dict, reference: str) -> float:
+        """1 - the probability of the right label if another is predicted."""
+        return 0.0 if prediction["label"] == reference else 1 - prediction["scores"][reference]
+
+    def labels_of(self, prediction: dict) -> Sequence[str]:
+        return [prediction["label"]]
+
+    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
+        names, labels = list(self.ids), [prediction["label"] for prediction in predictions]
+        return Matrix(names, confusion_matrix(references, labels, labels=names))
+
+
+class MultiLabel(LabelKind):
+    """Any number of labels for each text: `labels` above the threshold, and all `scores`."""
+
+    best_metric = "f1_micro"
+
+    def summary(self, references: Sequence) -> str:
+        return f"several labels: {len(self.ids)} labels ({short_list(self.ids)})"
+
+    def reference(self, label: Sequence) -> list[str]:
+        return list(dict.fromkeys(known_name(one, self.ids) for one in label))
+
+    def model_label(self, label: Sequence) -> list[float]:
+        names = set(self.reference(label))
+        return [float(name in names) for name in self.ids]
+
+    def predictions(self, logits: np.ndarray) -> list[dict]:
+        threshold = getattr(self.config, "label_threshold", None)  # tuned on validation rows
+        threshold = threshold if isinstance(threshold, float) else 0.5
+        rows = [dict(zip(self.ids, row, strict=True)) for row in expit(logits).tolist()]
+        return [{"labels": [name for name in self.ids if row[name] > threshold], "scores": row} for row in rows]
+
+    def constants(self, references: Sequence) -> Iterable[dict]:
+        """The most common set, all labels, and the most common labels together."""
+        labels = [label for label, _ in self.counts(references).most_common()]
+        sets = [list(most_common(map(self.stratum, references))), labels]
+        return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
+
+    def counts(self, references: Sequence) -> Counter:
+        return Counter(itertools.chain(*references))
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        predicted = self.chosen([prediction["labels"] for prediction in predictions])
+        return bootstrap_scores.multi_label(predicted, self.chosen(references), samples)
+
+    def chosen(self, answers: Sequence[Sequence[str]]) -> np.ndarray:
+        """(rows, labels) whether a row has a label."""
+        chosen = np.zeros((len(answers), len(self.ids)), dtype=bool)
+        for row, labels in enumerate(answers):
+            chosen[row, [self.ids[label] for label in labels]] = True
+        return chosen
+
+    def best_threshold(self, predictions: Sequence[dict], references: Sequence) -> float:
+        """The threshold with the highest micro F1."""
+        scores = np.array([list(prediction["scores"].values()) for prediction in predictions])
+        return bootstrap_scores.best_label_threshold(scores, self.chosen(references))
+
+    def error(self, prediction: dict, reference: Sequence[str]) -> float:
+        """The number of missing and additional labels."""
+        return float(len(set(prediction["labels"]) ^ set(reference)))
+
+    def stratum(self, reference: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted(reference))
+
+    def labels_of(self, prediction: dict) -> Sequence[str]:
+        return prediction["labels"]
+
+
+class Regression(LabelKind):
+    """A number for each text: `score`."""
+
+    best_metric = "pearson"
+
+    def summary(self, references: Sequence) -> str:
+        return f"regression: numbers from {min(references):g} to {max(references):g}"
+
+    def reference(self, label: Any) -> float:
+        return float(label)
+
+    model_label = reference
+
+    def predictions(self, logits: np.ndarray) -> list[dict]:
+        return [{"score": score} for score in logits[:, 0].tolist()]
+
+    def constants(self, references: Sequence) -> Iterable[dict]:
+        return [{"score": float(np.mean(references))}]
+
+    def counts(self, references: Sequence, edges: Sequence[float] = ()) -> Counter:
+        """Number of references in each part between `edges`; numbers outside are counted in the first or last."""
+        counts = np.histogram(np.clip(references, edges[0], edges[-1]), edges)[0].tolist()
+        precisions = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(3, 18))
+        names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
+        return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        scores = np.array([prediction["score"] for prediction in predictions])
+        return bootstrap_scores.regression(scores, np.array(references), samples)
+
+    def error(self, prediction: dict, reference: float) -> float:
+        """The absolute difference."""
+        return abs(prediction["score"] - reference)
+
+
+KINDS: dict[str, type[LabelKind]] = {SINGLE: SingleLabel, MULTI: MultiLabel, REGRESSION: Regression}
+"""By `config.problem_type`."""
+
+
+def equal_parts(numbers: Sequence[float]) -> tuple[float, ...]:
+    """Bounds of five equal parts of the range of numbers; of one part if floats cannot resolve five."""
+    low, high = min(numbers), max(numbers)
+    edges = np.linspace(low - 0.5, high + 0.5, 6) if low == high else np.linspace(low, high, 6)
+    return tuple(edges.tolist()) if (np.diff(edges) > 0).all() else (low, float(np.nextafter(high, np.inf)))
