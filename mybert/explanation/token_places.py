@@ -6,7 +6,8 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.tasks.token_classification import TokenClassification, tokenize_words
+from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.finetuning.tasks.word_windows import tokenize_words
 
 
 class Text(NamedTuple):

@@ -22,7 +22,8 @@ from mybert.finetuning.data.span_annotations import words_and_tags
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.tasks.token_classification import TokenClassification, window_words
+from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.finetuning.tasks.word_windows import window_words
 from tokenization import MyBertTokenizer
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
