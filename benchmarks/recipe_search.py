@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.memory_allocator import keep_freed_memory
 from mybert.pretraining import cooccurrence
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
@@ -201,7 +202,7 @@ def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
 
 def losses(options: argparse.Namespace, model: MyBertForPreTraining, teacher, batch: dict) -> torch.Tensor:
     with torch.autocast("cpu", torch.bfloat16):
-        outputs = model(**batch, sparse_logits=teacher is not None)
+        outputs = model(**batch, sparse_logits=True)
     loss = outputs.mlm_loss
     if teacher is not None:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -247,6 +248,7 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
 
 def main() -> None:
     options = read_options()
+    keep_freed_memory()  # as `mybert pretrain` does
     corpus = Corpus.load(options.corpus)
     model, counts = train(options, corpus)
     if options.save:
