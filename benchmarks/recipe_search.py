@@ -15,20 +15,30 @@ import sys
 import time
 from pathlib import Path
 
+import recipe_ideas as ideas
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.memory_allocator import keep_freed_memory
-from mybert.pretraining import cooccurrence
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.random_windows import cut_randomly
+from mybert.pretraining.initialization.cooccurrence import count_neighbours
+from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.schedule import Schedule, parse_lengths
 
 EVALUATED, EVALUATION_BATCH = 600, 50
+START = {  # in this order; with each, the weights that it sets
+    "random": "",
+    "positions": "position_embeddings",
+    "vectors": "word_embeddings",
+    "bias": "predictions.bias",
+    "head": "transform.dense",
+    "text": "attention.self",
+}
 
 
 def read_options() -> argparse.Namespace:
@@ -37,6 +47,7 @@ def read_options() -> argparse.Namespace:
     add("corpus")
     add("--name", required=True)
     add("--seconds", type=float, default=240)
+    add("--budget-tokens", type=float, help="end after this number of tokens instead of SECONDS")
     add("--size", default="tiny")
     add("--layers", type=int, help="in place of the size's own number")
     add("--initializer-range", type=float, default=0.08)
@@ -48,15 +59,28 @@ def read_options() -> argparse.Namespace:
     add("--schedule", choices=("linear", "cosine", "wsd"), default="linear")
     add("--warmup", type=float, default=0.03)
     add("--tokens", type=int, nargs="+", default=[2048], help="per step, at the start and at the end")
-    add("--lengths", nargs="+", default=["40:0.4", "128"])
+    add("--lengths", nargs="+", default=["24:0.3", "48:0.6", "128"])
     add("--masked", type=float, nargs="+", default=[0.15], help="share of tokens, at the start and at the end")
     add("--whole-words", action="store_true")
     add("--nsp-weight", type=float, default=1.0)
     add("--dropout", type=float, default=0.0)
     add("--average", type=float, help="decay of an exponential moving average of the weights")
     add("--grow", help="SHARE:LAYERS, start with LAYERS and stack them at SHARE of the time")
-    add("--start", choices=("random", "positions", "vectors", "bias", "cooccurrence"), default="cooccurrence",
-        help="sinusoid positions; and token vectors; and output bias; and the identity in the MLM head")  # fmt: skip
+    add(
+        "--start",
+        choices=START,
+        default="text",
+        help="how much is initialised from the text",
+    )
+    add("--clip", type=float, default=1.0, help="largest norm of the gradient")
+    add("--epsilon", type=float, default=1e-6, help="of AdamW")
+    add("--spans", action="store_true", help="mask spans")
+    add("--nsp-from", type=float, default=0.0, help="share of the run without the next-sentence loss")
+    add("--skip-layers", type=float, help="largest probability that a layer is skipped")
+    add("--skip-tokens", type=float, help="share of the tokens that skip the layers in the middle")
+    add("--frequent-first", action="store_true", help="examples with frequent tokens first")
+    add("--keep-frequent", type=float, default=1.0, help="share of the examples, those with the most frequent tokens")
+    add("--replaced-tokens", type=float, help="weight of replaced-token detection")
     add("--identity-attention", action="store_true", help="value and output matrices start near the identity")
     add("--teacher", help="checkpoint whose predictions are learned instead of the tokens")
     add("--seed", type=int, default=0)
@@ -79,10 +103,8 @@ def start_model(options: argparse.Namespace, corpus: Corpus) -> MyBertForPreTrai
     model = MyBertForPreTraining(config)
     if options.start != "random":
         random = copy.deepcopy(model.state_dict())
-        cooccurrence.initialize_from_text(model, corpus, options.seed)
-        order = ("positions", "vectors", "bias", "cooccurrence")
-        parts = ("position_embeddings", "word_embeddings", "predictions.bias", "transform.dense")
-        undone = parts[order.index(options.start) + 1 :]
+        initialize_from_text(model, corpus, options.seed)
+        undone = list(START.values())[list(START).index(options.start) + 1 :]
         model.load_state_dict({n: v for n, v in random.items() if any(p in n for p in undone)}, strict=False)
     if options.identity_attention:
         with torch.no_grad():
@@ -90,21 +112,6 @@ def start_model(options: argparse.Namespace, corpus: Corpus) -> MyBertForPreTrai
                 for weight in (layer.attention.self.value.weight, layer.attention.output.dense.weight):
                     weight.mul_(0.5).add_(torch.eye(len(weight)), alpha=0.7)
     return model.train()
-
-
-class Lamb(torch.optim.AdamW):
-    """AdamW whose step of each matrix has the length of the matrix times the rate (You et al. 2020)."""
-
-    @torch.no_grad()
-    def step(self, closure=None) -> None:
-        matrices = [p for group in self.param_groups for p in group["params"] if p.ndim > 1 and p.grad is not None]
-        before = [p.clone() for p in matrices]
-        super().step()
-        rate = self.param_groups[0]["lr"]
-        for parameter, old in zip(matrices, before, strict=True):
-            change = parameter - old
-            ratio = rate * old.norm() / change.norm().clamp_min(1e-12)
-            parameter.copy_(old + change * ratio)
 
 
 def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) -> list[torch.optim.Optimizer]:
@@ -122,8 +129,8 @@ def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) ->
         {"params": embeddings, "peak": embedding_rate},
         {"params": vectors, "peak": options.rate, "weight_decay": 0.0},
     ]
-    kind = Lamb if options.optimizer == "lamb" else torch.optim.AdamW
-    optimizers = [kind(groups, lr=options.rate, betas=(0.9, options.beta2), eps=1e-6)]
+    kind = ideas.Lamb if options.optimizer == "lamb" else torch.optim.AdamW
+    optimizers = [kind(groups, lr=options.rate, betas=(0.9, options.beta2), eps=options.epsilon)]
     if matrices:
         group = [{"params": matrices, "peak": options.rate}]
         settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, "weight_decay": 0.01}
@@ -141,13 +148,6 @@ def rate_factor(options: argparse.Namespace, share: float) -> float:
     return min(share / options.warmup, 1) * factors[options.schedule]
 
 
-def stack_layers(model: MyBertForPreTraining, layers: int) -> None:
-    """Repeats the layers (Gong et al. 2019, "Efficient training of BERT by progressively stacking")."""
-    old = model.bert.encoder.layer
-    model.bert.encoder.layer = torch.nn.ModuleList(copy.deepcopy(old[i % len(old)]) for i in range(layers))
-    model.config.num_hidden_layers = layers
-
-
 class Batches:
     """Batches of the training examples by share of the time, in a random order."""
 
@@ -156,11 +156,15 @@ class Batches:
         self.schedule = Schedule(parse_lengths(options.lengths), *ends)
         self.examples, self.seed = ExampleDataset(corpus.train), options.seed
         self.mean, self.place, self.epoch = corpus.shape.mean_length, 0, 0
-        masker = Masker.from_tokenizer(
+        masker = (ideas.SpanMasker if options.spans else Masker).from_tokenizer(
             corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
         )
         self.collate = PretrainingCollator(masker, True, corpus.tokenizer.pad_token_id)
         self.order = permutation(len(self.examples), self.seed, 0)
+        if options.frequent_first or options.keep_frequent < 1:
+            sample = self.order[:60_000]
+            counts, _ = count_neighbours(corpus, options.seed)
+            self.order = ideas.order_by_frequency(self.examples, sample, counts, options.keep_frequent)
 
     def next(self, share: float) -> dict:
         length = self.schedule.length(share)
@@ -200,7 +204,7 @@ def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
     return {"loss": loss / masked, "accuracy": right / masked, "nsp_accuracy": follows / max(pairs, 1)}
 
 
-def losses(options: argparse.Namespace, model: MyBertForPreTraining, teacher, batch: dict) -> torch.Tensor:
+def losses(options, model: MyBertForPreTraining, teacher, detection, batch: dict, share: float) -> torch.Tensor:
     with torch.autocast("cpu", torch.bfloat16):
         outputs = model(**batch, sparse_logits=True)
     loss = outputs.mlm_loss
@@ -208,8 +212,16 @@ def losses(options: argparse.Namespace, model: MyBertForPreTraining, teacher, ba
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             wanted = teacher(**batch, sparse_logits=True).prediction_logits.float().softmax(-1)
         loss = -(wanted * outputs.prediction_logits.float().log_softmax(-1)).sum(-1).mean()
-    has_pairs = outputs.nsp_loss is not None and options.nsp_weight
+    if detection is not None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss + detection(model, batch)
+    has_pairs = outputs.nsp_loss is not None and options.nsp_weight and share >= options.nsp_from
     return loss + options.nsp_weight * outputs.nsp_loss if has_pairs else loss
+
+
+def part_done(options: argparse.Namespace, seconds: float, tokens: int) -> float:
+    """The share of the run that is done."""
+    return tokens / options.budget_tokens if options.budget_tokens else seconds / options.seconds
 
 
 def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTraining, dict]:
@@ -218,32 +230,42 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
     share, layers = 0.0, model.config.num_hidden_layers
     grow_at, first = (float(part) for part in options.grow.split(":")) if options.grow else (None, None)
     if grow_at is not None:
-        stack_layers(model, int(first))
+        ideas.stack_layers(model, int(first))
     teacher = MyBertForPreTraining.from_pretrained(options.teacher).eval() if options.teacher else None
     optimizers, batches = make_optimizers(options, model), Batches(options, corpus)
+    if options.skip_layers:
+        ideas.skip_layers(model, options.skip_layers)
+    if options.skip_tokens:
+        ideas.skip_tokens(model, options.skip_tokens)
+    detection = None
+    if options.replaced_tokens:
+        detection = ideas.ReplacedTokenDetection(model, options.replaced_tokens)
+        own = {"params": list(detection.parameters()), "peak": options.rate}
+        optimizers[0].add_param_group(own)
     average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
     steps = tokens = 0
-    while (share := (time.process_time() - began) / options.seconds) < 1:
+    while (share := part_done(options, time.process_time() - began, tokens)) < 1:
         if grow_at is not None and share >= grow_at:
-            stack_layers(model, layers)
+            ideas.stack_layers(model, layers)
             optimizers, grow_at = make_optimizers(options, model), None
             average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
         factor = rate_factor(options, share)
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = group["peak"] * factor
         batch = batches.next(share)
-        losses(options, model, teacher, batch).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        losses(options, model, teacher, detection, batch, share).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         for optimizer in optimizers:
             optimizer.step()
-        model.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         with torch.no_grad():
             for name, parameter in model.named_parameters() if average else ():
                 average[name].lerp_(parameter, 1 - options.average)
         steps, tokens = steps + 1, tokens + batch["input_ids"].numel()
     if average:
         model.load_state_dict(average, strict=False)
-    return model, {"steps": steps, "tokens": tokens}
+    return model, {"steps": steps, "tokens": tokens, "seconds": round(time.process_time() - began, 1)}
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ _NAMES = {
     "inputs language long_texts max_length max_train_samples negatives nsp one_sentence_per_line pairs phase2_corpus "
     "phase2_share replay replay_share short_seq_prob split_documents stride task_data test text text_column tokens "
     "train validation validation_share",
-    "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_embeddings "
+    "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of size uncased vectors vocab_size weights words",
     "task": "label_all_tokens label_names label_separator labels max_answer_length method n_best problem steps task "

@@ -194,7 +194,7 @@ class PretrainKeywords(TrainerKeywords, total=False):
     init_from: Name | None
     dropout: float | None
     initializer_range: float | None
-    initial_embeddings: Name
+    initial_weights: Name
     attn_implementation: Name | None
     optimizer: Name
     mlm_probability: float

@@ -11,7 +11,7 @@ from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.distillation.trainer import DistillationTrainer, ScheduledDistillationTrainer
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.initial_model import build_model
+from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.run import Objective, pretrain
 from tokenization import MyBertTokenizer
 

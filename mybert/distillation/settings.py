@@ -24,7 +24,7 @@ class DistillSettings(PretrainSettings):
     )
     text: list[str] = setting(default_factory=list, help=argparse.SUPPRESS)
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
-    initial_embeddings: str = setting("random", argparse.SUPPRESS)
+    initial_weights: str = setting("random", argparse.SUPPRESS)
     teacher: str = setting(
         "",
         "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer.",

@@ -29,8 +29,8 @@ def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, st
     prepare_launch(arguments, settings.output, stage)
     if settings.is_scheduled or settings.text:
         check_schedule_settings(settings, arguments)
-    if settings.initial_embeddings != "random" and stage != STAGE:
-        raise UserError(f"`mybert {stage}` has no --initial-embeddings")
+    if settings.initial_weights != "random" and stage != STAGE:
+        raise UserError(f"`mybert {stage}` has no --initial-weights")
     if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
         raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would silently keep whole copies

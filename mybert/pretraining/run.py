@@ -16,11 +16,11 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.cooccurrence import initialize_from_text
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.initial_model import build_model, trained_length
+from mybert.pretraining.initialization.from_text import initialize_from_text
+from mybert.pretraining.initialization.initial_model import build_model, trained_length
 from mybert.pretraining.launch_checks import STAGE, check_arguments
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
@@ -150,7 +150,7 @@ def _start_model(
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
     model = objective.build_model(settings, corpora[0].tokenizer, longest)
-    if settings.initial_embeddings == "cooccurrence" and is_new:
+    if settings.initial_weights == "text" and is_new:
         initialize_from_text(model, corpora[0], arguments.seed)
     finish = objective.adjust(model) if objective.adjust else None
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate

@@ -49,10 +49,10 @@ class PretrainSettings:
         "Standard deviation of the weight initialisation, above 0 (default: 0.02). With about 1 / sqrt(hidden "
         "size), small models need fewer steps.",
     )
-    initial_embeddings: str = setting(
+    initial_weights: str = setting(
         "random",
-        "Initialisation of a new model's embeddings and MLM head: random, or cooccurrence, which computes them from "
-        "co-occurrence statistics of the text and needs fewer steps.",
+        "Initialisation of a new model: random, or text, which needs fewer steps: token vectors from co-occurrence "
+        "statistics of the text, and heads of the first layer that attend to neighbouring tokens.",
     )
     attn_implementation: str | None = setting(
         None,
@@ -123,9 +123,9 @@ class PretrainSettings:
         check(self, "initializer_range", self.initializer_range is None or self.initializer_range > 0, "above 0")
         if self.initializer_range is not None and self.init_from is not None:
             raise UserError("--initializer-range has no effect with --init-from")
-        check_choice(self, "initial_embeddings", ("random", "cooccurrence"))
-        if self.initial_embeddings != "random" and self.init_from is not None:
-            raise UserError("--initial-embeddings has no effect with --init-from")
+        check_choice(self, "initial_weights", ("random", "text"))
+        if self.initial_weights != "random" and self.init_from is not None:
+            raise UserError("--initial-weights has no effect with --init-from")
         for name in ("mlm_probability", "start_mlm_probability", "phase2_share"):
             check(self, name, getattr(self, name) is None or 0 < getattr(self, name) < 1, "between 0 and 1")
         check_least(self, "max_predictions_per_seq", 1)

@@ -133,7 +133,7 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         size="tiny",
         dropout=0.0,
         initializer_range=0.08,
-        initial_embeddings="cooccurrence",
+        initial_weights="text",
         optimizer="muon",
         max_tokens_per_batch=2048,
         overwrite=settings.overwrite,

@@ -284,7 +284,7 @@ def _apply_rules(
     if "optim" in given or ("optimizer" in given and settings.optimizer == "adamw"):
         options["learning_rate"] = adamw_rate
     if settings.init_from is not None:
-        del options["initializer_range"], options["initial_embeddings"]
+        del options["initializer_range"], options["initial_weights"]
         rate, continued = options["learning_rate"][0], rules["continued"]
         options["learning_rate"] = (rate * continued["learning_rate_factor"], continued["why"])
     else:

@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.initial_model import build_model
+from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.muon import MuonAdamW

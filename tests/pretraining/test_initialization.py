@@ -1,4 +1,4 @@
-"""The start from the statistics of the text, compared with counts and formulas computed one by one."""
+"""The initialisation from the text, compared with counts, formulas and transformers' attention."""
 
 import math
 from collections import Counter
@@ -6,17 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from transformers import BertModel
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
-from mybert.pretraining.cooccurrence import (
-    count_neighbours,
-    factorize,
-    initialize_from_text,
-    positive_information,
-    sinusoids,
-)
 from mybert.pretraining.corpus_loading import Corpus
+from mybert.pretraining.initialization.cooccurrence import count_neighbours, factorize, positive_information
+from mybert.pretraining.initialization.from_text import initialize_from_text
+from mybert.pretraining.initialization.neighbour_attention import sinusoids
 from mybert.pretraining.settings import PretrainSettings
 
 
@@ -67,13 +64,41 @@ def test_vectors_are_the_factors_of_the_largest_singular_values():
     np.testing.assert_allclose(vectors @ vectors.T, exact @ exact.T, atol=1e-3)
 
 
-def test_positions_are_the_sinusoids_of_the_transformer():
-    table = sinusoids(30, 16)
+@pytest.mark.parametrize("hidden_size", [16, 15])
+def test_positions_are_sinusoids_of_geometric_frequencies(hidden_size):
+    table, half = sinusoids(30, hidden_size), (hidden_size + 1) // 2
     for position in (0, 3, 29):
-        for pair in range(8):
-            angle = position / 10_000 ** (2 * pair / 16)
-            assert table[position, pair] == pytest.approx(math.sqrt(2) * math.sin(angle), abs=1e-5)
-            assert table[position, 8 + pair] == pytest.approx(math.sqrt(2) * math.cos(angle), abs=1e-5)
+        for pair in range(hidden_size // 2):
+            angle = position * 2.5 * (0.02 / 2.5) ** (pair / (half - 1))
+            assert table[position, pair] == pytest.approx(math.sqrt(2) * math.sin(angle), abs=1e-4)
+            assert table[position, half + pair] == pytest.approx(math.sqrt(2) * math.cos(angle), abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(128, 2), (256, 4), (768, 12), (60, 3)], ids=str)
+def test_each_head_of_the_first_layer_attends_to_its_neighbour(corpus, shape, tmp_path):
+    torch.manual_seed(0)
+    hidden_size, heads = shape
+    config = MyBertConfig(
+        vocab_size=len(corpus.tokenizer),
+        hidden_size=hidden_size,
+        num_attention_heads=heads,
+        num_hidden_layers=2,
+        intermediate_size=64,
+        initializer_range=hidden_size**-0.5,
+    )
+    model = MyBertForPreTraining(config)
+    initialize_from_text(model, corpus, seed=0)
+    model.save_pretrained(tmp_path)
+    bert = BertModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    ids = torch.tensor([max(corpus.train["input_ids"], key=len)])
+    with torch.no_grad():
+        first, second = bert(ids, output_attentions=True).attentions
+    for head in range(heads):
+        distance = (head // 2 + 1) * (-1) ** (head + 1)
+        at_distance = first[0, head].diagonal(distance).mean()
+        others = [first[0, head].diagonal(d).mean() for d in range(-8, 9) if d != distance]
+        assert at_distance > 0.25 and at_distance > 1.5 * max(others)
+    assert second.max() < 0.9  # other layers stay random
 
 
 def test_the_first_prediction_is_the_frequency_and_special_tokens_stay(corpus):
@@ -97,5 +122,5 @@ def test_the_first_prediction_is_the_frequency_and_special_tokens_stay(corpus):
 
 
 def test_a_checkpoint_keeps_its_own_vectors():
-    with pytest.raises(UserError, match="--initial-embeddings"):
-        PretrainSettings(output="out", corpus="corpus", init_from="model", initial_embeddings="cooccurrence")
+    with pytest.raises(UserError, match="--initial-weights"):
+        PretrainSettings(output="out", corpus="corpus", init_from="model", initial_weights="text")

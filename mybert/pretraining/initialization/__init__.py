@@ -1,0 +1,1 @@
+"""The weights that pretraining starts from."""
