@@ -15,12 +15,14 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "ship", "##s", "s
 
 @pytest.fixture
 def save(tmp_path):
-    def save(name: str, seed: int, head: str = "MyBertForSequenceClassification", pieces=PIECES, **settings) -> str:
+    def save(
+        name: str, seed: int, head: str = "MyBertForSequenceClassification", pieces=PIECES, cased=False, **settings
+    ) -> str:
         torch.manual_seed(seed)
         sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
         config = modeling_mybert.MyBertConfig(vocab_size=len(pieces), max_position_embeddings=16, **sizes | settings)
         getattr(modeling_mybert, head)(config).save_pretrained(tmp_path / name)
-        MyBertTokenizer(pieces, model_max_length=16).save_pretrained(tmp_path / name)
+        MyBertTokenizer(pieces, do_lower_case=not cased, model_max_length=16).save_pretrained(tmp_path / name)
         return str(tmp_path / name)
 
     return save
@@ -56,7 +58,8 @@ def test_equal_weights_of_one_model_give_its_bits_again(save, tmp_path):
     ("change", "named"),
     [
         ({"head": "MyBertForTokenClassification"}, "different heads"),
-        ({"pieces": [*PIECES[:-1], "q"]}, "different vocabularies"),
+        ({"pieces": [*PIECES[:-1], "q"]}, "differ in their vocabulary"),
+        ({"cased": True}, "differ in their normalisation"),
         ({"id2label": {0: "good", 1: "bad"}}, "different labels"),
         ({"num_attention_heads": 4}, "num_attention_heads is 2 and 4"),
         ({"intermediate_size": 24}, "intermediate.dense.bias is \\(16,\\) and \\(24,\\)"),
