@@ -322,6 +322,8 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
         ({"time_budget": "1m"}, "--time-budget and --max-steps exclude each other"),
         ({"time_budget": "soon"}, "--time-budget: expected a time like 90s"),
         ({"columns": ["text=body"]}, "--columns has no effect without --task-data"),
+        ({"task": "ner"}, "--task has no effect without --task-data"),
+        ({"replay_share": 0.5}, "--replay-share has no effect without --replay"),
         ({"inputs": "-", "resume": True}, "--resume cannot read standard input again"),
     ],
 )
@@ -347,3 +349,4 @@ def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
         before, after = (found[when]["bits_per_character"] for when in ("before", "after"))
         assert f"| {text} text: bits per character | {before:.4g} | {after:.4g} |" in card
     assert "domain.jsonl" in card
+    assert re.search(r"- general text, mixed in: .*general\.jsonl", card.replace("\\", ""))

@@ -1,6 +1,7 @@
 """`mybert merge`: the average that safetensors files give, and pairs that have none."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,6 +9,9 @@ from safetensors.torch import load_file
 
 import modeling_mybert
 from mybert import UserError, cli, merge
+from mybert.release.card.model_card import write_card
+from mybert.release.hub.bundle import make_bundle
+from mybert.release.settings import PushSettings
 from tokenization import MyBertTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "ship", "##s", "s", "h", "i", "p"]
@@ -76,6 +80,16 @@ def test_models_of_different_meaning_are_refused(change, named, save, tmp_path):
 def test_weights_that_are_no_shares_are_refused(weights, tmp_path):
     with pytest.raises(UserError, match="--weights"):
         merge(models=["a", "b"], weights=weights, output=str(tmp_path / "merged"))
+
+
+def test_the_model_card_names_the_models_and_their_weights(save, tmp_path):
+    models = [save("first", 0), save("second", 1)]
+    merged = merge(models=models, weights=[1, 3], output=str(tmp_path / "merged")).path
+    settings = PushSettings(str(merged), "me/merged")
+    (tmp_path / "bundle").mkdir()
+    card = write_card(make_bundle(settings, tmp_path / "bundle"), settings, "v1", "Checked.").text
+    rows = card.split("## Merged models")[1].split("\n## ")[0]
+    assert re.search(r"\| .*first, SHA-256 \w+… \| 0.25 \|\n\| .*second, SHA-256 \w+… \| 0.75 \|\n", rows)
 
 
 def test_one_model_is_refused(tmp_path):
