@@ -143,8 +143,9 @@ def _savings(
 
 def _is_word(piece: str) -> bool:
     text = piece.removeprefix(PREFIX)
-    letters = all(unicodedata.category(character)[0] in "LM" for character in text)
-    return letters and 1 < len(text) <= _MAX_CHARACTERS and not _REPEATED.search(text)
+    kinds = [unicodedata.category(character)[0] for character in text]
+    letters = set(kinds) <= {"L", "M"} and (piece != text or kinds[0] == "L")  # a mark cannot start a word
+    return letters and len(text) <= _MAX_CHARACTERS and not _REPEATED.search(text)
 
 
 def _pick(

@@ -10,6 +10,8 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordPiece
 from transformers import BertTokenizer
 
+from .pair_merging import PREFIX
+
 _OPTIONS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "padding_side", "truncation_side")
 
 Vocabulary = str | PathLike[str] | Mapping[str, int] | Iterable[str]
@@ -88,8 +90,10 @@ class MyBertTokenizer(BertTokenizer):
         `BertTokenizer` uses its defaults instead and lower-cases the text of a cased model.
 
         Raises:
-            ValueError: `tokenizer.json` holds another tokenizer than BERT's WordPiece.
+            ValueError: there is no file, or `tokenizer.json` holds another tokenizer than BERT's WordPiece.
         """
+        if not any(kwargs.get(name) for name in ("vocab", "vocab_file", "tokenizer_file", "tokenizer_object")):
+            raise ValueError(f"{kwargs.get('name_or_path')} has neither tokenizer.json nor vocab.txt")
         path = kwargs.get("tokenizer_file")
         if path is not None and Path(path).is_file():
             content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -101,10 +105,23 @@ class MyBertTokenizer(BertTokenizer):
                     f"{path} normalises with {normalizer.get('type')}, MyBertTokenizer needs BertNormalizer; "
                     "load this folder with AutoTokenizer"
                 )
+            _refuse_other_settings(path, content, model, normalizer)
             kwargs.setdefault("do_lower_case", normalizer["lowercase"])
             kwargs.setdefault("tokenize_chinese_chars", normalizer["handle_chinese_chars"])
             kwargs.setdefault("strip_accents", normalizer["strip_accents"])
         return super().convert_to_native_format(trust_remote_code=trust_remote_code, **kwargs)
+
+    def difference_from(self, other: "MyBertTokenizer") -> str | None:
+        """What gives texts other ids than `other` does: `vocabulary`, `normalisation`, or None."""
+        if self.get_vocab() != other.get_vocab():
+            return "vocabulary"
+        return None if self._normalisation == other._normalisation else "normalisation"
+
+    @property
+    def _normalisation(self) -> tuple[bool, bool, bool]:
+        """Whether text is lower-cased, loses its accents, and is split around CJK ideographs."""
+        strips = self.do_lower_case if self.strip_accents is None else self.strip_accents
+        return self.do_lower_case, strips, self.tokenize_chinese_chars
 
     def plain_text_backend(self) -> Tokenizer:
         """A `tokenizers.Tokenizer` for text in which special tokens have no meaning.
@@ -184,6 +201,18 @@ class MyBertTokenizer(BertTokenizer):
             json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
         )
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
+
+
+def _refuse_other_settings(path: str, content: dict, model: dict, normalizer: dict) -> None:
+    """Raises if a tokenizer.json has settings that `BertTokenizer` replaces by BERT's, so that ids would differ."""
+    for name, found, expected in (
+        ("pre_tokenizer", (content.get("pre_tokenizer") or {}).get("type"), "BertPreTokenizer"),
+        ("continuing_subword_prefix", model.get("continuing_subword_prefix", PREFIX), PREFIX),
+        ("max_input_chars_per_word", model.get("max_input_chars_per_word", 100), 100),
+        ("clean_text", normalizer.get("clean_text", True), True),
+    ):
+        if found != expected:
+            raise ValueError(f"{path}: {name} is {found!r}; MyBertTokenizer needs BERT's {expected!r}")
 
 
 def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[str, int]:

@@ -50,8 +50,8 @@ def _read_word(line: str, place: str, tokenizer: MyBertTokenizer, vocabulary: Co
     text = backend.normalizer.normalize_str(line.removeprefix(prefix))
     parts = [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
     if len(parts) != 1:
-        split = f"splits it into {' '.join(parts)}" if parts else "removes it"
-        raise UserError(f"{place}: {short(line)} is not one word: the tokenizer {split}; add its parts")
+        found = f"splits it into {' '.join(parts)}; add its parts" if parts else "removes it; remove the line"
+        raise UserError(f"{place}: {short(line)} is not one word: the tokenizer {found}")
     word = prefix + parts[0]
     if word in vocabulary:
         raise known

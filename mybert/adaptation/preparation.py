@@ -6,7 +6,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from mybert.common.manifest import MANIFEST, write_json
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.io.documents import read_documents
-from tokenization import MyBertTokenizer
+from tokenization import MyBertTokenizer, vocabulary_report
 from tokenization.new_words import MIN_DOCUMENTS, NewWord, choose_new_words, count_tokens, count_uses, describe_words
 from tokenization.vocabulary_change import add_pieces, spell
 
@@ -32,6 +32,10 @@ _PAYS = 20_000
 """With --new-words auto, a word is added if it saves one of this number of tokens, ..."""
 _LEAST_SAVED = 20
 """... and at least this number of tokens: its vector learns from these occurrences."""
+_SAMPLE = 1000
+"""Documents in which unknown words are counted."""
+_UNREADABLE, _PARTLY_READABLE = 0.5, 0.1
+"""Shares of unknown words above which a text is refused, or its share is printed."""
 _MAY_BE_NEW = ("cls.", "bert.pooler.")
 """Weights that a BERT checkpoint may lack, depending on how it was trained."""
 
@@ -61,6 +65,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
     found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
     words = [NewWord(**word) for word in found]
     adapted, new_ids = _change_model(model, tokenizer, words, settings.model)
+    _refuse_unknown(adapted, work, settings.model)
     model.save_pretrained(work / START)
     adapted.save_pretrained(work / START)
     _build_corpus(settings, work, model.config.max_position_embeddings)
@@ -185,6 +190,20 @@ def _change_model(
     change_rows(model, origins)
     ids = adapted.get_vocab()
     return adapted, [ids[word.piece] for word in words]
+
+
+def _refuse_unknown(tokenizer: MyBertTokenizer, work: Path, name: str) -> None:
+    """Refuses text that is mostly [UNK] after the change of the vocabulary, and warns of text that is so in part."""
+    uses = count_uses(islice(read_texts(work / _TRAINING), _SAMPLE), tokenizer.backend_tokenizer)
+    counts = {word: use.count for word, use in uses.items()}
+    share = vocabulary_report(counts, tokenizer.backend_tokenizer)["unknown rate"]
+    if share > _UNREADABLE:
+        raise UserError(
+            f"{name} cannot read the text: {share:.0%} of its words are {tokenizer.unk_token}; use a model whose "
+            "vocabulary has the characters of the text, or add them by --words"
+        )
+    if share > _PARTLY_READABLE:
+        print(f"{share:.0%} of the words of the text are {tokenizer.unk_token} with the vocabulary of {name}")
 
 
 def _build_corpus(settings: AdaptSettings, work: Path, positions: int) -> None:

@@ -30,6 +30,8 @@ class TextSettings(TextFileOptions):
             raise UserError("expected text: name files or folders, or rows by --task-data")
         if self.columns and not self.task_data:
             raise UserError("--columns has no effect without --task-data")
+        if self.task != type(self).task and not self.task_data:
+            raise UserError("--task has no effect without --task-data")
         check_choices(self)
 
 
@@ -104,6 +106,8 @@ class AdaptSettings(TextSettings):
         if self.new_words == "0" and not self.words and (self.row_steps or self.freeze == "all"):
             option = "--row-steps" if self.row_steps else "--freeze all"
             raise UserError(f"{option} has no effect with --new-words 0: there are no vectors of new words to train")
+        if self.replay_share != type(self).replay_share and not self.replay:
+            raise UserError("--replay-share has no effect without --replay")
         if STDIN in [*self.inputs, *self.replay, *self.general] and self.resume:
             raise UserError("--resume cannot read standard input again; save it to a file")
 

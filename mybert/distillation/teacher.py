@@ -34,9 +34,9 @@ def load_teacher(
     model, own, missing = load_with_tokenizer(MyBertForMaskedLM, name)
     head = [key for key in missing if key.startswith("cls.predictions")]
     refuse_missing(name, set(missing) - set(head))
-    if own.get_vocab() != tokenizer.get_vocab():
+    if different := own.difference_from(tokenizer):
         raise UserError(
-            f"--teacher {name} has another vocabulary than the corpus; build the corpus with "
+            f"--teacher {name} has another {different} than the corpus; build the corpus with "
             f"`mybert corpus … --tokenizer {name}`"
         )
     if longest > model.config.max_position_embeddings:

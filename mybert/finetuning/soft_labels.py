@@ -38,10 +38,10 @@ def load_teacher(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokeni
     teacher = load_finetuned(PredictSettings(model=name, inputs=["-"]))
     if teacher.task.name != task.name:
         raise UserError(f"--teacher {name} was fine-tuned for {teacher.task.name}, not for {task.name}")
-    if teacher.tokenizer.get_vocab() != tokenizer.get_vocab():
+    if different := teacher.tokenizer.difference_from(tokenizer):
         raise UserError(
-            f"--teacher {name} has another vocabulary than --model {settings.model}; start from a model with the "
-            f"teacher's vocabulary, such as one made by `mybert distill --teacher {name}`"
+            f"--teacher {name} has another {different} than --model {settings.model}; start from a model with the "
+            f"teacher's {different}, such as one made by `mybert distill --teacher {name}`"
         )
     if (positions := teacher.task.config.max_position_embeddings) < task.options.max_length:
         raise UserError(f"--max-length {task.options.max_length}: the teacher {name} has {positions} positions")

@@ -123,11 +123,11 @@ def _prepared(
     It is complete before the output folder is created, so an error leaves no output. With --resume and the same
     settings and inputs, the folder of a killed run is continued; otherwise it is removed.
     """
-    if settings.resume and (output / _WORK / _FACTS).is_file():
-        yield None
-        return
     folder = _preparation(output)
-    with exclusive_lock(folder):
+    with exclusive_lock(folder):  # also if there is nothing to prepare: a killed run may have left its lock file
+        if settings.resume and (output / _WORK / _FACTS).is_file():
+            yield None
+            return
         run = {"choices": fingerprint.choices, "inputs": fingerprint.inputs}
         left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else None
         if not settings.resume or left != run:

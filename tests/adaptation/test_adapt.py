@@ -123,8 +123,10 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
     assert json.loads((Path(output) / "manifest.json").read_text())["complete"] is False
     with pytest.raises(UserError, match="--new-words is '7', the run was started with '5'"):
         run(output, replay=texts["general"], resume=True, new_words=7)
+    (tmp_path / "..adapted.partial-adapt.lock").touch()  # of a run that was killed
     resumed = weights(run(output, replay=texts["general"], resume=True))
     assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
+    assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
 
 
 def test_a_time_budget_that_is_too_short_leaves_nothing(bert, texts, tmp_path):
@@ -254,6 +256,7 @@ def test_rows_of_a_task_are_read_as_text(run, tmp_path):
         ("tanker\noil price\n", "line 2: 'oil price' contains a space"),
         ("tan\x00ker\n", r"line 1: .* contains a control character"),
         ("e-mail\n", "line 1: 'e-mail' is not one word: the tokenizer splits it into e - mail"),
+        ("\u0301\n", "line 1: .* is not one word: the tokenizer removes it; remove the line"),
         ("tanker\nbarrel\nTanker\n", "line 3: 'Tanker' is also in line 1"),
         ("\n", "has no words"),
         ("x" * 101, "a word of 101 characters; BERT reads at most 100"),
@@ -282,6 +285,17 @@ def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 
 
+def test_a_text_in_a_script_that_the_vocabulary_lacks_is_refused_and_one_in_part_is_reported(run, tmp_path, capsys):
+    words = [["танкер", "нефть", f"{a}{b}"] for a in "абвгд" for b in "абвгд"]
+    inputs = write_documents(tmp_path / "texts.jsonl", [" ".join(row) for row in words])
+    with pytest.raises(UserError, match=r"cannot read the text: 100% of its words are \[UNK\]; use a model whose"):
+        run(str(tmp_path / "out"), inputs=inputs, new_words=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+    folder = run(inputs=inputs)  # with the two frequent words in the vocabulary
+    assert {word["piece"] for word in results(folder)["adaptation"]["new_words"]} == {"танкер", "нефть"}
+    assert "33% of the words of the text are [UNK] with the vocabulary of " in capsys.readouterr().out
+
+
 def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
     from tokenizers import Tokenizer, models
 
@@ -308,6 +322,8 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
         ({"time_budget": "1m"}, "--time-budget and --max-steps exclude each other"),
         ({"time_budget": "soon"}, "--time-budget: expected a time like 90s"),
         ({"columns": ["text=body"]}, "--columns has no effect without --task-data"),
+        ({"task": "ner"}, "--task has no effect without --task-data"),
+        ({"replay_share": 0.5}, "--replay-share has no effect without --replay"),
         ({"inputs": "-", "resume": True}, "--resume cannot read standard input again"),
     ],
 )
@@ -333,3 +349,4 @@ def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
         before, after = (found[when]["bits_per_character"] for when in ("before", "after"))
         assert f"| {text} text: bits per character | {before:.4g} | {after:.4g} |" in card
     assert "domain.jsonl" in card
+    assert re.search(r"- general text, mixed in: .*general\.jsonl", card.replace("\\", ""))

@@ -12,9 +12,11 @@ from mybert import UserError
 from mybert.common.manifest import fingerprint, read_manifest
 from mybert.distillation.run import _Pair
 from mybert.distillation.settings import DistillSettings
+from mybert.distillation.teacher import load_teacher
 from mybert.distillation.trainer import DistillationTrainer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.sections import training_rows
+from tokenization import MyBertTokenizer
 
 
 def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, corpus, tokenizer):
@@ -138,3 +140,13 @@ def test_mistakes_are_refused_and_leave_nothing_behind(teacher, values, message,
         run(teacher=teacher, max_steps=1, **values)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_student_with_another_vocabulary_and_a_teacher_with_another_casing_are_refused(run, teachers, tmp_path):
+    with pytest.raises(UserError, match=r"--init-from .* name a checkpoint with the vocabulary of the corpus"):
+        run(init_from=str(teachers["other"]), max_steps=1)
+    cased = shutil.copytree(teachers["bert"], tmp_path / "cased")
+    MyBertTokenizer.from_pretrained(cased, do_lower_case=False).save_pretrained(cased)
+    settings = DistillSettings(teacher=str(cased), corpus="corpus", output="unused")
+    with pytest.raises(UserError, match=r"--teacher .*cased has another normalisation than the corpus"):
+        load_teacher(settings, MyBertTokenizer.from_pretrained(teachers["bert"]), 16)

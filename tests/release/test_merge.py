@@ -1,6 +1,7 @@
 """`mybert merge`: the average that safetensors files give, and pairs that have none."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,6 +9,9 @@ from safetensors.torch import load_file
 
 import modeling_mybert
 from mybert import UserError, cli, merge
+from mybert.release.card.model_card import write_card
+from mybert.release.hub.bundle import make_bundle
+from mybert.release.settings import PushSettings
 from tokenization import MyBertTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "ship", "##s", "s", "h", "i", "p"]
@@ -15,12 +19,14 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "ship", "##s", "s
 
 @pytest.fixture
 def save(tmp_path):
-    def save(name: str, seed: int, head: str = "MyBertForSequenceClassification", pieces=PIECES, **settings) -> str:
+    def save(
+        name: str, seed: int, head: str = "MyBertForSequenceClassification", pieces=PIECES, cased=False, **settings
+    ) -> str:
         torch.manual_seed(seed)
         sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
         config = modeling_mybert.MyBertConfig(vocab_size=len(pieces), max_position_embeddings=16, **sizes | settings)
         getattr(modeling_mybert, head)(config).save_pretrained(tmp_path / name)
-        MyBertTokenizer(pieces, model_max_length=16).save_pretrained(tmp_path / name)
+        MyBertTokenizer(pieces, do_lower_case=not cased, model_max_length=16).save_pretrained(tmp_path / name)
         return str(tmp_path / name)
 
     return save
@@ -56,7 +62,8 @@ def test_equal_weights_of_one_model_give_its_bits_again(save, tmp_path):
     ("change", "named"),
     [
         ({"head": "MyBertForTokenClassification"}, "different heads"),
-        ({"pieces": [*PIECES[:-1], "q"]}, "different vocabularies"),
+        ({"pieces": [*PIECES[:-1], "q"]}, "differ in their vocabulary"),
+        ({"cased": True}, "differ in their normalisation"),
         ({"id2label": {0: "good", 1: "bad"}}, "different labels"),
         ({"num_attention_heads": 4}, "num_attention_heads is 2 and 4"),
         ({"intermediate_size": 24}, "intermediate.dense.bias is \\(16,\\) and \\(24,\\)"),
@@ -73,6 +80,16 @@ def test_models_of_different_meaning_are_refused(change, named, save, tmp_path):
 def test_weights_that_are_no_shares_are_refused(weights, tmp_path):
     with pytest.raises(UserError, match="--weights"):
         merge(models=["a", "b"], weights=weights, output=str(tmp_path / "merged"))
+
+
+def test_the_model_card_names_the_models_and_their_weights(save, tmp_path):
+    models = [save("first", 0), save("second", 1)]
+    merged = merge(models=models, weights=[1, 3], output=str(tmp_path / "merged")).path
+    settings = PushSettings(str(merged), "me/merged")
+    (tmp_path / "bundle").mkdir()
+    card = write_card(make_bundle(settings, tmp_path / "bundle"), settings, "v1", "Checked.").text
+    rows = card.split("## Merged models")[1].split("\n## ")[0]
+    assert re.search(r"\| .*first, SHA-256 \w+… \| 0.25 \|\n\| .*second, SHA-256 \w+… \| 0.75 \|\n", rows)
 
 
 def test_one_model_is_refused(tmp_path):

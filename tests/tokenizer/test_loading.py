@@ -110,3 +110,37 @@ def test_a_folder_of_another_kind_of_tokenizer_is_refused(tmp_path, pieces):
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ValueError, match="normalises with NFC"):
         MyBertTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("model", "max_input_chars_per_word", 20),
+        ("model", "continuing_subword_prefix", "@@"),
+        ("normalizer", "clean_text", False),
+        ("", "pre_tokenizer", {"type": "Whitespace"}),
+        ("", "pre_tokenizer", None),
+    ],
+)
+def test_a_tokenizer_whose_ids_bert_would_change_is_refused(part, name, value, tmp_path, pieces):
+    path = tmp_path / "tokenizer.json"
+    BertWordPieceTokenizer({piece: i for i, piece in enumerate(pieces)}).save(str(path))
+    content = json.loads(path.read_text(encoding="utf-8"))
+    (content[part] if part else content)[name] = value
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"tokenizer.json: {name} is .*; MyBertTokenizer needs BERT's"):
+        MyBertTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path} has neither tokenizer.json nor vocab.txt")):
+        MyBertTokenizer.from_pretrained(tmp_path)
+
+
+def test_tokenizers_differ_by_vocabulary_or_by_normalisation(pieces):
+    tokenizer = MyBertTokenizer(pieces)
+    assert tokenizer.difference_from(MyBertTokenizer(pieces, strip_accents=True)) is None  # as by default
+    assert tokenizer.difference_from(MyBertTokenizer(pieces[:-1])) == "vocabulary"
+    for options in ({"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}):
+        assert tokenizer.difference_from(MyBertTokenizer(pieces, **options)) == "normalisation"

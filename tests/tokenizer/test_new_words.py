@@ -110,6 +110,12 @@ def test_a_frequent_unknown_word_is_chosen():
     assert (found.piece, found.pieces) == ("жук", ["[UNK]"])
 
 
+def test_an_unknown_letter_is_chosen_and_a_mark_alone_is_not():
+    uses = count_uses(["the 油 油輪 the"] * 3, MyBertTokenizer(OLD).backend_tokenizer)
+    uses["\u0e31\u0e48"] = WordUse(9, {0, 1, 2})  # Thai vowel and tone marks without a consonant
+    assert [(word.piece, word.saved) for word in choose_new_words(uses, OLD, 5)] == [("油", 6), ("輪", 3)]
+
+
 def test_a_text_that_the_vocabulary_spells_in_whole_words_has_no_new_word():
     uses = count_uses(["the the 12"] * 5, MyBertTokenizer(OLD).backend_tokenizer)
     assert choose_new_words(uses, OLD, 5) == []

@@ -51,8 +51,8 @@ def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: di
     with explain_unreadable(name):
         if not _keeps_vocabulary(MyBertTokenizer.from_pretrained(name).get_vocab(), tokenizer.get_vocab()):
             raise UserError(
-                f"--init-from {name} has another vocabulary than the corpus; build the corpus with "
-                f"`--tokenizer {name}`"
+                f"--init-from {name} has another vocabulary than the corpus; name a checkpoint with the vocabulary of "
+                f"the corpus, or build the corpus with `--tokenizer {name}`"
             )
         model, report = MyBertForPreTraining.from_pretrained(name, output_loading_info=True, **choices)
     refuse_missing(name, report["missing_keys"], new=_HEADS)

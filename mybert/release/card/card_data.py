@@ -14,7 +14,8 @@ from mybert.release.hub.bundle_checks import read_object
 
 RESULTS, PARENT = "results.json", "parent"
 """File of a checkpoint with its scores, and its entry with those of the model that `mybert trim` read."""
-_PARENTS = ("model", "checkpoint", "init_from", "teacher")
+_PARENTS = ("model", "checkpoint", "init_from", "teacher")  # `mybert merge` numbers its models
+_TEXTS = ("input-", "replay-", "task_data-", "train")
 
 
 @dataclass
@@ -112,12 +113,12 @@ class CardData:
 
     def base_model(self) -> str | None:
         """The model on the Hub that this model, or a parent of it, was trained from."""
-        found = (_hub_name(entry) for name, entry in self._inputs() if name in _PARENTS)
+        found = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_PARENTS))
         return next(filter(None, found), None)
 
     def datasets(self) -> list[str]:
         """Data sets on the Hub that were used for this model or its parents."""
-        found = (_hub_name(entry) for name, entry in self._inputs() if name.startswith("input-") or name == "train")
+        found = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_TEXTS))
         return list(dict.fromkeys(name.split(":")[0] for name in found if name))
 
     def _inputs(self) -> list[tuple[str, dict]]:

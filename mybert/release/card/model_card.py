@@ -9,7 +9,14 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from mybert.release.card.card_data import CardData
 from mybert.release.card.examples import examples_in, request_inputs, widget
 from mybert.release.card.markdown_escaping import in_markdown, in_metadata
-from mybert.release.card.sections import adaptation_rows, data_lines, result_tables, training_rows, vocabulary_lines
+from mybert.release.card.sections import (
+    adaptation_rows,
+    data_lines,
+    merged_models,
+    result_tables,
+    training_rows,
+    vocabulary_lines,
+)
 from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.settings import PushSettings
@@ -59,6 +66,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         training=training_rows(data),
         vocabulary=vocabulary_lines(data),
         adaptation=adaptation_rows(data),
+        merged=merged_models(data),
         results=results,
         baselines=any(row[3] for _, rows in results for row in rows),
         files=data.files,

@@ -33,6 +33,11 @@ def data_lines(data: CardData) -> list[str]:
     lines = []
     if data.manifest.get("stage") == "adapt":
         lines += _corpus_lines(data.manifest, "")
+        for kind, use in (("task_data-", "texts of labelled rows"), ("replay-", "general text, mixed in")):
+            entries = _inputs(data.manifest, kind)
+            lines += [f"{use}: {_source(entry)}" for entry in entries[:_SHOWN]]
+            if len(entries) > _SHOWN:
+                lines.append(f"{use}: {len(entries) - _SHOWN:,} more sources")
     for name, manifest in data.corpora().items():
         lines += _corpus_lines(manifest, "second phase: " if "phase2" in name else "")
     for split, found in (data.results.get("data") or {}).items():
@@ -42,7 +47,7 @@ def data_lines(data: CardData) -> list[str]:
 
 
 def _corpus_lines(manifest: dict, phase: str) -> list[str]:
-    entries = [entry for key, entry in manifest.get("inputs", {}).items() if key.startswith("input-")]
+    entries = _inputs(manifest, "input-")
     lines = [f"{phase}{_source(entry)}" for entry in entries[:_SHOWN]]
     if len(entries) > _SHOWN:
         lines.append(f"{phase}{len(entries) - _SHOWN:,} more sources")
@@ -59,6 +64,10 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     if "unknown_rate" in statistics:
         lines.append(f"{phase}{statistics['unknown_rate']:.3%} of the tokens are [UNK]")
     return lines
+
+
+def _inputs(manifest: dict, kind: str) -> list[dict]:
+    return [entry for key, entry in manifest.get("inputs", {}).items() if key.startswith(kind)]
 
 
 def _source(entry: dict) -> str:
@@ -87,8 +96,16 @@ def vocabulary_lines(data: CardData) -> list[str]:
     if found := data.manifest.get("trimmed"):
         before, after = found["before"], found["after"]
         sizes = [f"{in_markdown(part[name])} {name}" for part in (after, before) for name in ("tokens", "parameters")]
+        lines += [f"trimmed from {_source(entry)}" for entry in _inputs(data.manifest, "model")]
         lines.append(f"trimmed from {sizes[2]} and {sizes[3]} to {sizes[0]} and {sizes[1]}")
     return lines
+
+
+def merged_models(data: CardData) -> list[tuple[str, str]]:
+    """Each model of an average by `mybert merge`, and its weight."""
+    models = _inputs(data.manifest, "model-") if data.manifest.get("stage") == "merge" else []
+    shares = data.manifest.get("weights") or [None] * len(models)
+    return [(_source(model), _or_dash(share)) for model, share in zip(models, shares, strict=False)]
 
 
 def adaptation_rows(data: CardData) -> list[tuple[str, str, str]]:

@@ -59,15 +59,24 @@ def merge(settings: MergeSettings) -> Path:
     return Path(settings.output)
 
 
+def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str) -> None:
+    tokenizers = [checkpoint.tokenizer for checkpoint in (first, other)]
+    if tokenizers == [None, None]:
+        return
+    if None in tokenizers:
+        without = (first, other)[tokenizers.index(None)].name
+        raise UserError(f"{without} has no tokenizer; copy its tokenizer.json and tokenizer_config.json into it")
+    if different := tokenizers[0].difference_from(tokenizers[1]):
+        raise UserError(f"{pair} differ in their {different}; merge models that were trained from one checkpoint")
+
+
 def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     """Raises unless the weights of both models have the same meaning."""
     pair = f"{first.name} and {other.name}"
     heads = [type(checkpoint.model).__name__ for checkpoint in (first, other)]
     if heads[0] != heads[1]:
         raise UserError(f"{pair} have different heads, {heads[0]} and {heads[1]}; merge models of one task")
-    vocabularies = [checkpoint.tokenizer and checkpoint.tokenizer.get_vocab() for checkpoint in (first, other)]
-    if vocabularies[0] != vocabularies[1]:
-        raise UserError(f"{pair} have different vocabularies; merge models that were trained from one checkpoint")
+    _refuse_different_tokenizers(first, other, pair)
     configs = [checkpoint.model.config for checkpoint in (first, other)]
     if configs[0].id2label != configs[1].id2label:
         raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
