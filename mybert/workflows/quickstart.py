@@ -134,6 +134,7 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         dropout=0.0,
         initializer_range=0.08,
         initial_weights="text",
+        start_mlm_probability=0.3,
         optimizer="muon",
         max_tokens_per_batch=2048,
         overwrite=settings.overwrite,

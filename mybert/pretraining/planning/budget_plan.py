@@ -280,11 +280,14 @@ def _apply_rules(
     options |= {name: (rule["values"][size], rule["why"]) for name, rule in rules["by_size"].items()}
     if "optim" in given:
         del options["optimizer"]
+    if "mlm_probability" in given:
+        del options["start_mlm_probability"]
     adamw_rate = options.pop("adamw_learning_rate")
     if "optim" in given or ("optimizer" in given and settings.optimizer == "adamw"):
         options["learning_rate"] = adamw_rate
     if settings.init_from is not None:
-        del options["initializer_range"], options["initial_weights"]
+        for name in ("initializer_range", "initial_weights", "start_mlm_probability"):
+            options.pop(name, None)
         rate, continued = options["learning_rate"][0], rules["continued"]
         options["learning_rate"] = (rate * continued["learning_rate_factor"], continued["why"])
     else:
