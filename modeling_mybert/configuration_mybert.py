@@ -175,10 +175,12 @@ class MyBertConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "MyBertConfig":
-        """As in transformers; the installed package leaves out pipelines that it has registered itself."""
+        """As in transformers; names of labels are text, and the installed package leaves out its own pipelines."""
         if cls.pipelines_are_registered and "custom_pipelines" in config_dict:
             others = _without_ours(config_dict["custom_pipelines"])
             config_dict = {**config_dict, "custom_pipelines": others}
+        if isinstance(names := config_dict.get("id2label"), dict):  # transformers 5.17 refuses numbers as names
+            config_dict = {**config_dict, "id2label": {index: str(name) for index, name in names.items()}}
         return super().from_dict(config_dict, **kwargs)
 
     @classmethod

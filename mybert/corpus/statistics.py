@@ -145,8 +145,8 @@ def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> di
     for batch in training.select_columns("input_ids").with_format("numpy").iter(20_000):
         ids = np.concatenate(list(batch["input_ids"]))
         here = np.unique(rolling_hashes(ids))
-        present = order[np.isin(order, here, assume_unique=True)]
-        found |= np.isin(hashes, present)
+        present = order[np.isin(order, here, assume_unique=True, kind="sort")]
+        found |= np.isin(hashes, present, kind="sort")  # tables of numpy 2.0 fail on hashes of 2**63 and more
         scanned += len(ids)
         if scanned >= _TOKENS or found.all():
             break

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 import transformers.modeling_flash_attention_utils as flash_utils
+from recomputation import checkpoint_layers
 from torch import nn
 from torch.nn.attention import varlen
 from transformers.models.bert.modeling_bert import eager_attention_forward as bert_attention_forward
@@ -321,7 +322,7 @@ def test_checkpointed_gradients_are_the_same_under_dropout(tiny_config, backend)
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            model.gradient_checkpointing_enable()
+            checkpoint_layers(model)
         model.zero_grad()
         torch.manual_seed(0)
         model(**training_batch(LENGTHS)).loss.backward()
@@ -373,7 +374,7 @@ def test_compiled_layers_drop_and_recompute_as_one_graph(tiny_config):
     """Dropout and gradient checkpointing, through the autograd of the compiler."""
     tiny_config.num_hidden_layers = 1
     model = MyBertModel(tiny_config).train()
-    model.gradient_checkpointing_enable()
+    checkpoint_layers(model)
     torch._dynamo.reset()
     compiled = torch.compile(model.encoder, backend="aot_eager", fullgraph=True)
     x = tokens(tiny_config).requires_grad_()

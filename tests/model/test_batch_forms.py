@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recomputation import checkpoint_layers
 from transformers import BertConfig, BertModel, DataCollatorWithFlattening
 
 from modeling_mybert import (
@@ -190,7 +191,7 @@ def test_chunked_feed_forward_and_gradient_checkpointing_change_nothing(tiny_con
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            model.gradient_checkpointing_enable()
+            checkpoint_layers(model)
         model.train().zero_grad()
         torch.manual_seed(0)
         model(**packed(rows), labels=packed(rows)["input_ids"]).loss.backward()

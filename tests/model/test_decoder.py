@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from recomputation import checkpoint_layers
 from safetensors.torch import load_file
 from torch import nn
 from transformers import (
@@ -106,7 +107,7 @@ def test_losses_and_gradients_equal_berts(attention, checkpointing):
     labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
     labels[0, :3] = -100
     if checkpointing:
-        ours.gradient_checkpointing_enable()
+        checkpoint_layers(ours)
     losses = []
     for model in (theirs, ours):
         states = inputs["encoder_hidden_states"].clone().requires_grad_()

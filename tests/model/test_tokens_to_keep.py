@@ -3,6 +3,7 @@
 import pytest
 import torch
 from labelled_batches import LENGTHS, batch, tokens_computed
+from recomputation import checkpoint_layers
 from torch.export import Dim
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -195,7 +196,7 @@ def test_gradient_checkpointing_computes_requested_tokens_only(tiny_config):
     tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
     model = MyBertForMaskedLM(tiny_config).train()
     expected = loss_and_gradients(model, **inputs, labels=labels)
-    model.gradient_checkpointing_enable()
+    checkpoint_layers(model)
     seen = tokens_computed(model, layer=-1)
     found = loss_and_gradients(model, **inputs, labels=labels)
     assert len(set(seen)) == 1 and seen[0] < int(LENGTHS.sum())

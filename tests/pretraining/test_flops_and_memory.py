@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recomputation import checkpoint_layers
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -57,7 +58,7 @@ def test_the_counted_operations_are_those_of_a_ragged_step(checkpointing, monkey
     lengths = [256, 160]
     model = MyBertForPreTraining(config).train()
     if checkpointing:
-        model.gradient_checkpointing_enable()
+        checkpoint_layers(model)
     with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:  # it knows no oneDNN
         model(**make_batch(lengths, LABELLED, 300)).loss.backward()
     costs = costs_of(config, lengths, LABELLED)
@@ -100,7 +101,7 @@ def test_memory_is_near_what_a_step_allocates(length, how):
     labelled = round(0.15 * sum(lengths))
     model = MyBertForPreTraining(config).train()
     if how.get("checkpointing"):
-        model.gradient_checkpointing_enable()
+        checkpoint_layers(model)
     costs = costs_of(config, lengths, labelled)
     expected = costs.memory(sum(lengths), keeps_scores=True, **how)
     found = peak_bytes(model, make_batch(lengths, labelled, 8000), how.get("half", False))

@@ -44,7 +44,7 @@ def test_accumulating_gradients_changes_neither_loss_nor_gradients(make_trainer,
     assert reference["loss"] == pytest.approx(reference["mlm_loss"] + reference["nsp_loss"], abs=1e-6)
     for log, gradients in others:
         for name in ("loss", "mlm_loss", "nsp_loss", "num_input_tokens_seen"):
-            assert log[name] == pytest.approx(reference[name], abs=1e-6), name
+            assert log[name] == pytest.approx(reference[name], rel=1e-6), name  # 5.8 has no finer neighbours than 5e-7
         for name, gradient in gradients.items():
             torch.testing.assert_close(gradient, reference_gradients[name], atol=1e-6, rtol=0)
 
