@@ -113,9 +113,14 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="finished runs that the law is fitted to")
     parser.add_argument("--test", nargs="*", default=[], help="finished runs that the fit does not see")
     parser.add_argument("--output", help="file to write")
+    parser.add_argument("--least-error", type=float, default=0.0, help="standard deviation between texts, if larger")
+    parser.add_argument("--source", help="description of the runs (default: their names)")
     arguments = parser.parse_args()
     runs = read_runs(arguments.models)
     law = fit(runs, scaling_law())
+    law = dataclasses.replace(
+        law, loss_error=max(law.loss_error, arguments.least_error), source=arguments.source or law.source
+    )
     print_runs("fitted", runs, law)
     if arguments.test:
         print_runs("not seen by the fit", read_runs(arguments.test), law)
