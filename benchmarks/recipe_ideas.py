@@ -113,7 +113,7 @@ def order_by_frequency(examples: ExampleDataset, order: np.ndarray, counts: np.n
         scores[start : start + 5000] = sums / batch.lengths
     if keep < 1:
         return order[scores >= np.quantile(scores, 1 - keep)]
-    groups = np.searchsorted(np.quantile(scores, np.arange(1, _BUCKETS) / _BUCKETS), -scores)
+    groups = np.searchsorted(np.quantile(-scores, np.arange(1, _BUCKETS) / _BUCKETS), -scores)
     return np.concatenate([order[groups == group] for group in range(_BUCKETS)])
 
 
