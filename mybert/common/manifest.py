@@ -102,3 +102,13 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
+
+
+def where_to_look(what: str, folder: Path | str) -> str:
+    """The last lines of a command: where its output is, and its report if there is one.
+
+    Args:
+        what: as in `the model`.
+    """
+    report = Path(folder) / REPORT
+    return f"{what} is in {folder}" + (f"\nopen {report} in a browser to see the results" * report.is_file())

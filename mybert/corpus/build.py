@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, identity, write_manifest
+from mybert.common.manifest import fingerprint, identity, where_to_look, write_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
 from mybert.corpus.examples.engines import run_tasks
@@ -29,7 +29,7 @@ _MAX_UNKNOWN = 0.5
 
 
 def main(settings: CorpusSettings) -> None:
-    print(f"corpus: {build_corpus(settings)}")
+    print(where_to_look("the corpus", build_corpus(settings)))
 
 
 def build_corpus(settings: CorpusSettings) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.layer_selection import keep_layers
+from mybert.common.manifest import where_to_look
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
@@ -72,4 +73,4 @@ def main(settings: DistillSettings, arguments: PretrainingArguments) -> None:
     keep_freed_memory()
     output = distill(settings, arguments)
     if arguments.process_index == 0:
-        print("dry run: nothing was written" if settings.dry_run else f"the model is in {output}")
+        print("dry run: nothing was written" if settings.dry_run else where_to_look("the model", output))

@@ -1,5 +1,6 @@
 """transformers' Trainer for fine-tuning: frozen encoder, class weights, evaluation in row order."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -87,10 +88,24 @@ class FinetuningTrainer(RunTrainer):
         return super()._get_num_items_in_batch(spans or batch_samples, device)  # Trainer counts `labels` only
 
     def _determine_best_metric(self, metrics: dict[str, float], trial=None) -> bool:
-        best = super()._determine_best_metric(metrics, trial)
+        best = super()._determine_best_metric(metrics, trial) or self._is_better_tie(metrics)
         if best and self.args.load_best_model_at_end:
             self.control.should_save = True  # --save-steps may pass over the best evaluation
         return best
+
+    def _is_better_tie(self, metrics: dict[str, float]) -> bool:
+        """Makes an evaluation the best one if it has the best metric again, with a lower loss.
+
+        Few validation rows give the same score at many steps; Trainer would keep the first of them.
+        """
+        state, name = self.state, self.args.metric_for_best_model
+        if name is None or metrics.get(name) != state.best_metric or state.best_global_step is None:
+            return False
+        losses = {entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry}
+        if not metrics.get("eval_loss", math.inf) < losses.get(state.best_global_step, -math.inf):
+            return False
+        state.best_global_step = state.global_step
+        return True
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler:
         sampler = super()._get_train_sampler(train_dataset)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
+from mybert.common.manifest import read_manifest, where_to_look
 from mybert.common.quantities import duration
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.settings import PretrainSettings
@@ -41,8 +41,8 @@ def pretrain(
 ) -> Path:
     """Pretrains a model on a corpus. With `settings.text`, first builds a vocabulary and a corpus.
 
-    Vocabulary and corpus are kept in OUTPUT-tokenizer and OUTPUT-corpus, and `resume` uses them again. A dry run
-    builds them in a temporary folder.
+    Vocabulary and corpus are kept in OUTPUT-tokenizer and OUTPUT-corpus, and a second call uses them again, unless
+    with `overwrite`. A dry run builds them in a temporary folder.
 
     Args:
         settings, arguments: as in `mybert.pretraining.run.pretrain`.
@@ -68,7 +68,7 @@ def main(settings: PretrainSettings, arguments: "TrainingArguments") -> None:
     keep_freed_memory()
     output = pretrain(settings, arguments, process_start())
     if arguments.process_index == 0:
-        print("dry run: no model was written" if settings.dry_run else f"the model is in {output}")
+        print("dry run: no model was written" if settings.dry_run else where_to_look("the model", output))
 
 
 def _with_corpus(
@@ -98,8 +98,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
 
-    if settings.resume and _is_of(corpus, settings.text):
-        print(f"--resume: the examples in {corpus} are used again")
+    if not settings.overwrite and _is_of(corpus, settings.text):
+        print(f"the examples in {corpus} are used again")
         return
     rules = budget_rules()["text"]
     one_per_file = _is_one_per_file(settings.text)
@@ -107,8 +107,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     size = _measure(settings.text, one_per_file)
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
     print(f"text: {size.words:,} words in {size.documents:,} documents")
-    if settings.resume and _is_of(tokenizer, settings.text):
-        print(f"--resume: the vocabulary in {tokenizer} is used again")
+    if not settings.overwrite and _is_of(tokenizer, settings.text):
+        print(f"the vocabulary in {tokenizer} is used again")
     else:
         number = vocabulary_size(size)
         print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary']['why']}")
@@ -156,8 +156,8 @@ def _is_of(folder: str, text: list[str]) -> bool:
     for name, entry in describe_sources(find_sources(text)).items():
         if manifest["inputs"].get(name, {}).get("sha256") != entry.get("sha256"):
             raise UserError(
-                f"--resume: {folder} was made from other text than {entry['path']}; name that text, or start again "
-                "with --overwrite"
+                f"{folder} was made from other text than {entry['path']}; name that text, another --output, or start "
+                "again with --overwrite"
             )
     return True
 

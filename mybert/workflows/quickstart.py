@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mybert.common.manifest import where_to_look
 from mybert.common.output_folders import refuse_existing
 from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
@@ -151,4 +152,4 @@ def load_in_clean_process(model: Path) -> None:
 
 
 def main(settings: QuickstartSettings) -> None:
-    print(f"the model is in {quickstart(settings)}")
+    print(where_to_look("the model", quickstart(settings)))

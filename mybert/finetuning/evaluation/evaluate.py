@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
+from mybert.common.manifest import identity, json_line, versions, where_to_look, write_json, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
@@ -68,7 +68,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
 
 def main(settings: EvaluateSettings) -> None:
     keep_freed_memory()
-    print(f"results.json, predictions and errors are in {evaluate(settings)}")
+    print(where_to_look("the evaluation (scores, predictions, errors)", evaluate(settings)))
 
 
 def evaluate_rows(

@@ -258,8 +258,10 @@ def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
         fits = max(needed + before, before / (1 - _LEAST_SHARE)) * 1.2
         raise UserError(
             f"--time-budget {duration(clock.budget)} is too short: preparation, evaluation and saving take "
-            f"{duration(before)} and {_LEAST_STEPS} steps {duration(needed)}; give {math.ceil(fits / 10) * 10}s or "
-            "more, or a smaller --size"
+            f"{duration(before)}; {duration(max(clock.budget - before, 0))} are left for training, which needs at "
+            f"least {_LEAST_SHARE:.0%} of the budget and {_LEAST_STEPS} steps ({duration(needed)}); give "
+            f"{math.ceil(fits / 10) * 10}s or more, or a smaller --size. With --text, the next call uses the finished "
+            "vocabulary and examples again"
         )
 
 
