@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -66,11 +67,11 @@ class Bar:
 def columns() -> tuple[ProgressColumn, ...]:
     """The columns of a bar. A task has the fields `unit` and `details`."""
     return (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        _Amount(),
-        TextColumn("{task.fields[details]}", markup=False),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        _Amount(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[details]}", markup=False, table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=Column(no_wrap=True)),
     )
 
 

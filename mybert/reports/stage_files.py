@@ -85,7 +85,9 @@ def read_stage(folder: str | Path) -> StageFiles:
         raise UserError(f"{folder} is not a folder; name the output folder of a stage")
     manifest = read_manifest(folder)
     if not isinstance(manifest.get("stage"), str):
-        raise UserError(f"{folder} has no {MANIFEST} of a stage; name the output folder of a MyBERT command")
+        inside = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
+        such = f", such as {' or '.join(inside[:3])}" if inside else ""
+        raise UserError(f"{folder} has no {MANIFEST}; name the output folder of a MyBERT command{such}")
     return StageFiles(
         folder,
         manifest["stage"],

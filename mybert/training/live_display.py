@@ -1,5 +1,6 @@
 """Live display of a training on a terminal: progress, losses, speed and time left, below the log lines."""
 
+import itertools
 import math
 import sys
 from typing import Any
@@ -11,6 +12,9 @@ from transformers import TrainerCallback
 from mybert.common.progress import columns, sparkline
 from mybert.common.tables import format_cell
 from mybert.training.log_lines import log_line, planned_steps
+
+_OTHER_COLUMNS = 66
+"""Width of the columns other than the details, with large numbers."""
 
 
 class LiveDisplay(TrainerCallback):
@@ -66,9 +70,15 @@ class LiveDisplay(TrainerCallback):
         for name, title in (("loss", "loss"), ("eval_loss", "held-out"), ("tokens_per_second", "tokens/s")):
             if name in logs:
                 self._details[title] = f"{title} {format_cell(logs[name])}"
-        details = "  ".join([*self._details.values(), sparkline(self._losses)])
+        details = "  ".join(self._fitting([*self._details.values(), sparkline(self._losses)]))
         self._progress.update(self._training, details=details)
         print(log_line(logs, state.global_step, planned_steps(args, state), self.first), flush=True)
+
+    def _fitting(self, details: list[str]) -> list[str]:
+        """As many details as fit on one line."""
+        free = self.console.width - _OTHER_COLUMNS
+        lengths = itertools.accumulate(len(part) + 2 for part in details)
+        return [part for part, length in zip(details, lengths, strict=True) if length <= free]
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._progress is not None:

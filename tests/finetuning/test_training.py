@@ -30,7 +30,9 @@ def same_weights(one: Path, other: Path) -> bool:
 def words(tmp_path_factory, opinions) -> tuple:
     """Five steps per epoch; no later evaluation is better than the first."""
     paths = [tmp_path_factory.mktemp("data") / name for name in ("train.jsonl", "dev.jsonl")]
-    for path, rows in zip(paths, (opinions[:40], opinions[40:]), strict=True):
+    other = {"good": "bad", "bad": "good"}
+    wrong = [{**row, "label": other[row["label"]]} for row in opinions[40:]]  # so that the loss of validation rises
+    for path, rows in zip(paths, (opinions[:40], wrong), strict=True):
         path.write_text("\n".join(map(json.dumps, rows)))
     return ("text-classification", "--train", paths[0], "--validation", paths[1], "--learning-rate", "1e-7")
 
@@ -201,6 +203,20 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
     assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
     assert f"the run in {tmp_path / 'out'} is finished: no step is left to train" in capsys.readouterr().out
     assert results(tmp_path / "out")["validation"]["metrics"] == scores
+
+
+def test_of_equal_scores_the_lowest_loss_is_kept(finetune, opinions, write_rows, tmp_path):
+    """Trainer keeps the first step of the best score."""
+    train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:44])
+    words = ("--train", train, "--validation", validation, "--num-train-epochs", 4, "--eval-strategy", "steps")
+    assert (
+        finetune("text-classification", *words, "--eval-steps", 2, "--save-strategy", "steps", "--save-steps", 2) == 0
+    )
+    (run,) = results(tmp_path / "out")["runs"]
+    scores = [(log["eval_accuracy"], -log["eval_loss"], log["step"]) for log in run["log"] if "eval_loss" in log]
+    ties = [score for score in scores if score[0] == max(scores)[0]]
+    assert len(ties) > 1 and ties[0] != max(ties)
+    assert run["best_step"] == max(ties)[-1]
 
 
 def test_the_best_step_is_kept_if_fewer_are_saved_than_evaluated(finetune, words, tmp_path):

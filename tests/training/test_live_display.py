@@ -72,6 +72,24 @@ def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
         assert text in shown, text
 
 
+@pytest.mark.parametrize("width", [80, 100, 130])
+def test_the_display_of_a_training_takes_one_line(width):
+    screen = io.StringIO()
+    display = LiveDisplay(Console(file=screen, force_terminal=True, width=width))
+    state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=400_000)
+    display.on_train_begin(None, state, None)
+    state.global_step = 200_000
+    display.on_step_end(None, state, None)
+    for loss in (4.123, 3.456):
+        logs = {"loss": loss, "eval_loss": 3.21, "tokens_per_second": 12_345}
+        display.on_log(SimpleNamespace(max_steps=400_000), state, None, logs=logs)
+    shown = Console(file=io.StringIO(), force_terminal=True, width=width)
+    shown.print(display._progress.get_renderable())
+    lines = shown.file.getvalue().rstrip("\n").split("\n")
+    display.on_train_end(None, state, None)
+    assert len(lines) == 1 and "200,000 of 400,000 steps" in lines[0] and "loss 3.456" in lines[0]
+
+
 def test_a_file_gets_no_bar():
     file = io.StringIO()
     with Bar(total=3, desc="reading", unit="rows", console=Console(file=file)) as bar:

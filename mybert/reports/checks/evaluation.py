@@ -98,9 +98,11 @@ def poor_calibration(files: StageFiles) -> Iterator[Finding]:
         if level(error, _MISCALIBRATED) == "green":
             yield passed("calibration", f"Probabilities match accuracy{of_part(part)}", evidence)
         else:
-            side = "over" if calibration["confidence"] > calibration["accuracy"] else "under"
+            gap = calibration["confidence"] - calibration["accuracy"]
             remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
-            title = f"The model is {side}confident{of_part(part)}"
+            title = f"The model is {'over' if gap > 0 else 'under'}confident{of_part(part)}"
+            if abs(gap) < error / 2:  # too high for some predictions, too low for others
+                title = f"Probabilities do not match accuracy{of_part(part)}"
             yield Finding("calibration", "amber", title, evidence, remedy)
 
 
