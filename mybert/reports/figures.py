@@ -33,6 +33,7 @@ _STYLE = {
 SERIES = ("#0000e1", "#0000e2", "#0000e3", "#0000e4", "#0000e5")
 """Colours of lines and bars."""
 _STEPS = [1, 2, 2.5, 5, 10]  # between ticks
+_ALL = 1.02  # end of an axis of shares; a line at 100% is seen whole
 _WHOLE = ("step", "tokens")  # axes with whole numbers
 MUTED = "#0000f2"
 _VARIABLES = {colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, 1)}
@@ -101,6 +102,7 @@ def line_chart(
             axis.set_xlim(left=0)
             if from_zero:
                 axis.set_ylim(bottom=0)
+            _end_at_all(axis, some, as_share, x_as_share)
             axis.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
             axis.yaxis.set_major_formatter(FuncFormatter(short_percent if as_share else _short_number))
             axis.grid(axis="y")
@@ -109,6 +111,14 @@ def line_chart(
 
         svgs[axis_name] = figure(title, draw, name=f"{title} {axis_name}", width=width)
     return Chart(title, svgs, _line_table(title, *next(iter(lines.items())), as_share), note, width)
+
+
+def _end_at_all(axis: Axes, lines: Sequence[Line], as_share: bool, x_as_share: bool) -> None:
+    """No axis of shares shows more than 100% if no value is above it."""
+    if as_share and max(y for line in lines for y in line.points.values()) <= 1:
+        axis.set_ylim(top=min(axis.get_ylim()[1], _ALL))
+    if x_as_share:
+        axis.set_xlim(right=min(axis.get_xlim()[1], _ALL))
 
 
 def bar_chart(

@@ -116,7 +116,7 @@ def _samples(files: StageFiles) -> Section | None:
 def _asked(word: dict) -> Share:
     guess = word["guesses"][0][0] if word["guesses"] else ""
     share = word["probability"]
-    return Share(share, f"{share:.1%}" if guess == word["word"] else f"{share:.1%} “{guess}”")
+    return Share(share, f"{share:.1%}" if guess == word["word"] else f"{share:.1%}, guessed “{guess}”")
 
 
 def _adaptation(found: Mapping[str, Any]) -> list[Section]:

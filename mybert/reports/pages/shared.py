@@ -20,17 +20,25 @@ _MEASURES = {
     "gradient_noise": ("Gradient noise", "Share of a gradient that is chance. Above 100%, successive steps disagree."),
     "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
     "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
-    "mfu": ("Machine use", "Share of this machine's speed in large matrix products (MFU)."),
+    "mfu": (
+        "Machine use",
+        "Useful operations, relative to the measured speed of large matrix products (MFU); bursts can exceed it.",
+    ),
 }
 """Measures of the training: name in log.jsonl, title and note of the chart."""
 _SHARES = ("gradient_noise", "update_ratio", "mfu")
 
 
 def subtitle(files: StageFiles) -> str:
-    """The folder and the time of the stage."""
+    """The folder and the time of the stage, and the model and the data of an evaluation."""
+    settings = files.manifest.get("settings", {})
+    if files.stage == "evaluate" and settings.get("model") and settings.get("data"):
+        used = f"{Path(str(settings['model'])).name} on {Path(str(settings['data'])).name}, in "
+    else:
+        used = ""
     state = ", not finished" if files.manifest.get("complete") is False else ""
-    output = files.manifest.get("settings", {}).get("output") or files.folder  # the folder may have another name yet
-    return f"{Path(output).name}, {str(files.manifest.get('created', '')).replace('T', ' ')[:16]} UTC{state}"
+    output = settings.get("output") or files.folder  # the folder may have another name yet
+    return f"{used}{Path(output).name}, {str(files.manifest.get('created', '')).replace('T', ' ')[:16]} UTC{state}"
 
 
 def facts(files: StageFiles) -> list[tuple[str, str]]:
