@@ -47,8 +47,11 @@ class Samples:
         self._pairs = self._choose_pairs()
 
     def _choose_words(self) -> list[_Masked]:
-        """Different words, each the middle one of those in an example that are one token of letters."""
-        chosen: dict[int, _Masked] = {}
+        """Different words, each the middle one of those in an example that are one token of letters.
+
+        Of all examples, those are taken whose words around it are easiest to read.
+        """
+        found: dict[int, tuple[float, _Masked]] = {}
         special = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         for row in self._rows:
             ids = row.tolist()
@@ -57,7 +60,7 @@ class Samples:
                 place
                 for place, (piece, after) in enumerate(zip(pieces, [*pieces[1:], ""], strict=True))
                 if piece.isalpha() and len(piece) >= _MIN_LETTERS
-                if not after.startswith("##") and ids[place] not in chosen
+                if not after.startswith("##") and ids[place] not in found
             ]
             if good:
                 place = good[len(good) // 2]
@@ -65,10 +68,10 @@ class Samples:
                 low = max([place - _CONTEXT, *(i + 1 for i in edges if i < place)])
                 high = min([place + _CONTEXT + 1, *(i for i in edges if i > place)])
                 low, high = max(low, 0), min(high, len(ids))
-                chosen[ids[place]] = _Masked(ids[low:high], place - low, ids[place])
-            if len(chosen) == _WORDS:
-                break
-        return list(chosen.values())
+                words = sum(piece.isalpha() for piece in pieces[low:high])
+                found[ids[place]] = words / (2 * _CONTEXT + 1), _Masked(ids[low:high], place - low, ids[place])
+        easiest = sorted(found, key=lambda answer: -found[answer][0])[:_WORDS]
+        return [masked for answer, (_, masked) in found.items() if answer in easiest]
 
     def _choose_pairs(self) -> list[int]:
         """Indices of as many true as random pairs."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+from mybert.pretraining import samples
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, kind_of, nearest_neighbours
@@ -27,6 +28,18 @@ def asked(make_trainer, pairs, tokenizer):
     trainer = make_trainer()
     model = trainer.model.eval()
     return Samples(ExampleDataset(pairs(37, seed=9)), tokenizer).ask(model, torch.device("cpu")), model
+
+
+def test_of_all_examples_the_most_readable_are_shown(asked, tokenizer, monkeypatch):
+    _, model = asked
+    rows = [tokenizer(text) for text in ("w4 hello w5 w7 w8", "well known token")]
+    columns = {name: [row[name] for row in rows] for name in ("input_ids", "token_type_ids")}
+    examples = ExampleDataset(
+        datasets.Dataset.from_dict(columns | {"next_sentence_label": [0] * 2}, features=FEATURES)
+    )
+    monkeypatch.setattr(samples, "_WORDS", 1)
+    (word,) = Samples(examples, tokenizer)._ask_words(model, torch.device("cpu"))
+    assert (word["before"], word["word"], word["after"]) == ("well", "known", "token")
 
 
 def test_the_probability_of_a_masked_word_is_that_of_the_model(asked, tokenizer):
