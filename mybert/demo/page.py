@@ -132,7 +132,7 @@ def _components(head: Head) -> list[tuple[Any, Callable[[Answer], Any]]]:
     if head.shares:
         found.append((gr.Label(label=head.shares, num_top_classes=8), lambda answer: answer.shares))
     if head.marked:
-        text = gr.HighlightedText(label=head.marked, show_legend="value" in head.columns)
+        text = gr.HighlightedText(label=head.marked)
         found.append((text, lambda answer: [_coloured(*part) for part in answer.marked or ()]))
     if head.columns:
         with gr.Accordion("Details", open=False):
@@ -142,8 +142,12 @@ def _components(head: Head) -> list[tuple[Any, Callable[[Answer], Any]]]:
 
 
 def _coloured(part: str, value: Any) -> tuple[str, Any]:
-    """A part of a marked text as Gradio takes it, which shows no line ends."""
-    return " | " if part == "\n" else part, value * _STRONGEST if isinstance(value, float) else value
+    """A part of a marked text as Gradio takes it, which shows no line ends.
+
+    Gradio draws positive numbers red and negative ones violet: values change their sign, so that violet words support
+    the prediction and red ones oppose it, as blue and orange ones do in `mybert explain`.
+    """
+    return " | " if part == "\n" else part, -value * _STRONGEST if isinstance(value, float) else value
 
 
 def _error(message: str) -> gr.Error:
