@@ -203,7 +203,9 @@ class MyBertTokenizer(BertTokenizer):
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
 
 
-def _refuse_other_settings(path: str, content: dict, model: dict, normalizer: dict) -> None:
+def _refuse_other_settings(
+    path: str, content: dict[str, Any], model: dict[str, Any], normalizer: dict[str, Any]
+) -> None:
     """Raises if a tokenizer.json has settings that `BertTokenizer` replaces by BERT's, so that ids would differ."""
     for name, found, expected in (
         ("pre_tokenizer", (content.get("pre_tokenizer") or {}).get("type"), "BertPreTokenizer"),
