@@ -31,13 +31,13 @@ settings.load_profile("suite")
 torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
 
 _SLOW_MODULES = {  # more than about five seconds of a core
-    "tokenizer": "word_counting",
+    "tokenizer": "parity_with_bert saving vocabulary_change word_counting wordpiece_training",
     "adaptation": "adapt",
     "common": "api start_method unread_text",
     "corpus": "build part_files ray resume",
     "docs": "examples notebooks pages worked_changes",
     "embedding": "run training_example",
-    "finetuning": "predict_and_evaluate run training",
+    "finetuning": "analysis predict_and_evaluate run training",
     "hub": "bundle card faults handler publish round_trip verify",
     "fuzz": "fuzz",
     "model": "backends checkpoint decoder filling_up gradient_accumulation parity_with_bert tokens_to_keep",
