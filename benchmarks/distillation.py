@@ -1,7 +1,8 @@
 """Fine-tuning with and without a teacher: scores and speed of students with fewer layers.
 
     python benchmarks/distillation.py MODEL --sets FOLDER,TASK,ROWS,STEPS … --output FOLDER
-        [--unlabelled 3000] [--layers 3] [--teacher-steps 150] [--seeds 3] [--dev-rows 1000] [--same-rows]
+        [--unlabelled 3000] [--layers 3] [--teacher-steps 150] [--teacher-rate 2e-4] [--seeds 3] [--dev-rows 1000]
+        [--same-rows]
 
 Each set is a folder with train.jsonl and dev.jsonl, a task, and the number of labelled rows. The teacher is MODEL
 fine-tuned on these rows. The students have LAYERS evenly spaced layers of MODEL and train for STEPS steps with the
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--dev-rows", type=int, default=1000)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--teacher-steps", type=int, default=150)
+    parser.add_argument("--teacher-rate", type=float, help="default: that of the students")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=2e-4)
@@ -71,7 +73,7 @@ def prepare(options: argparse.Namespace, name: str) -> dict[str, dict]:
     student = {"layers": options.layers, "max_steps": int(steps), "seeds": options.seeds}
     teacher = {"teacher": folder / "teacher"}
     runs = {
-        "teacher": {"max_steps": options.teacher_steps},
+        "teacher": {"max_steps": options.teacher_steps, "learning_rate": options.teacher_rate or options.learning_rate},
         "student alone": student,
         "student, teacher": {**student, **teacher},
         f"student, teacher, {len(texts):,} unlabelled rows": {
@@ -102,7 +104,6 @@ def measure(options: argparse.Namespace, name: str, run: str, choices: dict) -> 
         output=output,
         max_length=options.max_length,
         per_device_train_batch_size=options.batch,
-        learning_rate=options.learning_rate,
         bf16=bfloat16_is_faster(torch.device("cpu")),
         bootstrap=0,
         eval_strategy="steps",
@@ -110,7 +111,7 @@ def measure(options: argparse.Namespace, name: str, run: str, choices: dict) -> 
         save_strategy="steps",
         save_steps=0.5,
         overwrite=True,
-        **choices,
+        **{"learning_rate": options.learning_rate, **choices},
     )
     trained = time.process_time() - began
     found = json.loads((output / "results.json").read_text(encoding="utf-8"))

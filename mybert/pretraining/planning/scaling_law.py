@@ -27,7 +27,7 @@ class ScalingLaw:
         token_factor, token_size_power, token_power, repeat_limit: of the token term.
         ceiling: loss of a model that has hardly learned from context; no run ends above it.
         accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × loss.
-        loss_error: standard deviation of the losses around the formula.
+        loss_error: standard deviation of the losses around the formula; at least a chosen value for other texts.
         runs: number of runs behind the fit.
         source: which runs.
     """
