@@ -72,8 +72,9 @@ def prepare(options: argparse.Namespace, name: str) -> dict[str, dict]:
     write(folder / "dev.jsonl", dev[: options.dev_rows])
     student = {"layers": options.layers, "max_steps": int(steps), "seeds": options.seeds}
     teacher = {"teacher": folder / "teacher"}
+    rate = options.teacher_rate or options.learning_rate
     runs = {
-        "teacher": {"max_steps": options.teacher_steps, "learning_rate": options.teacher_rate or options.learning_rate},
+        "teacher": {"max_steps": options.teacher_steps, "learning_rate": rate},
         "student alone": student,
         "student, teacher": {**student, **teacher},
         f"student, teacher, {len(texts):,} unlabelled rows": {

@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="finished runs that the law is fitted to")
     parser.add_argument("--test", nargs="*", default=[], help="finished runs that the fit does not see")
     parser.add_argument("--output", help="file to write")
-    parser.add_argument("--least-error", type=float, default=0.0, help="lower bound of loss_error, to allow for other texts")
+    parser.add_argument("--least-error", type=float, default=0.0, help="least loss_error, for other texts")
     parser.add_argument("--source", help="description of the runs (default: their names)")
     arguments = parser.parse_args()
     runs = read_runs(arguments.models)
