@@ -1,11 +1,11 @@
 """Fine-tuning with and without a teacher: scores and speed of students with fewer layers.
 
-    python benchmarks/distillation.py MODEL --sets FOLDER,TASK,ROWS,STEPS … --output FOLDER
+    python benchmarks/distillation.py MODEL --sets FOLDER,TASK,ROWS,STEPS[,TEACHER_ROWS] … --output FOLDER
         [--unlabelled 3000] [--layers 3] [--teacher-steps 150] [--teacher-rate 2e-4] [--seeds 3] [--dev-rows 1000]
         [--same-rows]
 
 Each set is a folder with train.jsonl and dev.jsonl, a task, and the number of labelled rows. The teacher is MODEL
-fine-tuned on these rows. The students have LAYERS evenly spaced layers of MODEL and train for STEPS steps with the
+fine-tuned on these rows, or on TEACHER_ROWS. The students have LAYERS evenly spaced layers of MODEL and train for STEPS steps with the
 same seeds on the same labelled rows: without a teacher; with a teacher and UNLABELLED further rows, whose labels are
 not used; and with --same-rows also with a teacher on the labelled rows only. Models are evaluated after half of the
 steps and at the end, and the better checkpoint counts. Speed is CPU time of `Predictor` on the dev rows. Results are
@@ -59,7 +59,7 @@ def main() -> None:
 
 def prepare(options: argparse.Namespace, name: str) -> dict[str, dict]:
     """Writes the rows of a set; returns the choices of each run."""
-    source, _, rows, steps = name.split(",")
+    source, _, rows, steps, *teacher_rows = name.split(",")
     folder = options.output / Path(source).name
     folder.mkdir(exist_ok=True)
     lines = (Path(source) / "train.jsonl").read_text(encoding="utf-8").splitlines()
@@ -67,14 +67,16 @@ def prepare(options: argparse.Namespace, name: str) -> dict[str, dict]:
     texts = [json.loads(line) for line in lines[int(rows) :][: options.unlabelled]]
     texts = [{key: value for key, value in row.items() if key not in LABELS} for row in texts]
     write(folder / "train.jsonl", lines[: int(rows)])
+    write(folder / "teacher.jsonl", lines[: int(*teacher_rows or [rows])])
     write(folder / "texts.jsonl", list(map(json.dumps, texts)))
     dev = (Path(source) / "dev.jsonl").read_text(encoding="utf-8").splitlines()
     write(folder / "dev.jsonl", dev[: options.dev_rows])
     student = {"layers": options.layers, "max_steps": int(steps), "seeds": options.seeds}
     teacher = {"teacher": folder / "teacher"}
     rate = options.teacher_rate or options.learning_rate
+    own = {"train": folder / "teacher.jsonl", "max_steps": options.teacher_steps, "learning_rate": rate}
     runs = {
-        "teacher": {"max_steps": options.teacher_steps, "learning_rate": rate},
+        "teacher": own,
         "student alone": student,
         "student, teacher": {**student, **teacher},
         f"student, teacher, {len(texts):,} unlabelled rows": {
@@ -100,7 +102,6 @@ def measure(options: argparse.Namespace, name: str, run: str, choices: dict) -> 
     finetune(
         task=task,
         model=options.model,
-        train=folder / "train.jsonl",
         validation=folder / "dev.jsonl",
         output=output,
         max_length=options.max_length,
@@ -112,7 +113,7 @@ def measure(options: argparse.Namespace, name: str, run: str, choices: dict) -> 
         save_strategy="steps",
         save_steps=0.5,
         overwrite=True,
-        **{"learning_rate": options.learning_rate, **choices},
+        **{"train": folder / "train.jsonl", "learning_rate": options.learning_rate, **choices},
     )
     trained = time.process_time() - began
     found = json.loads((output / "results.json").read_text(encoding="utf-8"))

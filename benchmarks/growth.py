@@ -1,6 +1,6 @@
 """Growth of a training step's cost with tokens, length, vocabulary and batch size, compared with transformers.
 
-    python benchmarks/growth.py [--output benchmarks/growth.png] [--repeats 3] [--threads 2]
+    python benchmarks/growth.py [--output benchmarks/results/growth.png] [--repeats 3] [--threads 2]
 
 One model of size mini; one quantity changes per curve. Time is the median of whole optimizer steps. Memory is the sum
 over the tensors that autograd saves in the forward pass, without the weights.
@@ -36,7 +36,7 @@ SIDES = {"transformers": (BertConfig, BertForPreTraining), "MyBERT": (MyBertConf
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", default="benchmarks/growth.png")
+    parser.add_argument("--output", default="benchmarks/results/growth.png")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()

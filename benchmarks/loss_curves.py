@@ -1,7 +1,7 @@
 """Losses over the same steps from the same weights: MyBERT and transformers' BERT, or bfloat16 and float32.
 
-    python benchmarks/loss_curves.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/loss_curves.png]
-    python benchmarks/loss_curves.py CORPUS --precisions --steps 2000 --output benchmarks/precisions.png
+    python benchmarks/loss_curves.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/results/loss_curves.png]
+    python benchmarks/loss_curves.py CORPUS --precisions --steps 2000 --output benchmarks/results/precisions.png
 
 CORPUS is a folder of `mybert corpus`. All models read the same examples with the same masks, with AdamW, warm-up and
 clipping as in `mybert pretrain` and dropout 0. By default transformers' BERT reads padded batches and MyBERT packed
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--output", default="benchmarks/loss_curves.png")
+    parser.add_argument("--output", default="benchmarks/results/loss_curves.png")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     keep_freed_memory()

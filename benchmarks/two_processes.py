@@ -1,6 +1,6 @@
 """Loss of two processes compared with one process over the same steps; they agree to rounding.
 
-    python benchmarks/two_processes.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/two_processes.png]
+    python benchmarks/two_processes.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/results/two_processes.png]
 
 CORPUS is a folder of `mybert corpus`. The same `mybert pretrain` runs on one process; under torchrun on two processes
 with gloo on the CPU, each with half of every batch; and on two processes with two halves of that (gradient
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--size", choices=tuple(NAMED_SIZES), default="tiny")
     parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--output", default="benchmarks/two_processes.png")
+    parser.add_argument("--output", default="benchmarks/results/two_processes.png")
     arguments = parser.parse_args()
     curves, rows = {}, []
     for name, (processes, accumulated) in RUNS.items():

@@ -68,7 +68,10 @@ def test_every_command_is_in_the_reference():
     assert re.findall(r"^```\{command\} (\S+)$", text, re.M) == list(cli.COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "CONTRIBUTING.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("benchmarks/**/*.md"))],
+)
 def test_links_to_files_of_the_repository_lead_somewhere(name):
     page = ROOT / name
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text(encoding="utf-8"))
