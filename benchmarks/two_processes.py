@@ -1,6 +1,7 @@
 """Loss of two processes compared with one process over the same steps; they agree to rounding.
 
-    python benchmarks/two_processes.py CORPUS [--steps 200] [--size tiny] [--output benchmarks/results/two_processes.png]
+    python benchmarks/two_processes.py CORPUS [--steps 200] [--size tiny]
+        [--output benchmarks/results/two_processes.png]
 
 CORPUS is a folder of `mybert corpus`. The same `mybert pretrain` runs on one process; under torchrun on two processes
 with gloo on the CPU, each with half of every batch; and on two processes with two halves of that (gradient

@@ -69,11 +69,11 @@ def test_every_command_is_in_the_reference():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["README.md", "CONTRIBUTING.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("benchmarks/**/*.md"))],
+    "page",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("benchmarks/**/*.md")],
+    ids=lambda page: page.name,
 )
-def test_links_to_files_of_the_repository_lead_somewhere(name):
-    page = ROOT / name
+def test_links_to_files_of_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text(encoding="utf-8"))
     for link in {part for pair in links for part in pair if part and "://" not in part}:
         assert (page.parent / link).exists(), link
