@@ -8,8 +8,9 @@ Each set is a folder with train.jsonl and dev.jsonl, a task, and the number of l
 fine-tuned on these rows, or on TEACHER_ROWS. The students have LAYERS evenly spaced layers of MODEL and train for
 STEPS steps with the same seeds on the same labelled rows: without a teacher; with a teacher and UNLABELLED further
 rows, whose labels are not used; and with --same-rows also with a teacher on the labelled rows only. Models are
-evaluated after half of the steps and at the end, and the better checkpoint counts. Speed is CPU time of `Predictor` on the dev rows. Results are
-stored in FOLDER/results.json; running the command again computes missing ones only. Prints a Markdown table.
+evaluated after half of the steps and at the end, and the better checkpoint counts. Speed is CPU time of `Predictor`
+on the dev rows. Results are stored in FOLDER/results.json; running the command again computes missing ones only.
+Prints a Markdown table.
 """
 
 import argparse
