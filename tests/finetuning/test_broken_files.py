@@ -60,8 +60,15 @@ BROKEN = {
     "no column of labels": (
         *("text-classification", "train.csv"),
         "sentence,opinion\na good film,good\n",
-        " has no column for 'label' (looked for label, labels, score, category, class, target; there are sentence, "
-        "opinion); name it by --columns label=COLUMN, or add a line of names if the file has none",
+        " has no column for 'label' (looked for label, labels, score, category, class, target); there are sentence, "
+        "opinion; name it by --columns label=COLUMN, or add a line of names if the file has none",
+    ),
+    "no column at all": (
+        *("text-classification", "train.jsonl"),
+        lines({"words": "x", "opinion": "y"}),
+        " has no column for 'text' (looked for text, sentence1, premise, question1, question, sentence, review, "
+        "document, content, body, tweet) and no column for 'label' (looked for label, labels, score, category, class, "
+        "target); there are words, opinion; name them by --columns text=COLUMN label=COLUMN",
     ),
     "a field too many": (
         *("text-classification", "train.csv"),

@@ -101,7 +101,8 @@ def test_a_line_of_spaces_is_a_row_and_a_blank_line_is_not(write):
 @pytest.mark.parametrize("header", ["a fine film,1", "0,1", "This is a review.,good"])
 def test_a_file_without_a_header_is_warned_about_and_refused_with_a_remedy(write, caplog, header):
     path = write("rows.csv", f"{header}\na dull film,0\n")
-    with pytest.raises(UserError, match=r"no column for 'text'.*--columns text=COLUMN, or add a line of names"):
+    remedy = "name them by --columns text=COLUMN label=COLUMN, or add a line of names if the file has none"
+    with pytest.raises(UserError, match=f"no column for 'text'.*no column for 'label'.*{remedy}"):
         read(path)
     assert "rows.csv: the first line is read as the names" in caplog.text
 

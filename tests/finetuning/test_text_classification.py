@@ -128,6 +128,16 @@ def test_unrelated_columns_are_no_pair_unless_they_are_named():
     assert found == {"text": "text", "text_pair": "sentence2"}
 
 
+def test_all_problems_of_the_columns_are_in_one_message():
+    named = TextClassification.Options(columns=["txt=body", "text=title", "label=a,b,c"])
+    with pytest.raises(UserError) as caught:
+        TextClassification(named, MyBertConfig()).find_columns(["body", "a"], "rows.csv", labelled=True)
+    assert str(caught.value) == (
+        "--columns txt=body: text-classification has the columns text, text_pair, label; rows.csv has no column "
+        "'title' and no column 'b' and no column 'c'; there are body, a"
+    )
+
+
 def test_a_missing_second_text_is_an_error_if_training_had_one(finetune, write_rows, tmp_path, capsys):
     rows = [{"premise": f"the {a}", "hypothesis": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
     train = write_rows("train.jsonl", rows)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
+from mybert.common.error_messages import short
 from mybert.common.json_io import parse_json
 from mybert.finetuning.data.dataset_loading import make_column
 from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number
@@ -60,16 +59,14 @@ def _parse_list(text: str) -> tuple | None:
         return None
 
 
-def join_one_hot(dataset: Dataset, given: str, source: str) -> Dataset:
-    """Replaces the columns of `--columns label=a,b,c` by one column named `a,b,c`.
+def join_one_hot(dataset: Dataset, given: str) -> Dataset:
+    """Replaces the columns of `--columns label=a,b,c`, if all are there, by one column named `a,b,c`.
 
     Its values are the names of the columns that hold 1, or {name: value} of values other than 0 and 1.
     """
     names = [name.strip() for name in given.split(",")]
-    if len(names) < 2 or given in dataset.column_names:
+    if len(names) < 2 or given in dataset.column_names or not {*names} <= {*dataset.column_names}:
         return dataset
-    if missing := [name for name in names if name not in dataset.column_names]:
-        raise UserError(f"{source} has no column {missing[0]!r}; there are {short_list(dataset.column_names)}")
     labels = []
     for row in dataset.select_columns(names):
         flags = {name: _TRUTH.get(label_name(value).strip().lower()) for name, value in row.items()}

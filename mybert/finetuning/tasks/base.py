@@ -114,7 +114,11 @@ class Task(ABC):
         return dataset
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        """Column by canonical name: from `--columns`, else by the usual names."""
+        """Column by canonical name: from `--columns`, else by the usual names.
+
+        Raises:
+            UserError: names all columns that are unknown or missing.
+        """
         given, trained = self.options.given_columns(), self.trained_inputs
         optional = self.optional if trained is None else frozenset()
         wanted = {
@@ -122,23 +126,23 @@ class Task(ABC):
             for role, candidates in self.column_roles(names, labelled).items()
             if trained is None or role not in self.inputs or role in (*trained, *given)
         }
-        for role, column in given.items():
-            if role not in (known := {**self.inputs, **self.targets, **self.alternatives}):
-                raise UserError(f"--columns {role}={column}: {self.name} has the columns {', '.join(known)}")
-            if role in wanted and column not in names:
-                raise UserError(f"{source} has no column {column!r}; there are {short_list(names)}")
         found = {role: column for role, column in given.items() if role in wanted}
+        absent = [name for column in found.values() if column not in names for name in _absent(column, names)]
+        unnamed = []
         for role, candidates in wanted.items():
             free = [name for name in candidates if name in names and name not in found.values()]
             if role not in found and free:
                 found[role] = free[0]
             elif role not in found and role not in optional:
-                is_table = file_format(source).kind in (".csv", ".tsv", ".xlsx")
-                raise UserError(
-                    f"{source} has no column for {role!r} (looked for {', '.join(candidates)}; there are "
-                    f"{short_list(names)}); name it by --columns {role}=COLUMN"
-                    + (", or add a line of names if the file has none" if is_table else "")
-                )
+                unnamed.append(role)
+        problems = []
+        known = {**self.inputs, **self.targets, **self.alternatives}
+        if unknown := [f"{role}={column}" for role, column in given.items() if role not in known]:
+            problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
+        if absent or unnamed:
+            problems.append(_lacking(source, names, absent, {role: wanted[role] for role in unnamed}))
+        if problems:
+            raise UserError("; ".join(problems))
         return found
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
@@ -288,6 +292,30 @@ class Task(ABC):
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         """The confusion matrix of a task with labels."""
         return None
+
+
+def _absent(column: str, names: Sequence[str]) -> list[str]:
+    """The missing columns of `--columns ROLE=column`; of `a,b,c` only those that are missing."""
+    return [name for name in map(str.strip, column.split(",")) if name not in names] or [column]
+
+
+def _lacking(source: str, names: Sequence[str], absent: Sequence[str], unnamed: Mapping[str, Sequence[str]]) -> str:
+    """The message about missing columns.
+
+    Args:
+        names: the columns of `source`.
+        absent: missing columns that `--columns` names.
+        unnamed: usual names of each role for which there is no column.
+    """
+    lacking = [f"no column {name!r}" for name in absent]
+    lacking += [f"no column for {role!r} (looked for {', '.join(tried)})" for role, tried in unnamed.items()]
+    message = f"{source} has {' and '.join(lacking)}; there are {short_list(names)}"
+    if unnamed:
+        message += f"; name {'it' if len(unnamed) == 1 else 'them'} by --columns "
+        message += " ".join(f"{role}=COLUMN" for role in unnamed)
+        if file_format(source).kind in (".csv", ".tsv", ".xlsx"):
+            message += ", or add a line of names if the file has none"
+    return message
 
 
 def rows_cut(features: Dataset) -> int:

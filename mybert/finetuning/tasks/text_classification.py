@@ -77,7 +77,7 @@ class TextClassification(Task):
 
     def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
         """Joins one-hot columns."""
-        return join_one_hot(dataset, self.options.given_columns().get("label", ""), source) if labelled else dataset
+        return join_one_hot(dataset, self.options.given_columns().get("label", "")) if labelled else dataset
 
     def prepare(self, rows: Dataset) -> Dataset:
         """Reads lists and separated labels, and renames labels by `--label-names`."""
