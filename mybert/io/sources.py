@@ -77,7 +77,10 @@ def _find(name: str) -> list[Source]:
         return _readable([Path(match) for match in matches if Path(match).is_file()], name)
     if kind is None and _HUB_NAME.fullmatch(name):
         return [Source(name, "hub")]
-    raise UserError(f"input {name} does not exist (expected a file, a folder, a pattern, or a data set of the Hub)")
+    raise UserError(
+        f"input {name} does not exist (expected a file, a folder, a pattern, a data set of the Hub, or - for texts on "
+        "standard input)"
+    )
 
 
 def _find_in_folder(folder: Path) -> list[Source]:

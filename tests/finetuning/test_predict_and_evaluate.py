@@ -467,7 +467,7 @@ def test_logits_that_are_not_finite_are_an_error(classifier, write_rows, tmp_pat
 
 def test_a_text_instead_of_a_file_is_an_error_of_one_line(classifier, capsys):
     assert predict(classifier, "a long text " * 40) == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("File name too long")
+    assert "there is no file 'a long text a long" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_broken_row_is_named_and_no_file_is_written(classifier, write_rows, tmp_path, capsys):
@@ -487,6 +487,17 @@ def test_a_broken_row_is_named_and_no_file_is_written(classifier, write_rows, tm
     assert f"output {rows / 'predictions.jsonl'} cannot be created: {rows} is a file" in capsys.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob(".predicted*"))
+
+
+@pytest.mark.parametrize("text", ["it's great", "a film for 3.50"])
+def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, text, monkeypatch, capsys):
+    assert predict(classifier, text) == 2
+    error, _, ours = capsys.readouterr().err.strip().partition(' standard input: echo "TEXT" | ')
+    assert f"there is no file {text!r}" in error
+    assert shlex.split(ours) == ["mybert", "predict", str(classifier), "-"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode()), encoding="utf-8"))
+    assert predict(*shlex.split(ours)[2:]) == 0
+    assert read(capsys.readouterr().out)[0]["input"] == text
 
 
 def test_errors_of_the_last_row_are_reported_before_the_first_prediction(classifier, write_rows, tmp_path, capsys):

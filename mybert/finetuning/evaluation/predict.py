@@ -1,7 +1,9 @@
 """`mybert predict`: checkpoint + rows → a prediction for each row, in order."""
 
 import itertools
+import os
 import pickle
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, json_line, write_manifest
 from mybert.common.memory_allocator import keep_freed_memory
@@ -22,7 +25,8 @@ from mybert.finetuning.evaluation.prediction_files import write_table
 from mybert.finetuning.evaluation.predictor import Part, Predictor, part_of
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.tasks.base import Problem
-from mybert.io.files import STDIN
+from mybert.io.files import STDIN, file_format
+from mybert.io.record_formats import READERS
 
 _ROWS_AT_ONCE = 8192  # sorted by length together: many batches, and little memory
 
@@ -151,13 +155,23 @@ def checked_parts(settings: PredictSettings, predictor: Predictor) -> Iterator[P
     Raises:
         UserError: an input cannot be read, or, with `errors="strict"`, a row of it cannot be used.
     """
-    for name in filter(is_stream, settings.inputs):
-        if settings.inputs.count(name) > 1:
+    for name in settings.inputs:
+        _refuse_text(name, settings)
+        if is_stream(name) and settings.inputs.count(name) > 1:
             raise UserError(f"{name} can be read only once; name it once")
     parts_of = {name: _parts_of(name, predictor) for name in settings.inputs}
     for name in [name for name in parts_of if not is_stream(name)]:
         _check(name, parts_of[name](), settings.errors)
     return _read([(name, parts_of[name]) for name in settings.inputs], settings.errors)
+
+
+def _refuse_text(name: str, settings: PredictSettings) -> None:
+    """Raises if an input is a text instead of the name of a file or data set: it has a space, and no known suffix."""
+    if len(name.split()) > 1 and file_format(name).kind not in (".txt", *READERS) and not os.path.exists(name):
+        raise UserError(
+            f"there is no file {short(name, 60)}; to {settings.command} a text, write it into a .txt file, or use "
+            f'standard input: echo "TEXT" | mybert {settings.command} {shlex.quote(settings.model)} -'
+        )
 
 
 def _read(inputs: list[tuple[str, Callable[[], Iterator[Part]]]], errors: str) -> Iterator[Part]:
