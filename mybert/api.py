@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mybert.commands import COMMANDS
 from mybert.common.command_line import make_settings
+from mybert.common.invocation import called_in_python
 from mybert.common.json_io import parse_json
 from mybert.common.keywords import (
     AdaptKeywords,
@@ -254,9 +255,14 @@ def doctor(folder: Name, **settings: Unpack[DoctorKeywords]) -> "list[Finding]":
 
 
 def _run(command: str, function: str, settings: Mapping[str, object], *positional: Any) -> Any:
-    with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
-        saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
-        return pkgutil.resolve_name(function)(*make_settings(COMMANDS[command].settings_types(), positional, saved))
+    before = called_in_python.set(True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
+            saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
+            made = make_settings(COMMANDS[command].settings_types(), positional, saved)
+            return pkgutil.resolve_name(function)(*made)
+    finally:
+        called_in_python.reset(before)
 
 
 def _saved(value: Any, path: Path) -> Any:

@@ -15,6 +15,7 @@ from accelerate.utils import reduce
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
+from mybert.common.invocation import resuming_call
 from mybert.training.deferred_read import DeferredRead
 
 PREEMPTED = 128 + signal.SIGTERM
@@ -57,7 +58,7 @@ class StopOnSignal(TrainerCallback):
     On GPUs the processes exchange their requests without waiting, so the run stops one step later.
 
     Args:
-        command: the command to repeat with --resume, for the message.
+        command: the command that continues the run, for the message.
     """
 
     def __init__(self, command: str):
@@ -80,7 +81,7 @@ class StopOnSignal(TrainerCallback):
         if self._stops or self._any_process(arguments, wait=True):
             PartialState().wait_for_everyone()  # the main process may still be saving
             if arguments.process_index == 0:
-                print(f"stopped and saved after {saved}; `mybert {self.command} … --resume` continues it", flush=True)
+                print(f"stopped and saved after {saved}; `{resuming_call(self.command)}` continues it", flush=True)
             raise Preempted
 
     def _any_process(self, arguments: TrainingArguments, wait: bool = False) -> bool:

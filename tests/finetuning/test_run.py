@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+import signal
 import statistics
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 
+import mybert
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning import report
@@ -116,6 +118,22 @@ def interrupted_at_8(monkeypatch):
             yield
 
     return interrupted
+
+
+def test_a_stopped_python_call_names_the_call_that_continues_it(
+    tiny_checkpoint, opinions, tmp_path, monkeypatch, capsys
+):
+    step = FinetuningTrainer.training_step
+
+    def stop(self, *args, **kwargs):
+        signal.raise_signal(signal.SIGTERM)
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(FinetuningTrainer, "training_step", stop)
+    words = {"task": "text-classification", "model": str(tiny_checkpoint), "use_cpu": True, "disable_tqdm": True}
+    with pytest.raises(SystemExit):
+        mybert.finetune(**words, train=opinions[:8], output=str(tmp_path / "out"), max_length=32)
+    assert "; `mybert.finetune(…, resume=True)` continues it" in capsys.readouterr().out
 
 
 @pytest.mark.slow
