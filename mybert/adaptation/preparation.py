@@ -18,6 +18,7 @@ from mybert.adaptation.token_rows import change_rows
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, write_json
+from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.io.documents import read_documents
@@ -36,6 +37,8 @@ _SAMPLE = 1000
 """Documents in which unknown words are counted."""
 _UNREADABLE, _PARTLY_READABLE = 0.5, 0.1
 """Shares of unknown words above which a text is refused, or its share is printed."""
+_MAX_LENGTH = 128
+"""Default of --max-length, unless the model was trained on shorter sequences."""
 _MAY_BE_NEW = ("cls.", "bert.pooler.")
 """Weights that a BERT checkpoint may lack, depending on how it was trained."""
 
@@ -56,6 +59,10 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
     """
     model, tokenizer, missing = load_with_tokenizer(MyBertForPreTraining, settings.model)
     refuse_missing(settings.model, missing, new=_MAY_BE_NEW)
+    check_max_length(settings.max_length, model.config, settings.model)
+    length = settings.max_length or min(_MAX_LENGTH, trained_tokens(model.config, tokenizer))
+    if settings.max_length is None and length < _MAX_LENGTH:
+        print(f"--max-length {length}: {settings.model} was trained on sequences of at most {length} tokens")
     new_head = any(key.startswith("cls.predictions.") for key in missing)
     if new_head:
         kind = (model.config.architectures or ["encoder"])[0]
@@ -68,7 +75,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
     _refuse_unknown(adapted, work, settings.model)
     model.save_pretrained(work / START)
     adapted.save_pretrained(work / START)
-    _build_corpus(settings, work, model.config.max_position_embeddings)
+    _build_corpus(settings, work, length)
     return {
         "counts": {**counts, "parameters": model.num_parameters()},
         "new_head": new_head,
@@ -206,7 +213,7 @@ def _refuse_unknown(tokenizer: MyBertTokenizer, work: Path, name: str) -> None:
         print(f"{share:.0%} of the words of the text are {tokenizer.unk_token} with the vocabulary of {name}")
 
 
-def _build_corpus(settings: AdaptSettings, work: Path, positions: int) -> None:
+def _build_corpus(settings: AdaptSettings, work: Path, max_length: int) -> None:
     if (work / CORPUS / MANIFEST).is_file():
         return
     texts = sorted(work.glob(f"*{_TRAINING}"))
@@ -216,7 +223,7 @@ def _build_corpus(settings: AdaptSettings, work: Path, positions: int) -> None:
                 [str(path) for path in texts],
                 output=str(work / CORPUS),
                 tokenizer=str(work / START),
-                max_length=min(settings.max_length, positions),
+                max_length=max_length,
                 nsp=False,
                 validation_share=settings.validation_share,
                 num_proc=settings.num_proc,

@@ -77,8 +77,11 @@ class AdaptSettings(TextSettings):
     row_steps: int = setting(
         0, "extra steps at the start that train only the vectors of new words (0 or more)", least=0
     )
-    max_length: int = setting(
-        128, "maximum tokens of a training example, special tokens included (8 or more)", least=8
+    max_length: int | None = setting(
+        None,
+        "maximum tokens of a training example, special tokens included, 8 or more (default: 128, or the length that "
+        "the model was trained on if that is less)",
+        least=8,
     )
     whole_word_masking: bool = setting(False, "label all tokens of a word together")
     validation_share: float = setting(0.05, "share of the documents of each text that is held out (0 to 0.5)")

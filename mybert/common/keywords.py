@@ -238,7 +238,7 @@ class AdaptKeywords(TrainerKeywords, total=False):
     lora_rank: int | None
     time_budget: Name | None
     row_steps: int
-    max_length: int
+    max_length: int | None
     whole_word_masking: bool
     validation_share: float
     eval_characters: int

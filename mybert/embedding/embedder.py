@@ -17,6 +17,7 @@ from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.keywords import EmbedderKeywords
 from mybert.common.packed_batches import batches_by_length, packed_inputs
+from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
@@ -85,7 +86,7 @@ class Embedder:
         self.backend = tokenizer.plain_text_backend()
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
         self.width = config.hidden_size
-        self.max_length = self.settings.max_length or min(config.max_position_embeddings, tokenizer.model_max_length)
+        self.max_length = self.settings.max_length or trained_tokens(config, tokenizer)
         room = self.max_length - 2
         self.stride = room // 2 if self.settings.stride is None else self.settings.stride
         if self.settings.stride is not None and self.stride >= room:
@@ -234,9 +235,8 @@ def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
     refuse_missing(name, missing, new=("pooler.",))
     if missing:
         model.pooler = None
-    positions, layers = model.config.max_position_embeddings, model.config.num_hidden_layers
-    if settings.max_length is not None and settings.max_length > positions:
-        raise UserError(f"--max-length {settings.max_length}: the model has {positions} positions")
+    check_max_length(settings.max_length, model.config, name)
+    layers = model.config.num_hidden_layers
     for layer in settings.layers:
         if not -layers - 1 <= layer <= layers:
             raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")

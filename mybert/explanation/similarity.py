@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from modeling_mybert import MyBertConfig, MyBertModel
 from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
+from mybert.common.sequence_length import check_max_length
 from mybert.embedding.embedder import Embedder
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictSettings
@@ -62,8 +63,7 @@ class SimilarityPredictor(Predictor):
     def _load(self, settings: PredictSettings) -> Finetuned:
         self.embedder = embedder = Embedder(settings.model, device=settings.device, dtype=settings.dtype)
         options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
-        if options.max_length > (most := embedder.model.config.max_position_embeddings):
-            raise UserError(f"--max-length {options.max_length}: {settings.model} has {most} positions")
+        check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
         return Finetuned(MeanVectors(embedder.model).eval(), MyBertTokenizer.from_pretrained(settings.model), task)
 

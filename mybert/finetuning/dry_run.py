@@ -39,6 +39,7 @@ def _print_plan(job: Job, planned: Sequence[Run], trainer: FinetuningTrainer) ->
         ("parameters", sum(p.numel() for p in trainer.model.parameters())),
         ("runs", len(planned)),
         ("training features", len(features)),
+        ("tokens per sequence (--max-length)", job.task.options.max_length),
         ("training rows cut at --max-length", rows_cut(features)),
         ("steps of the first run", trainer.planned_steps()),
         ("features per step", trainer.get_total_train_batch_size(trainer.args)),

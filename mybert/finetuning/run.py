@@ -93,6 +93,9 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     task, data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+    length = task.options.max_length
+    if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
+        print(f"--max-length {length}: {settings.model} was trained on sequences of at most {length} tokens")
     advise_half(arguments, task.config.hidden_size)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, so fine-tuning has none; BERT uses --dropout 0.1")

@@ -23,6 +23,7 @@ from mybert.common.checkpoint_loading import (
 from mybert.common.devices import choose_device
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.finetuning.onnx_model import OnnxModel, onnx_file
 from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
@@ -50,8 +51,8 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     if settings.dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
         config.classifier_dropout = None  # the head then uses hidden_dropout_prob
-    task = _task(task_class(settings.task), settings, config, {})
-    trained, length = min(tokenizer.model_max_length, config.max_position_embeddings), task.options.max_length
+    task = _task(task_class(settings.task), settings, config, tokenizer, {})
+    trained, length = trained_tokens(config, tokenizer), task.options.max_length
     if length > trained and PartialState().is_main_process:
         logger.warning(
             "%s was pretrained on sequences of at most %d tokens. Its later position embeddings are untrained; "
@@ -78,7 +79,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
     if stored.get("task") != kind.name:
         stored = {}
     _check_types(stored, kind, settings.model)
-    task = _task(kind, settings, config, stored)
+    task = _task(kind, settings, config, tokenizer, stored)
     if isinstance(stored.get("inputs"), list):
         needed = {*task.inputs} - task.optional
         inputs = tuple(name for name in task.inputs if name in needed or name in stored["inputs"])
@@ -101,18 +102,23 @@ def _load(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
     return config, tokenizer
 
 
-def _task(kind: type[Task], settings: TaskSettings, config: MyBertConfig, stored: Mapping[str, Any]) -> Task:
+def _task(
+    kind: type[Task],
+    settings: TaskSettings,
+    config: MyBertConfig,
+    tokenizer: MyBertTokenizer,
+    stored: Mapping[str, Any],
+) -> Task:
     """A task with the given options; others come from the checkpoint or are defaults."""
-    positions, own = config.max_position_embeddings, {field.name for field in dataclasses.fields(kind.Options)}
+    own = {field.name for field in dataclasses.fields(kind.Options)}
     for field in dataclasses.fields(TaskSettings):
         if field.name not in own and getattr(settings, field.name) not in (None, []):
             raise UserError(f"--{field.name.replace('_', '-')} has no effect on {kind.name}; leave it out")
-    default = {"max_length": min(kind.Options.defaults["max_length"], positions)}
+    default = {"max_length": min(kind.Options.defaults["max_length"], trained_tokens(config, tokenizer))}
     options = kind.Options.of(vars(settings), stored, default)
     if settings.stride is not None and getattr(options, "long_texts", None) == "truncate":
         raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
-    if options.max_length > positions:
-        raise UserError(f"--max-length {options.max_length}: {settings.model} has {positions} positions")
+    check_max_length(options.max_length, config, settings.model)
     return kind(options, config)
 
 

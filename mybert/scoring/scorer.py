@@ -19,6 +19,7 @@ from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.keywords import ScorerKeywords
 from mybert.common.packed_batches import batches_by_length, packed_inputs
+from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
 
@@ -112,13 +113,11 @@ class Scorer:
                 "checkpoint, or train its head with `mybert pretrain --init-from`"
             )
         refuse_missing(name, missing)
-        positions = bert.config.max_position_embeddings
-        if (self.settings.max_length or 0) > positions:
-            raise UserError(f"--max-length {self.settings.max_length}: the model has {positions} positions")
+        check_max_length(self.settings.max_length, bert.config, name)
         self.model = bert.to(choose_device(self.settings.device))
         self.backend = self.tokenizer.plain_text_backend()
         self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        self.size = (self.settings.max_length or min(positions, self.tokenizer.model_max_length)) - 2
+        self.size = (self.settings.max_length or trained_tokens(bert.config, self.tokenizer)) - 2
         usual = 2048 if self.model.device.type == "cpu" else 16384
         self.max_tokens_per_batch = self.settings.max_tokens_per_batch or usual
         self.tokens_read = 0

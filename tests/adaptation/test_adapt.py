@@ -223,6 +223,15 @@ def test_frozen_old_weights_keep_their_values_and_new_rows_train(run, bert):
     assert 0 < distance < 0.1 * table[tanker].norm()  # four small steps from the mean of the pieces
 
 
+def test_the_maximum_length_is_that_of_the_model_by_default_and_never_above_its_positions(run, tmp_path, capsys):
+    folder = run(max_length=None, steps=2)
+    assert "--max-length 64: " in capsys.readouterr().out
+    assert MyBertTokenizer.from_pretrained(folder).model_max_length == 64
+    with pytest.raises(UserError, match=r"--max-length 999: .* has 64 positions"):
+        run(str(tmp_path / "out"), max_length=999)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_frozen_encoder_keeps_its_layers(run, bert):
     before, after = weights(bert), weights(run(freeze="encoder"))
     layers = [name for name in before if ".encoder." in name]

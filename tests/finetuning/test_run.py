@@ -80,15 +80,17 @@ def test_a_sweep_trains_each_recipe_of_its_grid_once_with_each_seed(tmp_path, sw
     assert len(found) == recipes and within <= found and not outside & found
 
 
-@pytest.mark.parametrize(("length", "said"), [(16, False), (24, True)])
-def test_positions_that_were_never_pretrained_are_named(tiny_checkpoint, tmp_path, caplog, length, said):
+@pytest.mark.parametrize(("length", "used", "said"), [(None, 16, False), (16, 16, False), (24, 24, True)])
+def test_positions_that_were_never_pretrained_are_named_and_not_used_by_default(
+    tiny_checkpoint, tmp_path, caplog, length, used, said
+):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint, model_max_length=16)
     shutil.copytree(tiny_checkpoint, tmp_path / "short")
     tokenizer.save_pretrained(tmp_path / "short")
     words = {"task": "text-classification", "model": str(tmp_path / "short"), "train": "-", "output": "-"}
-    _, tokenizer = new_task(FinetuneSettings(**words, max_length=length))
+    task, tokenizer = new_task(FinetuneSettings(**words, max_length=length))
     assert ("sequences of at most 16 tokens" in caplog.text) == said
-    assert tokenizer.model_max_length == length, "what is cut there is trained from now on"
+    assert task.options.max_length == tokenizer.model_max_length == used, "what is cut there is trained from now on"
 
 
 def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept():

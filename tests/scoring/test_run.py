@@ -104,7 +104,7 @@ def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, 
         ('{"good": "one", "bad": 1}\n', ("--pairs", "good,bad"), "line 1: no text in column 'bad'; correct it"),
         ('{"good": "one"}\n', ("--pairs", "good"), "two columns such as good,bad"),
         ('{"good": "one"}\n', ("--pairs", "good,bad", "--masking", "whole-word"), "--pairs compares whole texts"),
-        ('{"text": "one"}\n', ("--max-length", "129"), "--max-length 129: the model has 128 positions"),
+        ('{"text": "one"}\n', ("--max-length", "129"), " has 128 positions"),
     ],
 )
 def test_mistakes_are_refused_and_leave_nothing_behind(content, options, message, folders, tmp_path, capsys):
