@@ -31,6 +31,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from modeling_mybert import MyBertForPreTraining
 from mybert import finetune
 from mybert.common.tables import print_table
+from mybert.finetuning.settings import NARROW
 from tokenization import MyBertTokenizer
 
 WINDOW = 126  # tokens between [CLS] and [SEP]
@@ -87,7 +88,7 @@ def fine_tune(model: str, data: Path, name: str, seeds: int) -> list[float]:
     """The dev scores of one data set, one for each seed."""
     task, metric, rows = SETS[name]
     folder = data / name.removesuffix("_1000")
-    small = model_width(model) < 512
+    narrow = model_width(model) < NARROW
     with tempfile.TemporaryDirectory() as output:
         finetune(
             task=task,
@@ -98,8 +99,7 @@ def fine_tune(model: str, data: Path, name: str, seeds: int) -> list[float]:
             seeds=seeds,
             max_train_samples=rows,
             metric=metric,
-            learning_rate=3e-4 if small else 5e-5,
-            num_train_epochs=4 if small else 3,
+            num_train_epochs=4 if narrow else 3,
             per_device_train_batch_size=32,
             dropout=0.1,
             bootstrap=0,

@@ -49,7 +49,6 @@ class TrainerKeywords(TypedDict, total=False):
     per_device_train_batch_size: int
     num_train_epochs: float
     max_steps: int
-    learning_rate: float
     lr_scheduler_type: Any
     lr_scheduler_kwargs: Any
     warmup_steps: float
@@ -212,6 +211,7 @@ class PretrainKeywords(TrainerKeywords, total=False):
     peak_flops: float | None
     keep_checkpoints: int | None
     dry_run: bool
+    learning_rate: float
     eval_steps: float
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
@@ -242,6 +242,7 @@ class AdaptKeywords(TrainerKeywords, total=False):
     whole_word_masking: bool
     validation_share: float
     eval_characters: int
+    learning_rate: float
     eval_steps: float
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
@@ -301,6 +302,7 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
     max_train_samples: int | None
     calibrate: bool
     dry_run: bool
+    learning_rate: float | None
     eval_steps: float | None
     save_strategy: Literal["no", "steps", "epoch"]
 

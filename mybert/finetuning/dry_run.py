@@ -38,6 +38,7 @@ def _print_plan(job: Job, planned: Sequence[Run], trainer: FinetuningTrainer) ->
     rows = [
         ("parameters", sum(p.numel() for p in trainer.model.parameters())),
         ("runs", len(planned)),
+        ("learning rate of the first run", f"{recipe.learning_rate:g}"),
         ("training features", len(features)),
         ("tokens per sequence (--max-length)", job.task.options.max_length),
         ("training rows cut at --max-length", rows_cut(features)),

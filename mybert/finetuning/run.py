@@ -19,7 +19,7 @@ from mybert.finetuning.data.run_data import RunData, load_data
 from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
-from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import Task
@@ -93,6 +93,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     task, data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+    _choose_learning_rate(settings, arguments, task.config.hidden_size)
     length = task.options.max_length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
         print(f"--max-length {length}: {settings.model} was trained on sequences of at most {length} tokens")
@@ -104,6 +105,14 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     if settings.sweep is None and features < batch and arguments.process_index == 0:
         print(f"warning: {features:,} training features are fewer than a batch of {batch:,}: each epoch is one step")
     return Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data), StopOnSignal(STAGE))
+
+
+def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArguments, hidden_size: int) -> None:
+    if arguments.learning_rate is not None:
+        return
+    arguments.learning_rate = default_learning_rate(hidden_size)
+    if settings.sweep is None and arguments.process_index == 0:
+        print(f"--learning-rate {arguments.learning_rate:g}: the default for a hidden size of {hidden_size}")
 
 
 def _train_all(

@@ -28,9 +28,20 @@ SWEEPS = {  # all combinations are tried; batch sizes are per device
     # Turc et al. 2019, as released with their 24 small models
     "miniatures": {"learning_rate": (3e-4, 1e-4, 5e-5, 3e-5), "batch_size": (8, 16, 32, 64, 128), "epochs": (4,)},
 }
+NARROW = 512
+"""Models of a smaller hidden size need a higher learning rate; see `default_learning_rate`."""
+_RATE, _RATE_OF_NARROW = 5e-5, 3e-4
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 _VALIDATION_SHARE = 0.1
 _ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub name"
+
+
+def default_learning_rate(hidden_size: int) -> float:
+    """The highest rate published for a model of this width: of `paper` for BERT, of `miniatures` for narrower models.
+
+    benchmarks/RESULTS.md compares the rates of narrow models.
+    """
+    return _RATE_OF_NARROW if hidden_size < NARROW else _RATE
 
 
 @dataclass(kw_only=True)
@@ -232,12 +243,17 @@ class PredictSettings(InferenceSettings):
 class FinetuningOptions(TrainingOptions):
     """The fields of `FinetuningArguments` with the defaults of Devlin et al. 2019, appendix A.3.
 
+    The learning rate depends on the model; None stands for `default_learning_rate`.
     Adam has bias correction, which small training sets need and the paper's code omits (Mosbach et al. 2021).
     """
 
     complete: ClassVar[str] = "mybert.finetuning.arguments:FinetuningArguments"
 
-    learning_rate: float = setting(5e-5, "Peak learning rate (paper: 5e-5 to 2e-5).")
+    learning_rate: float | None = setting(
+        None,
+        f"Peak learning rate (default: {_RATE:g}, as in the paper, or {_RATE_OF_NARROW:g} if the hidden size is below "
+        f"{NARROW}).",
+    )
     num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
     per_device_train_batch_size: int = setting(32, "Features per device and forward pass (paper: 16 or 32).")
     per_device_eval_batch_size: int = setting(64, "Features per device and forward pass in evaluation.")

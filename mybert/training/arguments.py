@@ -48,22 +48,23 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
         if getattr(arguments, name):
             raise UserError(f"{name} is not supported: {remedy}")
     given = arguments
+    rate = 0.0 if given.learning_rate is None else given.learning_rate  # None: chosen later
     for name, good, expected in (
         ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
         ("num_train_epochs", given.num_train_epochs > 0 or given.max_steps > 0, "above 0"),
         ("per_device_train_batch_size", given.per_device_train_batch_size >= 1, "1 or more"),
         ("per_device_eval_batch_size", given.per_device_eval_batch_size >= 1, "1 or more"),
         ("gradient_accumulation_steps", given.gradient_accumulation_steps >= 1, "1 or more"),
-        ("learning_rate", 0 <= given.learning_rate < math.inf, "0 or more"),
+        ("learning_rate", 0 <= rate < math.inf, "0 or more"),
         ("label_smoothing_factor", 0 <= given.label_smoothing_factor < 1, "0 or more and below 1"),
         ("seed", 0 <= given.seed < 2**32, "0 or more and below 2**32"),
         ("data_seed", given.data_seed is None or 0 <= given.data_seed < 2**64, "0 or more and below 2**64"),
     ):
         if not good:
             raise UserError(f"{name}: expected {expected}, found {getattr(arguments, name)}")
-    if given.process_index == 0 and given.learning_rate > _HIGH_LEARNING_RATE:
+    if given.process_index == 0 and rate > _HIGH_LEARNING_RATE:
         usual = "BERT is trained with 1e-5 to 2e-3"
-        logger.warning_once("--learning-rate %g is so high that training may diverge: %s", given.learning_rate, usual)
+        logger.warning_once("--learning-rate %g is so high that training may diverge: %s", rate, usual)
     if given.process_index == 0 and given.fp16 and given.device.type == "cpu":
         logger.warning_once("--fp16 has no effect on a CPU, which trains in float32; see --bf16")
 

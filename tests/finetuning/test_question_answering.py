@@ -51,6 +51,7 @@ def test_the_loss_of_a_step_does_not_depend_on_the_batch_size(tmp_path):
             per_device_train_batch_size=size,
             gradient_accumulation_steps=2 if size == 2 else 1,
             num_train_epochs=1,
+            learning_rate=1e-3,
             logging_steps=1,
             max_grad_norm=1e9,
             eval_strategy="no",

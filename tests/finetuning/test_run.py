@@ -23,7 +23,7 @@ from mybert.finetuning.data.labels import find_label_typos
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
-from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import load_finetuned, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
@@ -458,11 +458,27 @@ def test_an_output_that_is_there_is_kept(finetune, data, tmp_path, capsys):
     assert np.array_equal([path.name for path in (tmp_path / "out").iterdir()], ["mine"])
 
 
+def table_cells(printed: str) -> dict[str, str]:
+    """First and second cell of the rows of printed tables."""
+    rows = [line.split("│") for line in printed.splitlines() if "│" in line]
+    return {row[1].strip(): row[2].strip() for row in rows}
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "0.0003"), ({"learning_rate": 5e-5}, "5e-05")])
+def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinions, capsys, given, used):
+    words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:8], "output": "out"}
+    mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
+    printed = capsys.readouterr().out
+    assert table_cells(printed)["learning rate of the first run"] == used
+    assert ("--learning-rate 0.0003: the default for a hidden size of 32" in printed) == (not given)
+    assert [default_learning_rate(size) for size in (128, 384, 768, 1024)] == [3e-4, 3e-4, 5e-5, 5e-5]
+
+
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 3, "--dry-run") == 0
     printed = capsys.readouterr().out
-    cells = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in printed.splitlines() if "│" in line}
+    cells = table_cells(printed)
     expected = {"runs": "3", "training features": "40", "steps of the first run": "10", "features per step": "8"}
     assert cells.items() >= expected.items() and cells["training rows cut at --max-length"] == "0"
     assert re.search(r"measured: \S+ s per step, \S+ tokens/s, \S+ .B of memory; .* of training in total", printed)

@@ -117,6 +117,7 @@ def test_a_trainer_leaves_the_embedding_unchanged_by_default(tiny_checkpoint, tm
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     table = model.base_model.embeddings.word_embeddings.requires_grad_(not frozen)
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True, "max_steps": 1}
+    choices["learning_rate"] = 1e-3
     rows = Dataset.from_dict({"input_ids": [[5, 6]] * 4, "labels": [0, 1] * 2})
     for more in ({}, {"occurring_rows": True}) if frozen else ({},):
         made = trainer.FinetuningTrainer(
