@@ -22,7 +22,7 @@ from mybert.finetuning.report import write_results
 from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.task_checkpoint import new_task
-from mybert.finetuning.tasks.base import Task
+from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
 from mybert.finetuning.training import MODEL, RUNS, Job, is_finished, train_run, try_run
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.fingerprint import RunFingerprint
@@ -31,7 +31,8 @@ from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "finetune"
 _INPUTS = ("model", "train", "validation", "test", "teacher", "unlabelled")
-_FREE = {"bootstrap", "slices"}  # settings that may change when a run is resumed, beside those of every training
+_FREE = {"bootstrap", "slices", "metric_for_best_model", "greater_is_better"}
+"""Settings that may change when a run is resumed, beside those of every training; `metric` decides the last two."""
 _SWEPT = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_steps")
 
 
@@ -104,7 +105,11 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     batch, features = arguments.per_device_train_batch_size * arguments.world_size, len(data.train_features)
     if settings.sweep is None and features < batch and arguments.process_index == 0:
         print(f"warning: {features:,} training features are fewer than a batch of {batch:,}: each epoch is one step")
-    return Job(settings, arguments, task, tokenizer, data, _metric(settings, task, data), StopOnSignal(STAGE))
+    metric = _metric(settings, task, data)
+    compares = data.validation_features is not None
+    arguments.metric_for_best_model = f"eval_{metric}" if compares else None
+    arguments.greater_is_better = metric not in LOWER_IS_BETTER if compares else None
+    return Job(settings, arguments, task, tokenizer, data, metric, StopOnSignal(STAGE))
 
 
 def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArguments, hidden_size: int) -> None:

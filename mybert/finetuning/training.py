@@ -19,7 +19,7 @@ from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model
-from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
+from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
 from mybert.training.arguments import explain_unusable
 from mybert.training.nonfinite import Diverged
@@ -101,9 +101,7 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
 
 def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = False) -> FinetuningTrainer:
     """The trainer of a run with these arguments."""
-    settings, _, task, tokenizer, data, metric, stop = job
-    arguments.metric_for_best_model = f"eval_{metric}"
-    arguments.greater_is_better = metric not in LOWER_IS_BETTER
+    settings, _, task, tokenizer, data, _, stop = job
     arguments.restore_callback_states_from_checkpoint = True  # the remaining patience
     set_seed(arguments.seed)
     model = new_model(task, settings.model)

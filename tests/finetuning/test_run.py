@@ -489,7 +489,9 @@ def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tm
     panels = []
     monkeypatch.setattr(report, "draw_curves", lambda log, drawn, path: panels.extend(drawn))
     assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2) == 0
-    best = results(tmp_path / "out")["best"]["seed"]
+    found = results(tmp_path / "out")
+    best, arguments = found["best"]["seed"], found["training_arguments"]
+    assert (arguments["metric_for_best_model"], arguments["greater_is_better"]) == ("eval_accuracy", True)
     events = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
     run = next(run for run in results(tmp_path / "out")["runs"] if run["seed"] == best)
     assert [event["step"] for event in events] == [log["step"] for log in run["log"]]
