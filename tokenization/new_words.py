@@ -12,6 +12,7 @@ from tokenizers.models import WordPiece
 
 from .pair_merging import PREFIX
 from .vocabulary_change import spell
+from .word_counting import split_at_spaces
 from .wordpiece_training import MAX_WORD_CHARACTERS
 
 MIN_DOCUMENTS = 3
@@ -62,7 +63,7 @@ def count_uses(texts: Iterable[str], backend: Tokenizer) -> dict[str, WordUse]:
     """Counts the words of documents after the normalisation and splitting of `backend`."""
     chunks: dict[str, WordUse] = defaultdict(WordUse)
     for number, text in enumerate(texts):
-        for chunk, count in Counter(text.split()).items():
+        for chunk, count in Counter(split_at_spaces(text)).items():
             chunks[chunk].add(count, (number,))
     words: dict[str, WordUse] = defaultdict(WordUse)
     for chunk, use in chunks.items():

@@ -66,12 +66,21 @@ def _add(total: Counter[str], counts: dict[str, int]) -> None:
 
 
 def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
-    """Count strings between spaces, tabs and line ends; the pre-tokeniser splits at rarer spaces."""
+    """Count the strings of `split_at_spaces`."""
     chunks: Counter[str] = Counter()
     for text in texts:
-        chunks.update(text.replace("\t", " ").replace("\n", " ").replace("\r", " ").split(" "))
+        chunks.update(split_at_spaces(text))
     del chunks[""]
     return sum(map(len, texts)), dict(chunks)
+
+
+def split_at_spaces(text: str) -> list[str]:
+    """The strings between spaces, tabs and line ends, also empty ones.
+
+    The pre-tokeniser splits them at rarer spaces. `str.split` also splits at control characters, which the normaliser
+    removes.
+    """
+    return text.replace("\t", " ").replace("\n", " ").replace("\r", " ").split(" ")
 
 
 def _split_all(
