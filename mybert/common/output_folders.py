@@ -104,12 +104,14 @@ def staged_file(
 def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
     """Locks `path`, which need not exist, against other runs. The lock of a killed run is released.
 
-    Only the process of rank 0 takes the lock.
+    Folders above `path` are created; those that stay empty are removed again. Only the process of rank 0 takes the
+    lock.
     """
     if process:
         yield
         return
     path = Path(path).resolve()
+    missing = [folder for folder in path.parents if not folder.exists()]  # the deepest first
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
     try:
@@ -125,6 +127,9 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
             with contextlib.suppress(PermissionError):  # on Windows, where filelock removes it
                 Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
+        with contextlib.suppress(OSError):  # not empty
+            for folder in missing:
+                folder.rmdir()
 
 
 def manifest_beside(path: Path) -> Path:

@@ -26,6 +26,19 @@ def test_a_folder_appears_only_on_success(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_folders_above_a_failed_output_are_removed_if_the_run_has_created_them(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for out in (tmp_path / "mine" / "a" / "b" / "out", tmp_path / "mine" / "out"):
+        for staged in (staged_folder, staged_file):
+            with pytest.raises(RuntimeError), staged(out):
+                raise RuntimeError
+            assert not list((tmp_path / "mine").iterdir())
+    other = tmp_path / "mine" / "a" / "b" / "out.txt"
+    with staged_folder(tmp_path / "mine" / "a" / "out"), pytest.raises(RuntimeError), staged_file(other):
+        raise RuntimeError
+    assert [path.name for path in (tmp_path / "mine" / "a").iterdir()] == ["out"]
+
+
 def test_an_existing_folder_is_replaced_only_with_overwrite_and_by_a_complete_one(tmp_path):
     out = tmp_path / "out"
     with staged_folder(out) as folder:
@@ -110,7 +123,7 @@ def test_a_file_appears_only_on_success_with_its_manifest(tmp_path):
     with pytest.raises(RuntimeError), staged_file(out) as path:
         path.write_text("half")
         raise RuntimeError
-    assert not list(out.parent.iterdir())
+    assert not list(tmp_path.iterdir())
     with staged_file(out) as path:
         path.with_name("scratch").write_text("")
         path.write_text("whole")
