@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
+from mybert.finetuning.data.label_columns import rename_label
+from mybert.finetuning.data.labels import label_name
+from mybert.finetuning.tasks.base import Task
+from mybert.finetuning.tasks.options import TextOptions
 from mybert.reports.components import Page
 from mybert.reports.escaping import printable
 from mybert.reports.prediction_table import packed
 from mybert.reports.write import render_template
 
 _GAP = 200  # characters of text that the model has not read, between or after words
-_TEXT = 1000  # characters of the text of a row without explanations
+_TEXT = 1000  # characters of the text of a row without explanations, and of its label
 _ATTENTION_BYTES = 3_000_000
 _METHODS = {
     INTEGRATED_GRADIENTS: "The value of a word is its part of the change of the score when all words become [MASK] "
@@ -30,14 +34,16 @@ def write_page(
     attentions: Sequence[tuple[int, list[str], np.ndarray]],
     settings: ExplainSettings,
     numbers: Sequence[tuple[str, Any]],
+    task: Task,
 ) -> None:
     """
     Args:
         records: lines of the JSON output.
+        task: names the columns that may hold the true label of a row.
         attentions: index of a record, its tokens, and (layers, heads, S, S) probabilities.
         numbers: name and value of each number about the exactness of the values.
     """
-    data = {"rows": [_row(record) for record in records], "attention": _attention(attentions)}
+    data = {"rows": [_row(record, task) for record in records], "attention": _attention(attentions)}
     subtitle = f"{Path(settings.model).name} · {', '.join(Path(name).name for name in settings.inputs)}"
     page = render_template(
         "explanations.html",
@@ -57,13 +63,14 @@ def _summary(records: Sequence[Mapping[str, Any]]) -> str:
     return f"{text} {wrong:,} rows could not be used." if wrong else text
 
 
-def _row(record: Mapping[str, Any]) -> dict:
+def _row(record: Mapping[str, Any], task: Task) -> dict:
     """What the page shows of a record. The keys are those that `explanations.js` reads."""
     place, unit = next((record[unit], unit) for unit in ("line", "row") if unit in record)
     text = "" if record.get("explanations") else " | ".join(record.get("texts", {}).values())
     return {
         "place": f"{unit} {place}",
         "prediction": printable(_prediction(record)),
+        "label": _label(record.get("input"), task),
         "text": printable(text if len(text) <= _TEXT else f"{text[:_TEXT]}…"),
         "explanations": [_explanation(one, record["texts"]) for one in record.get("explanations", ())],
     }
@@ -87,6 +94,21 @@ def _prediction(record: Mapping[str, Any]) -> str:
         return f"{record['label']} ({record['score']:.1%})"
     name = "similarity" if "similarity" in record else "score"
     return f"{name} {record[name]:.3f}"
+
+
+def _label(row: Any, task: Task) -> str | None:
+    """The true label of a row in a few words; None if the row has none."""
+    options = task.options
+    given = options.given_columns()
+    usual = [name for role, names in task.targets.items() for name in ((given[role],) if role in given else names)]
+    value = next((row[name] for name in usual if isinstance(row, Mapping) and row.get(name) is not None), None)
+    if value is None:
+        return None
+    if isinstance(value, Mapping):  # the answers of a question
+        value = value.get("text") or "no answer"
+    names = options.given_names() if isinstance(options, TextOptions) else {}
+    labels = [label_name(rename_label(one, names)) for one in (value if isinstance(value, list) else [value])]
+    return printable(", ".join(labels)[:_TEXT])
 
 
 def _explanation(found: Mapping[str, Any], texts: Mapping[str, str]) -> dict:

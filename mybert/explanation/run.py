@@ -46,7 +46,8 @@ def explain(settings: ExplainSettings) -> dict[str, Any]:
         if path.suffix == ".html":
             records = list(_records(settings, explainer))
             summary = _summary(records)
-            write_page(path, records, _attentions(explainer, records), settings, list(summary.items()))
+            task = explainer.predictor.task
+            write_page(path, records, _attentions(explainer, records), settings, list(summary.items()), task)
         else:
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 summary = _write_lines(settings, explainer, file)

@@ -7,9 +7,13 @@ import re
 
 import pytest
 
+from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.explanation.page import write_page
 from mybert.explanation.settings import ExplainSettings
+from mybert.finetuning.tasks.options import TextOptions, TokenOptions
+from mybert.finetuning.tasks.text_classification import TextClassification
+from mybert.finetuning.tasks.token_classification import TokenClassification
 
 HOSTILE = [
     "<script>document.title = 'changed'</script> a great film",
@@ -50,10 +54,28 @@ def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outs
 def test_a_row_without_explanations_shows_its_text(tmp_path):
     record = {"entities": [], "texts": {"text": "no names " + "here " * 400}, "explanations": [], "line": 3}
     settings = ExplainSettings(model="tagger", inputs=["rows.txt"], output=str(tmp_path / "why.html"))
-    write_page(tmp_path / "why.html", [record], [], settings, [])
+    write_page(tmp_path / "why.html", [record], [], settings, [], TokenClassification(TokenOptions(), MyBertConfig()))
     (row,) = data_of(tmp_path / "why.html")["rows"]
     assert (row["prediction"], row["explanations"]) == ("no entity", [])
-    assert row["text"].startswith("no names here") and len(row["text"]) < 1100
+    assert row["label"] is None and row["text"].startswith("no names here") and len(row["text"]) < 1100
+
+
+@pytest.mark.parametrize(
+    ("options", "row", "label"),
+    [
+        ({}, {"text": "a", "category": 1.0}, "1"),
+        ({"columns": ["label=gold"], "label_names": ["0=bad"]}, {"text": "a", "gold": 0, "category": 1}, "bad"),
+        ({}, {"text": "a", "labels": ["wheat", "grain"]}, "wheat, grain"),
+        ({}, {"text": "a", "label": None}, None),
+        ({}, "a line of text", None),
+    ],
+)
+def test_the_true_label_of_a_row_is_shown(tmp_path, options, row, label):
+    record = {"label": "good", "score": 0.9, "texts": {"text": "a"}, "explanations": [], "line": 1, "input": row}
+    settings = ExplainSettings(model="classifier", inputs=["rows.csv"], output=str(tmp_path / "why.html"))
+    task = TextClassification(TextOptions(**options), MyBertConfig())
+    write_page(tmp_path / "why.html", [record], [], settings, [], task)
+    assert [row["label"] for row in data_of(tmp_path / "why.html")["rows"]] == [label]
 
 
 def test_attention_is_stored_in_bytes_that_sum_to_one(page):
@@ -97,6 +119,8 @@ def test_no_text_is_wider_than_the_screen(page, browser, width):
     browser.resize(width)
     browser.open(page.as_uri())
     browser.wait_for("return document.body.dataset.ready === 'true'")
+    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    browser.wait_for("return document.querySelector('.row details table') !== null")
     assert browser.run("return document.documentElement.scrollWidth") <= width
 
 

@@ -55,7 +55,9 @@ function addExplanation(card, found, state, isPrediction) {
     const error = found.error === null ? "" : `, completeness error ${found.error.toExponential(1)} (${found.steps} steps)`;
     add(details, "p", `Score ${plain(found.score)}; with all words masked ${plain(found.baseline)}${error}.`, "note");
     const sorted = names.map(([text, word]) => [text, found.words[word]]).sort((one, other) => Math.abs(other[1]) - Math.abs(one[1]));
-    addTable(details, ["word", "value"], sorted.map(([text, value]) => [text, signed(value)]));
+    const box = add(details, "div", "", "scroll");
+    Object.assign(box, { role: "group", tabIndex: 0, ariaLabel: "Values" });
+    addTable(box, ["word", "value"], sorted.map(([text, value]) => [text, signed(value)]));
   });
 }
 
@@ -63,7 +65,7 @@ function words(rows) {
   const state = { page: 0, unit: "words", values: false, found: rows };
   const largest = rows.map((row) => Math.max(0, ...row.explanations.flatMap((one) => one.words.map(Math.abs))));
   const errors = rows.map((row) => Math.max(0, ...row.explanations.map((one) => Math.abs(one.error ?? 0))));
-  const texts = rows.map((row) => [row.prediction, row.text, ...row.explanations.flatMap((one) => [one.target, ...one.texts.flatMap(([, parts]) => parts.map(([text]) => text))])].join("").toLowerCase());
+  const texts = rows.map((row) => [row.prediction, row.label ?? "", row.text, ...row.explanations.flatMap((one) => [one.target, ...one.texts.flatMap(([, parts]) => parts.map(([text]) => text))])].join("").toLowerCase());
   const kinds = rows.map((row) => row.prediction.replace(/ \([\d.]+%\)$/, ""));
   const choices = [...new Set(kinds)].sort();
   byId("which").append(new Option("any", "any"), ...(choices.length > 60 ? [] : choices.map((choice, number) => new Option(choice.slice(0, 60), String(number)))));
@@ -86,6 +88,7 @@ function words(rows) {
       const card = add(shown, "article", "", "card row");
       const title = add(card, "h3", row.place);
       add(title, "strong", row.prediction).dir = "auto";
+      if (row.label !== null) add(title, "span", `label: ${row.label}`).dir = "auto";
       const isAlone = row.explanations.length === 1;
       for (const found of row.explanations) addExplanation(card, found, state, isAlone && kinds[number] === found.target);
       if (row.text) add(card, "p", row.text).dir = "auto";
