@@ -263,7 +263,8 @@ class MyBertTrainer(RunTrainer):
         flops = logs["tokens_per_second"] * self.flops_per_token()
         if flops:
             logs["seconds_left"] = round(flops_left(self.phases, self.state.global_step) / flops)
-            logs["mfu"] = round(flops / (self.device_peak() * self.args.world_size), 4)
+            rate = flops / self.args.world_size
+            logs["mfu"] = round(rate / self.device_peak(rate), 4)
         if self.nonfinite.skipped:
             logs["steps_skipped"] = len(self.nonfinite.skipped)
         return logs

@@ -73,6 +73,7 @@ class RunTrainer(CheckpointTrainer):
         writes = self.is_world_process_zero() and not dry_run
         self.history = History(self.args.output_dir if writes else None)
         self.dry_run, self.peak_flops = dry_run, peak_flops
+        self._measured_peak: float | None = None
         if dry_run:
             for reporter in (PrinterCallback, ProgressCallback):
                 self.remove_callback(reporter)
@@ -205,12 +206,19 @@ class RunTrainer(CheckpointTrainer):
             if advice := thread_advice(rate / self.device_peak()):
                 print(f"warning: {advice}", flush=True)
 
-    def device_peak(self) -> float:
-        """Peak floating point operations per second of the device, measured if it was not given."""
-        if self.peak_flops is None:
+    def device_peak(self, reached: float = 0.0) -> float:
+        """Peak floating point operations per second of the device, measured if it was not given.
+
+        Args:
+            reached: operations per second in training; a measured peak that is lower was measured under load.
+        """
+        if self.peak_flops is not None:
+            return self.peak_flops
+        if self._measured_peak is None:
             half = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32
-            self.peak_flops = measure_peak(self.args.device, half)
-        return self.peak_flops
+            self._measured_peak = measure_peak(self.args.device, half)
+        self._measured_peak = max(self._measured_peak, reached)
+        return self._measured_peak
 
     def flops_per_step(self, first: int) -> float:
         """Floating point operations per step of this process, on average since step `first`."""

@@ -428,6 +428,14 @@ def test_the_command_on_two_processes_gives_the_model_of_one(
     assert [result["idle_share"] for result in results] == [None, pytest.approx(waited, abs=2e-4)]
 
 
+def test_a_peak_that_was_measured_under_load_rises_to_the_speed_of_the_training(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("mybert.training.trainer.measure_peak", lambda *_: 1.0)
+    run(max_steps=3, logging_steps=1, save_strategy="steps", save_steps=3)
+    state = json.loads((tmp_path / "out" / "checkpoint-3" / "trainer_state.json").read_text())
+    shares = [entry["mfu"] for entry in state["log_history"] if "mfu" in entry]
+    assert len(shares) == 3 and shares[0] == max(shares) == 1
+
+
 def test_the_log_has_speed_and_remaining_time(run, tmp_path):
     run(max_steps=4, logging_steps=1, save_strategy="steps", save_steps=4, peak_flops=1e9)
     state = json.loads((tmp_path / "out" / "checkpoint-4" / "trainer_state.json").read_text())

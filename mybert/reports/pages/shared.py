@@ -20,10 +20,7 @@ _MEASURES = {
     "gradient_noise": ("Gradient noise", "Share of a gradient that is chance. Above 100%, successive steps disagree."),
     "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
     "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
-    "mfu": (
-        "Machine use",
-        "Useful operations, relative to the measured speed of large matrix products (MFU); bursts can exceed it.",
-    ),
+    "mfu": ("Machine use", "Useful operations, relative to the measured speed of matrix products (MFU)."),
 }
 """Measures of the training: name in log.jsonl, title and note of the chart."""
 _SHARES = ("gradient_noise", "update_ratio", "mfu")
