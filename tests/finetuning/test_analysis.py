@@ -105,6 +105,7 @@ def test_a_telling_word_is_found_by_brute_force():
     assert found["shop"]["word"] in ("sku", "good") and found["shop"]["f1"] == pytest.approx(f1("sku", "shop"))
     assert found["film"]["word"] == "film" and found["film"]["f1"] == pytest.approx(f1("film", "film"))
     assert giveaway_words(["!", "?"], ["a", "b"]) == []
+    assert giveaway_words(["a"] * 10, ["shop", "film"] * 5) == [], "a word of every text tells nothing"
 
 
 @pytest.fixture(scope="module")
