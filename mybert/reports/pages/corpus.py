@@ -23,8 +23,9 @@ def _summary(files: StageFiles) -> str:
     text = f"{counts['documents']:,} documents became {counts['examples_training']:,} training examples."
     if counts.get("documents_held_out"):
         text += f" {counts['documents_held_out']:,} of the documents are held out for evaluation."
-    if left or skipped:
-        text += f" Left out: {left:,} documents and {skipped:,} lines that could not be read."
+    parts = [f"{left:,} documents"] * (left > 0) + [f"{skipped:,} lines that could not be read"] * (skipped > 0)
+    if parts:
+        text += f" Left out: {' and '.join(parts)}."
     return text
 
 
@@ -120,7 +121,6 @@ def _examples(files: StageFiles) -> Section | None:
 def _documents(files: StageFiles) -> Section:
     counts, skipped = files.manifest["counts"], files.manifest.get("skipped") or {}
     rows = [
-        ("documents read", counts.get("documents_read")),
         ("empty, removed", counts["documents_empty"]),
         *((f"removed by {name}", number) for name, number in counts["documents_filtered"].items()),
         ("copies of another document", counts["documents_duplicate"]),
@@ -131,9 +131,10 @@ def _documents(files: StageFiles) -> Section:
         ("truncated tokens", counts["tokens_cut"]),
         *((f"skipped lines: {reason}", number) for reason, number in skipped.items()),
     ]
-    tables = [
-        Table("Documents and lines", ["documents or lines", "number"], [row for row in rows if row[1] is not None])
-    ]
+    read = [("documents read", counts["documents_read"])] if "documents_read" in counts else []
+    rows = [row for row in rows if row[1]]
+    note = "" if rows else "Nothing was left out."
+    tables = [Table("Documents and lines", ["documents or lines", "number"], [*read, *rows], note)]
     parts = [(name, part) for name, part in files.manifest["statistics"].items() if isinstance(part, dict)]
     columns = ["part", "examples", "tokens", "tokens in an example", "B follows A"]
     tables.append(
