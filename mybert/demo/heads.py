@@ -25,7 +25,7 @@ Marked = list[tuple[str, Any]]
 _EXAMPLES, _CHARACTERS = 5, 2000
 _TOP = 8  # words for a mask
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
-_COLOURS = "violet: supports the prediction; red: opposes it"
+_COLOURS = "violet raises it, red lowers it"
 
 
 @dataclass(frozen=True)

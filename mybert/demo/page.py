@@ -144,8 +144,8 @@ def _components(head: Head) -> list[tuple[Any, Callable[[Answer], Any]]]:
 def _coloured(part: str, value: Any) -> tuple[str, Any]:
     """A part of a marked text as Gradio takes it, which shows no line ends.
 
-    Gradio draws positive numbers red and negative ones violet: values change their sign, so that violet words support
-    the prediction and red ones oppose it, as blue and orange ones do in `mybert explain`.
+    Gradio draws positive numbers red and negative ones violet: values change their sign, so that violet words raise
+    the score and red ones lower it, as blue and orange ones do in `mybert explain`.
     """
     return " | " if part == "\n" else part, -value * _STRONGEST if isinstance(value, float) else value
 
