@@ -464,14 +464,14 @@ def table_cells(printed: str) -> dict[str, str]:
     return {row[1].strip(): row[2].strip() for row in rows}
 
 
-@pytest.mark.parametrize(("given", "used"), [({}, "0.0003"), ({"learning_rate": 5e-5}, "5e-05")])
+@pytest.mark.parametrize(("given", "used"), [({}, "0.001"), ({"learning_rate": 5e-5}, "5e-05")])
 def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinions, capsys, given, used):
     words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:8], "output": "out"}
     mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
     printed = capsys.readouterr().out
     assert table_cells(printed)["learning rate of the first run"] == used
-    assert ("--learning-rate 0.0003: the default for a hidden size of 32" in printed) == (not given)
-    assert [default_learning_rate(size) for size in (128, 384, 768, 1024)] == [3e-4, 3e-4, 5e-5, 5e-5]
+    assert ("--learning-rate 0.001: the default for a hidden size of 32" in printed) == (not given)
+    assert [default_learning_rate(size) for size in (128, 256, 384, 512, 768)] == [1e-3, 3e-4, 3e-4, 5e-5, 5e-5]
 
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
