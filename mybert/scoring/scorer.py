@@ -130,18 +130,21 @@ class Scorer:
                 a rare word are not predicted from the last ones.
 
         Returns:
-            The scores, in the order of `texts`. A text without tokens has no scores.
+            The scores, in the order of `texts`. Equal tokens give equal scores. A text without tokens has none.
         """
+        texts = _listed(texts)
+        encodings = self.backend.encode_batch(texts, add_special_tokens=False)
+        distinct = {tuple(encoding.ids): encoding for encoding in encodings}  # or rounding orders equal texts
+        rows = dict(zip(distinct, np.cumsum([0, *map(len, distinct)]).tolist(), strict=False))
         copies: list[Copy] = []
-        encodings = self.backend.encode_batch(_listed(texts), add_special_tokens=False)
-        bounds = np.cumsum([0, *map(len, encodings)]).tolist()
-        for encoding, row in zip(encodings, bounds, strict=False):
+        for ids, encoding in distinct.items():
             word_ids = encoding.word_ids if within_word else None
-            copies += token_copies(encoding.ids, word_ids, self.special_ids, self.size, row) if len(encoding) else ()
-        scores, _ = self._score(copies, bounds[-1])
+            copies += token_copies(ids, word_ids, self.special_ids, self.size, rows[ids]) if ids else ()
+        scores, _ = self._score(copies, sum(map(len, distinct)))
+        starts = [rows[tuple(encoding.ids)] for encoding in encodings]
         return [
-            TextScore(encoding.tokens, scores[start:end], len(text))
-            for text, encoding, start, end in zip(texts, encodings, bounds, bounds[1:], strict=False)
+            TextScore(encoding.tokens, scores[start : start + len(encoding)].copy(), len(text))
+            for text, encoding, start in zip(texts, encodings, starts, strict=True)
         ]
 
     def masked_words(self, texts: Sequence[str], first_number: int = 0) -> list[MaskedWordsScore]:

@@ -72,6 +72,19 @@ def test_a_text_without_tokens_has_no_bits_per_character(folders):
         assert (score.tokens, score.log_probability, score.bits_per_character) == ([], 0, None)
 
 
+def test_texts_of_equal_tokens_have_equal_scores_in_whatever_batch(folders):
+    texts = [f"{word} sat on the unbelievable {word}, said {'Ann ' * n}" for n in range(9) for word in ("cat", "dogs")]
+    scorer = Scorer(folders["mybert"], device="cpu", max_tokens_per_batch=200)
+    scores = scorer.texts([*texts, *map(str.upper, texts)])
+    for one, two in zip(scores[: len(texts)], scores[len(texts) :], strict=True):
+        assert one.log_probabilities.tolist() == two.log_probabilities.tolist()
+
+
+def test_texts_may_come_from_an_iterator(folders):
+    scorer = Scorer(folders["mybert"], device="cpu")
+    assert [score.tokens for score in scorer.texts(iter(["cat", "dog"]))] == [["cat"], ["dog"]]
+
+
 def test_the_batch_size_does_not_change_the_scores(folders):
     one, many = (Scorer(folders["mybert"], device="cpu", max_tokens_per_batch=size) for size in (1, 4096))
     for a, b in zip(one.texts(TEXTS), many.texts(TEXTS), strict=True):
