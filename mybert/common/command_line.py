@@ -40,10 +40,10 @@ def parse_settings(
     elif "help_all" in names:
         options = every
     argv = _normalise(argv, options)
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder = _Parser(prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config")
     file = finder.parse_known_args(argv)[0].config
-    values = read_settings_file(file, options) if file else {}
+    values = {} if file is None else read_settings_file(file, options)
     parser = build_parser(options, prog, description, examples, argv=argv, known=values)
     namespace, rest = parser.parse_known_args(argv)
     if rest:
@@ -58,10 +58,10 @@ def parse_settings(
         is_text = {str, list} <= options[name].kinds and isinstance(value, list) and len(value) == 1
         values[name] = value[0] if is_text else value
     read = _instances(settings, values)
-    for stage in read if file else ():
+    for stage in () if file is None else read:
         if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
             raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
-    if target:  # with a time budget, the run chooses what is not given
+    if target is not None:  # with a time budget, the run chooses what is not given
         chosen_later = any(getattr(stage, "time_budget", None) for stage in read)
         write_settings_file(target, values, options, with_defaults=not chosen_later)
     return read

@@ -40,7 +40,7 @@ def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, An
 
 def _entries(path: str) -> Iterator[tuple[str, str, Any]]:
     """Place, key and value of each entry of the mapping in a file; an empty YAML file has none."""
-    text = Path(path).read_text(encoding="utf-8")
+    text = Path(path).read_text(encoding="utf-8-sig")
     if path.lower().endswith(".json"):
         content = parse_json(text, unique=True)
         if not isinstance(content, dict):
@@ -54,7 +54,15 @@ def _entries(path: str) -> Iterator[tuple[str, str, Any]]:
         raise UserError(f"--config {path}: expected `name: value` lines, found {found}")
     for key, value in node.value if node else ():
         place = f"{path}:{key.start_mark.line + 1}"
-        yield place, str(loader.construct_object(key, deep=True)), loader.construct_object(value, deep=True)
+        yield place, str(loader.construct_object(key, deep=True)), _value(loader, value)
+
+
+def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    """A value of a YAML file. A number stays text as on the command line: YAML reads 010 as 8 and 1:30 as 90."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(loader, item) for item in node.value]
+    is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+    return node.value if is_number else loader.construct_object(node, deep=True)
 
 
 def _checked(value: Any, option: Option, place: str) -> Any:
@@ -90,6 +98,8 @@ def write_settings_file(
     content = {name: option.default for name, option in options.items() if with_defaults and not option.inherited}
     content = {name: value for name, value in content.items() if value not in (None, "", [], MISSING)}
     content = json.loads(json.dumps({**content, **values}))
+    if not path.lower().endswith((".yaml", ".yml", ".json")):  # a typing error must not replace a user's text
+        raise UserError(f"--save-config: expected a file name with .yaml, .yml or .json, found {short(path)}")
     is_json = path.lower().endswith(".json")
     text = json.dumps(content, indent=2) + "\n" if is_json else yaml.safe_dump(content, sort_keys=False)
     try:

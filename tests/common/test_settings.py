@@ -61,6 +61,20 @@ def test_one_value_in_a_file_is_a_list_of_one(tmp_path):
     assert (found.inputs, found.sizes) == (["1", "b"], [8, 9])
 
 
+def test_numbers_in_a_file_are_read_as_on_the_command_line(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("inputs: [1.10, 1:30, 0x1f]\ncolumn: 007\nvocab_size: 010\nrate: 1_0e-4\n")
+    words = ["1.10", "1:30", "0x1f", "--column", "007", "--vocab-size", "010", "--rate", "1_0e-4"]
+    assert parse("--config", str(config)) == parse(*words)
+    assert parse(*words).column == "007"
+
+
+def test_a_byte_order_mark_of_a_windows_editor_is_skipped(tmp_path):
+    for name, text in (("run.yaml", "inputs: [a]"), ("run.json", '{"inputs": ["a"]}')):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert parse("--config", str(tmp_path / name)) == Example(["a"])
+
+
 def test_a_switch_takes_true_or_false_but_no_other_word():
     assert parse("--uncased", "a", "b").inputs == ["a", "b"]
     assert parse("--uncased", "true", "a") == parse("--uncased=true", "a") == Example(["a"])
@@ -177,6 +191,10 @@ def test_a_settings_file_inside_an_overwritten_output_is_refused(tmp_path):
         (["a", "--vocab-size", "seven"], "invalid int value: 'seven'"),
         (["--vocab-size", "7"], "the following arguments are required: INPUT"),
         (["a", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["a", "--config", ""], "--config : "),
+        (["a", "--config"], "--config: expected one argument"),
+        (["a", "--save-config", ""], "--save-config: expected a file name with .yaml, .yml or .json, found ''"),
+        (["a", "--save-config", "a.txt"], "--save-config: expected a file name with .yaml, .yml or .json"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_with_a_suggestion(argv, message):
@@ -203,7 +221,9 @@ def test_a_file_may_hold_null_for_unset_options_and_mappings_for_training_argume
         ("- a", "found list"),
         ("a: [", "run.yaml"),
         ("vocab_size: seven", "vocab_size: expected a number, found 'seven'"),
-        ("vocab_size: [7]", r"run.yaml:1: vocab_size: expected a number, found \[7\]"),
+        ("vocab_size: [7]", r"run.yaml:1: vocab_size: expected a number, found \['7'\]"),
+        ("vocab_size: 1:30", "vocab_size: expected a number, found '1:30'"),
+        ("vocab_size: 0x40", "vocab_size: expected a number, found '0x40'"),
         ("vocab_size: true", "vocab_size: expected a number, found True"),
         ("vocab_size:", "vocab_size: expected a number, found None"),
         ("inputs:", "inputs: expected text, in quotes if necessary, found None"),
