@@ -51,7 +51,11 @@ for head, (folder, inputs, parameters) in json.loads(open(sys.argv[1]).read()).i
     predict = handler.EndpointHandler(folder)
     one, many = ({"inputs": x, "parameters": parameters} for x in (inputs, [inputs, inputs]))
     found[head] = {"one": predict(one), "many": predict(many), "errors": []}
-    for wrong in ({}, {"inputs": {"no": 1}}):
+    code = {"custom_generate": folder, "trust_remote_code": True}
+    for wrong in (
+        *({}, None, [inputs], {"inputs": {"no": 1}}, {"inputs": inputs, "parameters": "top_k"}),
+        {"inputs": inputs, "parameters": code},
+    ):
         try:
             predict(wrong)
         except Exception as error:
@@ -113,11 +117,15 @@ def test_the_handler_of_every_head_answers_like_transformers_bert(served):
     assert served.keys() == PIPELINES.keys() == INPUTS.keys()
     texts = served.pop("MyBertEncoderDecoderModel")
     assert texts.many == [*texts.one, *texts.one] and isinstance(texts.one[0]["generated_text"], str)
+    assert "would load code" in texts.errors[-1]
     one = {head: found.one for head, found in served.items()}
     bert = {head: found.bert for head, found in served.items()}
     for head, found in served.items():
         assert len(found.many) == 2 and type(found.many[0]) is type(found.one), head
-        assert "'inputs'" in found.errors[0] and len(found.errors) == 2, head
+        assert len(found.errors) == 6, head
+        assert all("'inputs'" in error for error in found.errors[:3]), head
+        assert "parameters: expected an object" in found.errors[4], head
+        assert "custom_generate, trust_remote_code would load code" in found.errors[5], head
     assert torch.allclose(torch.tensor(one["MyBertModel"]), torch.tensor(bert["MyBertModel"][0]), atol=1e-5)
     for head in ("MyBertForPreTraining", "MyBertForMaskedLM"):
         expected = torch.tensor(bert[head][0][0][2]).softmax(-1).topk(len(one[head]))

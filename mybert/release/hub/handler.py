@@ -58,11 +58,20 @@ class EndpointHandler:
         self.model = loaded.eval().to(device)
 
     def __call__(self, data: dict[str, Any]) -> Any:
-        """The prediction of `data["inputs"]`, or a list of them, made of what JSON can hold."""
-        if "inputs" not in data:
-            raise ValueError(f"expected the key 'inputs', found {', '.join(map(repr, data)) or 'none'}")
+        """The prediction of `data["inputs"]`, or a list of them, made of what JSON can hold.
+
+        Raises:
+            ValueError: the request has another form, or asks `generate` to load and run code.
+        """
+        if not isinstance(data, dict) or "inputs" not in data:
+            raise ValueError(f"expected an object with the key 'inputs', found {str(data)[:200]}")
+        parameters = data.get("parameters") or {}
+        if not isinstance(parameters, dict):
+            raise ValueError(f"parameters: expected an object, found {str(parameters)[:200]}")
+        if refused := parameters.keys() & {"custom_generate", "trust_remote_code"}:
+            raise ValueError(f"parameters: {', '.join(sorted(refused))} would load code, which a request must not do")
         with torch.inference_mode():
-            return _plain(self._predict(data["inputs"], **(data.get("parameters") or {})))
+            return _plain(self._predict(data["inputs"], **parameters))
 
     def _next_sentences(self, inputs: Any) -> Any:
         """For each pair of texts, the probabilities that the second follows the first (IsNext) or not (NotNext)."""
