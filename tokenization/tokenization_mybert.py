@@ -133,9 +133,16 @@ class MyBertTokenizer(BertTokenizer):
             ids = [encoding.ids for encoding in encodings]
         """
         special = set(self.all_special_tokens) - {self.unk_token}
-        vocab = {piece: i for piece, i in self.get_vocab().items() if piece not in special}
+        vocab = self.backend_tokenizer.get_vocab(with_added_tokens=False)
+        # Renamed to what no word is, not removed: the added tokens take the ids from len(vocab) on.
+        vocab = {f" {piece}" if piece in special else piece: i for piece, i in vocab.items()}
         backend = Tokenizer(WordPiece(vocab, unk_token=self.unk_token))
-        backend.add_tokens([token for token in self.added_tokens_decoder.values() if not token.special])
+        for i, token in sorted(self.added_tokens_decoder.items()):
+            if not token.special:
+                backend.add_tokens([token])
+            elif i >= len(vocab):
+                backend.add_special_tokens([token])
+        backend.encode_special_tokens = True
         backend.normalizer = self.backend_tokenizer.normalizer
         backend.pre_tokenizer = self.backend_tokenizer.pre_tokenizer
         backend.decoder = self.backend_tokenizer.decoder

@@ -53,3 +53,15 @@ def test_added_words_are_words_in_plain_text_and_added_special_tokens_are_not(pi
     assert ids == tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"]
     assert tokenizer.convert_tokens_to_ids("covid-19") == len(pieces) == ids[1]
     assert tokenizer.convert_tokens_to_ids("[unused0]") not in ids
+
+
+def test_a_word_that_begins_with_an_added_word_is_split_like_any_other(pieces):
+    tokenizer = MyBertTokenizer(pieces)
+    tokenizer.add_tokens(["helloworld"])
+    tokenizer.add_special_tokens({"extra_special_tokens": ["[e1]", "marker"]})
+    tokenizer.add_tokens(["covid", "world"])  # "world" is in the vocabulary
+    texts = ["covid covids helloworlds, helloworld [e1] marker markers", "world worlds marker"]
+    expected = tokenizer(texts, split_special_tokens=True, add_special_tokens=False)["input_ids"]
+    assert [one.ids for one in tokenizer.plain_text_backend().encode_batch(texts)] == expected
+    assert expected[0].count(tokenizer.convert_tokens_to_ids("covid")) == 1
+    assert not {*tokenizer.convert_tokens_to_ids(["[e1]", "marker"])} & {*expected[0], *expected[1]}
