@@ -48,10 +48,11 @@ def _of_texts(scorer: Scorer, texts: list[str], within_word: bool) -> Iterator[S
 def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) -> Iterator[Scored]:
     (good, goods), (bad, bads) = texts.items()
     scores = scorer.texts([*goods, *bads], within_word)
+    taken = (*_OF_PAIRS, f"{good}_log_probability", f"{bad}_log_probability")
     for one, two, *pair in zip(scores, scores[len(goods) :], goods, bads, strict=False):
         correct = one.log_probability > two.log_probability
         record = {
-            **rename_taken(dict(zip(texts, pair, strict=True)), _OF_PAIRS),
+            **rename_taken(dict(zip(texts, pair, strict=True)), taken),
             f"{good}_log_probability": round(one.log_probability, _DIGITS),
             f"{bad}_log_probability": round(two.log_probability, _DIGITS),
             "correct": correct,

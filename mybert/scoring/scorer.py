@@ -6,7 +6,7 @@ al. 2020, section 2). Copies are batched without padding, and the vocabulary pro
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from typing import NamedTuple, Unpack
 
@@ -122,7 +122,7 @@ class Scorer:
         self.max_tokens_per_batch = self.settings.max_tokens_per_batch or usual
         self.tokens_read = 0
 
-    def texts(self, texts: Sequence[str], within_word: bool = False) -> list[TextScore]:
+    def texts(self, texts: Iterable[str], within_word: bool = False) -> list[TextScore]:
         """Scores every token of each text.
 
         Args:
@@ -147,7 +147,7 @@ class Scorer:
             for text, encoding, start in zip(texts, encodings, starts, strict=True)
         ]
 
-    def masked_words(self, texts: Sequence[str], first_number: int = 0) -> list[MaskedWordsScore]:
+    def masked_words(self, texts: Iterable[str], first_number: int = 0) -> list[MaskedWordsScore]:
         """Masks 15% of the words of each text with all their tokens, and scores them.
 
         Words and masks do not depend on the vocabulary, so that models with different vocabularies are compared on the
@@ -216,7 +216,7 @@ def _by_word(words: list[str], owners: np.ndarray, scores: np.ndarray, hits: np.
     return MaskedWordsScore(names, np.add.reduceat(scores, first), lowest == 1, int((lowest == -1).sum()))
 
 
-def _listed(texts: Sequence[str]) -> list[str]:
+def _listed(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
         raise UserError("texts: expected a list of texts, found one string; put it in brackets")
     return list(texts)

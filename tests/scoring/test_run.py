@@ -73,6 +73,14 @@ def test_texts_of_pairs_keep_their_columns_whatever_their_names(folders, tmp_pat
     assert line["correct"] == (line["source_log_probability"] > line["correct_log_probability"])
 
 
+def test_a_column_of_pairs_may_have_the_name_of_a_score(folders, tmp_path):
+    (tmp_path / "pairs.csv").write_text("a,a_log_probability\nDogs ran.,Dogs running is.\n")
+    names = {"pairs": "a,a_log_probability", "output": tmp_path / "scores.jsonl", "device": "cpu"}
+    (line,) = lines_of(mybert.score(folders["mybert"], tmp_path / "pairs.csv", **names).path)
+    assert (line["a"], line["input_a_log_probability"]) == ("Dogs ran.", "Dogs running is.")
+    assert line["correct"] == (line["a_log_probability"] > line["a_log_probability_log_probability"])
+
+
 def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("mybert.scoring.run._TEXTS_AT_ONCE", 1)  # text numbers go on over batches
     texts = [f"some words of text number {n} are here to be masked by a hash" for n in range(5)]
