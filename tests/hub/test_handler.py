@@ -99,6 +99,8 @@ def served(tmp_path, clean_process) -> dict:
             model.config.pad_token_id = tokenizer.pad_token_id
         else:
             model = cls(modeling_mybert.MyBertConfig(**sizes, is_decoder=head == "MyBertLMHeadModel"))
+        if head in ("MyBertForNextSentencePrediction", "MyBertForMultipleChoice"):  # scores are float32 all the same
+            model = model.bfloat16()
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         bundled.mkdir()

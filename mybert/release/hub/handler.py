@@ -79,7 +79,7 @@ class EndpointHandler:
             return self._next_sentences([inputs])[0]
         texts, seconds = _fields(inputs, "text", "text_pair")
         batch = self._tokenized(texts, seconds)
-        rows = self.model(**batch).logits.softmax(-1).tolist()
+        rows = self.model(**batch).logits.float().softmax(-1).tolist()
         return [_scores(("IsNext", "NotNext"), row) for row in rows]
 
     def _choices(self, inputs: Any) -> Any:
@@ -89,7 +89,7 @@ class EndpointHandler:
         (text,), (choices,) = _fields([inputs], "text", "choices")
         batch = self._tokenized([text] * len(choices), choices)
         logits = self.model(**{name: rows.unsqueeze(0) for name, rows in batch.items()}).logits
-        return _scores(choices, logits[0].softmax(-1).tolist())
+        return _scores(choices, logits[0].float().softmax(-1).tolist())
 
     def _texts(self, inputs: str | list[str], **parameters: Any) -> list[dict[str, str]]:
         """For each text, the text that the model generates from it."""
