@@ -6,6 +6,8 @@ suggests the most similar one. `config` names a YAML or JSON file of settings. R
 `data`) may be a file, a list of dictionaries, a `datasets.Dataset` or a pandas DataFrame.
 """
 
+from __future__ import annotations
+
 import pkgutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,31 +19,12 @@ from mybert.commands import COMMANDS
 from mybert.common.command_line import make_settings
 from mybert.common.invocation import called_in_python
 from mybert.common.json_io import parse_json
-from mybert.common.keywords import (
-    AdaptKeywords,
-    BuildCorpusKeywords,
-    DistillKeywords,
-    DoctorKeywords,
-    EmbedKeywords,
-    EvaluateKeywords,
-    ExplainKeywords,
-    ExportKeywords,
-    FinetuneKeywords,
-    ImportBertKeywords,
-    MergeKeywords,
-    Name,
-    PredictKeywords,
-    PretrainKeywords,
-    PushKeywords,
-    ScoreKeywords,
-    SearchKeywords,
-    TrainTokenizerKeywords,
-    TrimKeywords,
-)
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import manifest_beside
 
 if TYPE_CHECKING:
+    from mybert.common import keywords
+    from mybert.common.keywords import Name
     from mybert.finetuning.evaluation.predict import Counts
     from mybert.release.hub.publish import Published
     from mybert.reports.finding import Finding
@@ -66,7 +49,7 @@ class Result:
         return str(self.path)
 
 
-def train_tokenizer(**settings: Unpack[TrainTokenizerKeywords]) -> Result:
+def train_tokenizer(**settings: Unpack[keywords.TrainTokenizerKeywords]) -> Result:
     """Trains a WordPiece vocabulary on documents, as `mybert tokenizer` does.
 
     Example:
@@ -75,7 +58,7 @@ def train_tokenizer(**settings: Unpack[TrainTokenizerKeywords]) -> Result:
     return _result("tokenizer", "mybert.corpus.train_tokenizer:build_tokenizer", settings)
 
 
-def build_corpus(**settings: Unpack[BuildCorpusKeywords]) -> Result:
+def build_corpus(**settings: Unpack[keywords.BuildCorpusKeywords]) -> Result:
     """Builds pretraining examples from documents, as `mybert corpus` does.
 
     Example:
@@ -84,7 +67,7 @@ def build_corpus(**settings: Unpack[BuildCorpusKeywords]) -> Result:
     return _result("corpus", "mybert.corpus.build:build_corpus", settings)
 
 
-def pretrain(**settings: Unpack[PretrainKeywords]) -> Result:
+def pretrain(**settings: Unpack[keywords.PretrainKeywords]) -> Result:
     """Pretrains a model on text or on the examples of `build_corpus`, as `mybert pretrain` does.
 
     Example:
@@ -96,7 +79,7 @@ def pretrain(**settings: Unpack[PretrainKeywords]) -> Result:
     return _result("pretrain", "mybert.workflows.pretrain:pretrain", settings)
 
 
-def adapt(**settings: Unpack[AdaptKeywords]) -> Result:
+def adapt(**settings: Unpack[keywords.AdaptKeywords]) -> Result:
     """Adapts a BERT to a domain: adds words and continues pretraining, as `mybert adapt` does.
 
     Example:
@@ -107,7 +90,7 @@ def adapt(**settings: Unpack[AdaptKeywords]) -> Result:
     return _result("adapt", "mybert.workflows.adapt:adapt", settings)
 
 
-def trim(**settings: Unpack[TrimKeywords]) -> Result:
+def trim(**settings: Unpack[keywords.TrimKeywords]) -> Result:
     """Removes the tokens that a text does not contain from a model, as `mybert trim` does.
 
     Example:
@@ -117,7 +100,7 @@ def trim(**settings: Unpack[TrimKeywords]) -> Result:
     return _result("trim", "mybert.workflows.trim:trim", settings)
 
 
-def merge(**settings: Unpack[MergeKeywords]) -> Result:
+def merge(**settings: Unpack[keywords.MergeKeywords]) -> Result:
     """Averages the weights of models that were trained from the same checkpoint, as `mybert merge` does.
 
     Example:
@@ -126,7 +109,7 @@ def merge(**settings: Unpack[MergeKeywords]) -> Result:
     return _result("merge", "mybert.release.convert.merge:merge", settings)
 
 
-def distill(**settings: Unpack[DistillKeywords]) -> Result:
+def distill(**settings: Unpack[keywords.DistillKeywords]) -> Result:
     """Distils a teacher into a smaller encoder, as `mybert distill` does.
 
     Example:
@@ -136,7 +119,7 @@ def distill(**settings: Unpack[DistillKeywords]) -> Result:
     return _result("distill", "mybert.distillation.run:distill", settings)
 
 
-def finetune(**settings: Unpack[FinetuneKeywords]) -> Result:
+def finetune(**settings: Unpack[keywords.FinetuneKeywords]) -> Result:
     """Fine-tunes a checkpoint on labelled rows, as `mybert finetune` does.
 
     Example:
@@ -147,7 +130,7 @@ def finetune(**settings: Unpack[FinetuneKeywords]) -> Result:
     return _result("finetune", "mybert.finetuning.run:finetune", settings)
 
 
-def evaluate(**settings: Unpack[EvaluateKeywords]) -> Result:
+def evaluate(**settings: Unpack[keywords.EvaluateKeywords]) -> Result:
     """Scores a fine-tuned model on labelled rows, as `mybert evaluate` does.
 
     Example:
@@ -157,7 +140,7 @@ def evaluate(**settings: Unpack[EvaluateKeywords]) -> Result:
     return _result("evaluate", "mybert.finetuning.evaluation.evaluate:evaluate", settings)
 
 
-def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[PredictKeywords]) -> "Counts":
+def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.PredictKeywords]) -> Counts:
     """Writes predictions for files of rows, as `mybert predict` does; see `Predictor` for rows in memory.
 
     Returns:
@@ -170,7 +153,9 @@ def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[Predi
     return _run("predict", "mybert.finetuning.evaluation.predict:predict", settings, model, inputs)
 
 
-def explain(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[ExplainKeywords]) -> dict[str, Any]:
+def explain(
+    model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.ExplainKeywords]
+) -> dict[str, Any]:
     """Writes which words predictions depend on, as `mybert explain` does; see `Explainer` for rows in memory.
 
     Returns:
@@ -183,7 +168,7 @@ def explain(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[Expla
     return _run("explain", "mybert.explanation.run:explain", settings, model, inputs)
 
 
-def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[EmbedKeywords]) -> Result:
+def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.EmbedKeywords]) -> Result:
     """Writes vectors of texts or words to a file, as `mybert embed` does; see `Embedder` for texts in memory.
 
     Example:
@@ -192,7 +177,9 @@ def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[EmbedKe
     return _result("embed", "mybert.embedding.run:embed", settings, model, inputs)
 
 
-def search(vectors: Name, queries: str | Sequence[str], **settings: Unpack[SearchKeywords]) -> list[dict[str, Any]]:
+def search(
+    vectors: Name, queries: str | Sequence[str], **settings: Unpack[keywords.SearchKeywords]
+) -> list[dict[str, Any]]:
     """Finds the texts nearest to queries in the vectors of `embed`, as `mybert search` does.
 
     Example:
@@ -201,7 +188,7 @@ def search(vectors: Name, queries: str | Sequence[str], **settings: Unpack[Searc
     return _run("search", "mybert.embedding.search:search", settings, vectors, queries)
 
 
-def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[ScoreKeywords]) -> Result:
+def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.ScoreKeywords]) -> Result:
     """Scores texts by pseudo-log-likelihood, as `mybert score` does; see `Scorer` for texts in memory.
 
     Example:
@@ -211,7 +198,7 @@ def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[ScoreKe
     return _result("score", "mybert.scoring.run:score", settings, model, inputs)
 
 
-def export(model: Name, **settings: Unpack[ExportKeywords]) -> Result:
+def export(model: Name, **settings: Unpack[keywords.ExportKeywords]) -> Result:
     """Converts a checkpoint to transformers' BERT or to ONNX, as `mybert export` does.
 
     Example:
@@ -220,7 +207,7 @@ def export(model: Name, **settings: Unpack[ExportKeywords]) -> Result:
     return _result("export", "mybert.release.convert.export:export", settings, model)
 
 
-def import_bert(model: Name, **settings: Unpack[ImportBertKeywords]) -> Result:
+def import_bert(model: Name, **settings: Unpack[keywords.ImportBertKeywords]) -> Result:
     """Converts a BERT checkpoint of transformers or Google to MyBERT, as `mybert import` does.
 
     Example:
@@ -229,7 +216,7 @@ def import_bert(model: Name, **settings: Unpack[ImportBertKeywords]) -> Result:
     return _result("import", "mybert.release.convert.import_bert:import_bert", settings, model)
 
 
-def push(model: Name, **settings: Unpack[PushKeywords]) -> "Published | None":
+def push(model: Name, **settings: Unpack[keywords.PushKeywords]) -> Published | None:
     """Verifies a checkpoint and publishes it on the Hugging Face Hub, as `mybert push` does.
 
     Returns:
@@ -241,7 +228,7 @@ def push(model: Name, **settings: Unpack[PushKeywords]) -> "Published | None":
     return _run("push", "mybert.release.hub.push:push", settings, model)
 
 
-def doctor(folder: Name, **settings: Unpack[DoctorKeywords]) -> "list[Finding]":
+def doctor(folder: Name, **settings: Unpack[keywords.DoctorKeywords]) -> list[Finding]:
     """Finds problems in the output folder of a stage, as `mybert doctor` does.
 
     Returns:

@@ -5,7 +5,7 @@ Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` nu
 
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -15,12 +15,14 @@ from modeling_mybert import MyBertModel
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.keywords import EmbedderKeywords
 from mybert.common.packed_batches import batches_by_length, packed_inputs
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
+
+if TYPE_CHECKING:
+    from mybert.common.keywords import EmbedderKeywords
 
 _NO_ROW = -1
 
@@ -79,7 +81,7 @@ class Embedder:
         ('apple', 'Apple', 0.784)
     """
 
-    def __init__(self, model: str | PathLike[str] | EncodingSettings, **options: Unpack[EmbedderKeywords]):
+    def __init__(self, model: str | PathLike[str] | EncodingSettings, **options: Unpack["EmbedderKeywords"]):
         self.settings = model if isinstance(model, EncodingSettings) else EncodingSettings(fspath(model), **options)
         self.model, tokenizer = _load(self.settings)
         config = self.model.config

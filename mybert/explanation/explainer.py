@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike, fspath
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
 
 from mybert.common.command_line import make_settings
-from mybert.common.keywords import ExplainKeywords
 from mybert.explanation.attribution import Attribution, Attributor, sequences_of
 from mybert.explanation.settings import ExplainSettings
 from mybert.explanation.similarity import Similarity, make_predictor
 from mybert.explanation.targets import Target, features_of_rows, targets_of
 from mybert.explanation.token_places import Place, Text, places_of, texts_of
 from mybert.finetuning.evaluation.predictor import Outputs, Part, Predictor, Row
+
+if TYPE_CHECKING:
+    from mybert.common.keywords import ExplainKeywords
 
 
 class Explainer:
@@ -42,7 +44,9 @@ class Explainer:
         {'text': 'great', 'column': 'text', 'start': 2, 'end': 7, 'attribution': 3.1}
     """
 
-    def __init__(self, model: str | PathLike[str] | Predictor | ExplainSettings, **settings: Unpack[ExplainKeywords]):
+    def __init__(
+        self, model: str | PathLike[str] | Predictor | ExplainSettings, **settings: Unpack["ExplainKeywords"]
+    ):
         predictor = model if isinstance(model, Predictor) else None
         if not isinstance(model, ExplainSettings):
             name = "model" if predictor else fspath(model)

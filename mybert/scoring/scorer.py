@@ -8,7 +8,7 @@ al. 2020, section 2). Copies are batched without padding, and the vocabulary pro
 import math
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from modeling_mybert import MyBertForMaskedLM
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.keywords import ScorerKeywords
 from mybert.common.packed_batches import batches_by_length, packed_inputs
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
+
+if TYPE_CHECKING:
+    from mybert.common.keywords import ScorerKeywords
 
 
 class TextScore(NamedTuple):
@@ -103,7 +105,7 @@ class Scorer:
         True
     """
 
-    def __init__(self, model: str | PathLike[str] | ScoringSettings, **options: Unpack[ScorerKeywords]):
+    def __init__(self, model: str | PathLike[str] | ScoringSettings, **options: Unpack["ScorerKeywords"]):
         self.settings = model if isinstance(model, ScoringSettings) else ScoringSettings(fspath(model), **options)
         name = self.settings.model
         bert, self.tokenizer, missing = load_with_tokenizer(MyBertForMaskedLM, name, self.settings.dtype)

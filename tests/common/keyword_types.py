@@ -1,23 +1,19 @@
-"""Writes mybert/common/keywords.py: `python tests/common/keyword_types.py`, after a change of settings."""
+"""Writes mybert/common/keywords.pyi: `python tests/common/keyword_types.py`, after a change of settings."""
 
-import ast
+import inspect
 import pkgutil
 from pathlib import Path
 
 import transformers
 
+from mybert import api
 from mybert.commands import COMMANDS
 from mybert.common.options import Option, complete, options_of
 from mybert.common.quantities import Duration, Quantity
 
-PACKAGE = Path(__file__).parents[2] / "mybert"
-TARGET = PACKAGE / "common" / "keywords.py"
-API = {
-    node.name: tuple(argument.arg for argument in node.args.args)
-    for node in ast.parse((PACKAGE / "api.py").read_text(encoding="utf-8")).body
-    if isinstance(node, ast.FunctionDef)
-}
-"""The functions of mybert.api and their positional arguments. It cannot be imported before its keywords exist."""
+TARGET = Path(api.__file__).parent / "common" / "keywords.pyi"
+API = {name: inspect.getfullargspec(found).args for name, found in inspect.getmembers(api, inspect.isfunction)}
+"""The functions of mybert.api and their positional arguments."""
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
 FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "import": "import_bert"}
 CLASSES = {
@@ -38,18 +34,15 @@ Written by tests/common/keyword_types.py from the settings of the commands; `Tra
 transformers' TrainingArguments {version}.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+from typing import Any, Literal, Required, TypeAlias, TypedDict
 
-if TYPE_CHECKING:
-    import datasets
-    import pandas
+import datasets
+import pandas
 
 Name: TypeAlias = str | PathLike[str]
-Rows: TypeAlias = "Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame"
+Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame
 '''
 
 

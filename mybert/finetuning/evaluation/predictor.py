@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import datasets
 import numpy as np
@@ -13,7 +13,6 @@ from datasets import Dataset
 
 from mybert.common.command_line import make_settings
 from mybert.common.errors import UserError
-from mybert.common.keywords import PredictKeywords
 from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
@@ -22,6 +21,9 @@ from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Problem, rows_cut
+
+if TYPE_CHECKING:
+    from mybert.common.keywords import PredictKeywords
 
 Row = str | Mapping[str, Any] | tuple
 
@@ -108,7 +110,7 @@ class Predictor:
         >>>     return predictor(texts)
     """
 
-    def __init__(self, model: str | PathLike[str] | PredictSettings, **settings: Unpack[PredictKeywords]):
+    def __init__(self, model: str | PathLike[str] | PredictSettings, **settings: Unpack["PredictKeywords"]):
         if not isinstance(model, PredictSettings):
             (model,) = make_settings([PredictSettings], (fspath(model), ["-"]), settings)
         self._max_tokens_per_batch = model.max_tokens_per_batch

@@ -4,19 +4,15 @@ Written by tests/common/keyword_types.py from the settings of the commands; `Tra
 transformers' TrainingArguments 5.23.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+from typing import Any, Literal, Required, TypeAlias, TypedDict
 
-if TYPE_CHECKING:
-    import datasets
-    import pandas
+import datasets
+import pandas
 
 Name: TypeAlias = str | PathLike[str]
-Rows: TypeAlias = "Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame"
-
+Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame
 
 class EmbedderKeywords(TypedDict, total=False):
     """Of `Embedder`."""
@@ -30,7 +26,6 @@ class EmbedderKeywords(TypedDict, total=False):
     stride: int | None
     max_tokens_per_batch: int | None
 
-
 class ScorerKeywords(TypedDict, total=False):
     """Of `Scorer`."""
 
@@ -38,7 +33,6 @@ class ScorerKeywords(TypedDict, total=False):
     dtype: Literal["float32", "bfloat16"]
     max_length: int | None
     max_tokens_per_batch: int | None
-
 
 class TrainerKeywords(TypedDict, total=False):
     """Of all training."""
@@ -156,7 +150,6 @@ class TrainerKeywords(TypedDict, total=False):
     resume_from_checkpoint: Name | None
     local_rank: int
 
-
 class TaskKeywords(TypedDict, total=False):
     """Of all commands with a task."""
 
@@ -172,7 +165,6 @@ class TaskKeywords(TypedDict, total=False):
     long_texts: Literal["truncate", "window"] | None
     errors: Literal["strict", "skip"]
 
-
 class InferenceKeywords(TypedDict, total=False):
     """Of all predictions."""
 
@@ -180,7 +172,6 @@ class InferenceKeywords(TypedDict, total=False):
     dtype: Literal["float32", "bfloat16"]
     task: Name | None
     max_tokens_per_batch: int | None
-
 
 class PretrainKeywords(TrainerKeywords, total=False):
     """Of `pretrain`."""
@@ -216,7 +207,6 @@ class PretrainKeywords(TrainerKeywords, total=False):
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
 
-
 class AdaptKeywords(TrainerKeywords, total=False):
     """Of `adapt`."""
 
@@ -247,7 +237,6 @@ class AdaptKeywords(TrainerKeywords, total=False):
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
 
-
 class TrimKeywords(TypedDict, total=False):
     """Of `trim`."""
 
@@ -263,7 +252,6 @@ class TrimKeywords(TypedDict, total=False):
     output: Required[Name]
     task_data: Name | Sequence[Name] | None
 
-
 class DistillKeywords(PretrainKeywords, total=False):
     """Of `distill`."""
 
@@ -272,7 +260,6 @@ class DistillKeywords(PretrainKeywords, total=False):
     losses: Name | Sequence[Name] | Mapping[str, object] | None
     temperature: float
     relation_heads: int | None
-
 
 class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
     """Of `finetune`."""
@@ -306,7 +293,6 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
     eval_steps: float | None
     save_strategy: Literal["no", "steps", "epoch"]
 
-
 class EvaluateKeywords(TaskKeywords, InferenceKeywords, total=False):
     """Of `evaluate`."""
 
@@ -319,7 +305,6 @@ class EvaluateKeywords(TaskKeywords, InferenceKeywords, total=False):
     output: Required[Name]
     seed: int
 
-
 class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     """Of `predict`."""
 
@@ -329,13 +314,11 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     engine: Literal["local", "ray"]
     resume: bool
 
-
 class DoctorKeywords(TypedDict, total=False):
     """Of `doctor`."""
 
     config: Name
     report: bool
-
 
 class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     """Of `explain`."""
@@ -349,7 +332,6 @@ class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     tolerance: float
     attention: int
 
-
 class EmbedKeywords(EmbedderKeywords, total=False):
     """Of `embed`."""
 
@@ -362,7 +344,6 @@ class EmbedKeywords(EmbedderKeywords, total=False):
     resume: bool
     overwrite: bool
 
-
 class SearchKeywords(TypedDict, total=False):
     """Of `search`."""
 
@@ -372,7 +353,6 @@ class SearchKeywords(TypedDict, total=False):
     output: Name | None
     device: Name
     overwrite: bool
-
 
 class ScoreKeywords(ScorerKeywords, total=False):
     """Of `score`."""
@@ -385,7 +365,6 @@ class ScoreKeywords(ScorerKeywords, total=False):
     pairs: Name | None
     overwrite: bool
 
-
 class ExportKeywords(TypedDict, total=False):
     """Of `export`."""
 
@@ -397,7 +376,6 @@ class ExportKeywords(TypedDict, total=False):
     int8_tolerance: float
     overwrite: bool
 
-
 class MergeKeywords(TypedDict, total=False):
     """Of `merge`."""
 
@@ -406,7 +384,6 @@ class MergeKeywords(TypedDict, total=False):
     output: Required[Name]
     weights: float | Sequence[float] | None
     overwrite: bool
-
 
 class PushKeywords(TypedDict, total=False):
     """Of `push`."""
@@ -425,7 +402,6 @@ class PushKeywords(TypedDict, total=False):
     space: Name | None
     dry_run: bool
 
-
 class TrainTokenizerKeywords(TypedDict, total=False):
     """Of `train_tokenizer`."""
 
@@ -442,7 +418,6 @@ class TrainTokenizerKeywords(TypedDict, total=False):
     character_coverage: float
     pad_to_multiple_of: int
     compare: Name | None
-
 
 class BuildCorpusKeywords(TypedDict, total=False):
     """Of `build_corpus`."""
@@ -471,7 +446,6 @@ class BuildCorpusKeywords(TypedDict, total=False):
     seed: int
     engine: Literal["local", "ray"]
     resume: bool
-
 
 class ImportBertKeywords(TypedDict, total=False):
     """Of `import_bert`."""
