@@ -10,11 +10,7 @@ Item = TypeVar("Item")
 
 
 def batches_by_length(items: Iterable[Item], length: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
-    """Batches of at most `limit` tokens, or of one item. The longest come first: a lack of memory shows at once.
-
-    Args:
-        length: the number of tokens of an item.
-    """
+    """Batches of at most `limit` tokens, or of one item. The longest come first: a lack of memory shows at once."""
     batch, total = [], 0
     for item in sorted(items, key=lambda item: -length(item)):
         if batch and total + length(item) > limit:

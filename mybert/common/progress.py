@@ -16,9 +16,7 @@ class Bar:
     """A progress bar with speed and time left.
 
     Args:
-        items: the iterable.
         total: number of units; None if it is not known.
-        desc: title of the bar.
         unit: unit of `total` and `update`, in the plural.
         leave: whether the finished bar stays on the screen.
         console: the output (default: standard error).

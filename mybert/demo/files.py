@@ -16,9 +16,6 @@ def read_texts(path: str, column: str) -> tuple[list[Document], str]:
 
     Args:
         column: of the texts; in a .txt file each line is a text.
-
-    Raises:
-        UserError: the file holds no text or cannot be read.
     """
     skipped: Counter = Counter()
     documents = list(
@@ -33,11 +30,7 @@ def read_texts(path: str, column: str) -> tuple[list[Document], str]:
 
 
 def answer_file(head: Head, path: str, output: Path) -> None:
-    """Answers each row of a file and writes a CSV file: the prediction, its probability, an error, and the inputs.
-
-    Raises:
-        UserError: the file holds no text or cannot be read.
-    """
+    """Answers each row of a file and writes a CSV file: the prediction, its probability, an error, and the inputs."""
     first, *others = head.columns_of_files
     documents, _ = read_texts(path, first)
     with output.open("w", encoding="utf-8", newline="") as file:

@@ -10,11 +10,7 @@ DEFAULT_PORT = 7860
 
 @dataclass
 class DemoSettings:
-    """Models and address of the page.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Models and address of the page."""
 
     models: list[str] = setting(
         default_factory=list,

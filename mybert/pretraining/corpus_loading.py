@@ -25,9 +25,7 @@ class Corpus:
     """A folder written by `mybert corpus`.
 
     Attributes:
-        folder: its path.
         train, validation: the examples; validation is None if no documents were held out.
-        tokenizer: the tokenizer of the ids.
         shape: lengths of the training examples.
     """
 
@@ -39,10 +37,7 @@ class Corpus:
 
     @classmethod
     def load(cls, folder: str) -> "Corpus":
-        """
-        Raises:
-            UserError: the folder does not exist or is not a corpus, or an id is not in the vocabulary.
-        """
+        """Loads a corpus and checks that its ids are in its vocabulary."""
         path = Path(folder)
         train = _load_examples(path)
         validation = _load_examples(path / "validation") if (path / "validation").is_dir() else None
@@ -99,10 +94,7 @@ def _load_examples(folder: Path) -> datasets.Dataset:
 
 
 def check_second_corpus(first: Corpus, second: Corpus) -> None:
-    """
-    Raises:
-        UserError: the two corpora cannot be read in one run.
-    """
+    """Raises a UserError if the two corpora cannot be read in one run."""
     if second.tokenizer.get_vocab() != first.tokenizer.get_vocab():
         raise UserError(f"{second.folder} has another vocabulary than {first.folder}; build both with one tokenizer")
     if second.has_pairs != first.has_pairs:

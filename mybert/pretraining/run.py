@@ -55,7 +55,6 @@ class Objective:
     """The parts that differ between pretraining, adaptation and distillation.
 
     Attributes:
-        stage: name of the command.
         build_model: a function (settings, tokenizer, longest) that returns the model before the first step.
         trainer: creates the trainer from the arguments of `MyBertTrainer`, or of `ScheduledTrainer` with a schedule.
         inputs: names of settings with further checkpoints, for the manifest and the fingerprint of the run.
@@ -163,9 +162,6 @@ def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict
     """
     Returns:
         The checkpoint to resume from, None for the first step; and the damage of newer ones.
-
-    Raises:
-        UserError: the run has lost its checkpoints.
     """
     if not folder.is_resumed:
         return None, {}
@@ -197,10 +193,6 @@ def _build_trainer(
     objective: Objective,
     budget: Budget | None,
 ) -> MyBertTrainer:
-    """
-    Raises:
-        UserError: transformers cannot use the arguments, or a package that they need is not installed.
-    """
     first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
     if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
         if arguments.process_index == 0:

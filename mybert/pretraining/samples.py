@@ -31,12 +31,7 @@ class _Masked:
 
 
 class Samples:
-    """Predicts masked words and next sentences of some held-out examples, chosen at even distances.
-
-    Args:
-        examples: held-out examples.
-        tokenizer: of their ids.
-    """
+    """Predicts masked words and next sentences of some held-out examples, chosen at even distances."""
 
     def __init__(self, examples: ExampleDataset, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer

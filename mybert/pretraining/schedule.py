@@ -35,11 +35,7 @@ def _between(ends: tuple[float, float], share: float) -> float:
 
 
 def parse_lengths(words: Sequence[str]) -> tuple[tuple[int, float], ...]:
-    """Reads `32:0.3 64:0.6 128`: 32 tokens until 30% of the run, 64 until 60%, then 128.
-
-    Raises:
-        UserError: the words have another form, or the shares do not rise.
-    """
+    """Reads `32:0.3 64:0.6 128`: 32 tokens until 30% of the run, 64 until 60%, then 128."""
     try:
         pairs = [word.split(":") for word in words]
         lengths = tuple((int(length), float(*share) if share else 1.0) for length, *share in pairs)

@@ -44,10 +44,6 @@ class ScheduledTrainer(MyBertTrainer):
         events: with a clock, how often to log, evaluate and save: number of equal parts of the run.
         later: with a clock, expected seconds of the evaluation, of a checkpoint and of the rest after the last step;
             the rest on a machine without other programs.
-        kwargs: as in `MyBertTrainer`.
-
-    Attributes:
-        progress: the share of the run.
     """
 
     def __init__(

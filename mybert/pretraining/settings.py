@@ -14,11 +14,7 @@ from mybert.training.options import TrainingOptions
 
 @dataclass
 class PretrainSettings:
-    """Model, corpus, masking and output; optimisation is in `PretrainingArguments`.
-
-    Raises:
-        UserError: a value is out of range, or two settings contradict each other.
-    """
+    """Model, corpus, masking and output; optimisation is in `PretrainingArguments`."""
 
     output: str = setting(help="Folder of the finished model; training checkpoints are in OUTPUT/checkpoint-N.")
     corpus: str | None = setting(

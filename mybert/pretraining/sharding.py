@@ -20,11 +20,7 @@ def shard(model: MyBertForPreTraining, plugin: FullyShardedDataParallelPlugin, m
     parameters must be in one unit. accelerate accepts a model that is sharded already.
 
     Args:
-        plugin: accelerate's settings.
         mesh: the devices (default: all accelerators).
-
-    Raises:
-        UserError: a parameter has too few rows and columns for the number of devices.
     """
     if isinstance(model, FSDPModule):
         return

@@ -21,7 +21,6 @@ class Budget(TrainerCallback):
     """Stores the plan of a run with a time budget, and the time used.
 
     Attributes:
-        plan: the chosen settings.
         clock: the time used, summed over all sessions.
     """
 

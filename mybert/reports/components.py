@@ -24,8 +24,6 @@ class Table:
     """A table.
 
     Attributes:
-        title: above it.
-        columns: headers.
         rows: cells; numbers are aligned to the right. A cell may be a `Share`, `Interval` or `Segments`.
         note: a sentence below the title.
         folded: shown only when the reader opens it.

@@ -11,8 +11,6 @@ class Finding(NamedTuple):
     Attributes:
         name: the check, such as `plateau`.
         level: `red` for a result that cannot be relied on, `amber` for a doubt, `green` for a check that passed.
-        title: the finding in a few words.
-        evidence: the numbers behind it.
         remedy: what to do; empty for a check that passed.
     """
 

@@ -16,11 +16,7 @@ _CHECKS = {
 
 
 def find(files: StageFiles) -> list[Finding]:
-    """The findings of all checks that apply to a stage; stages without checks of their own get those of training.
-
-    Raises:
-        UserError: a file of the stage lacks an entry.
-    """
+    """The findings of all checks that apply to a stage; stages without checks of their own get those of training."""
     checks = _CHECKS.get(files.stage, training.CHECKS)
     with explain_missing(files):
         found = [finding for check in checks for finding in check(files)]

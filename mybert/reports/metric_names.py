@@ -9,7 +9,6 @@ from mybert.common.tables import format_cell
 class Metric(NamedTuple):
     """
     Attributes:
-        title: name in a page.
         meaning: a few words for a reader who does not know the metric.
         is_share: whether it is a share from 0 to 1, written in percent.
         is_loss: whether lower values are better.

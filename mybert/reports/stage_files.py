@@ -76,10 +76,7 @@ def is_number(value: Any) -> bool:
 
 
 def read_stage(folder: str | Path) -> StageFiles:
-    """
-    Raises:
-        UserError: the folder was not made by MyBERT, or a file is damaged.
-    """
+    """Reads the files of a stage; raises a UserError if MyBERT has not written them, or one is damaged."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; name the output folder of a stage")

@@ -32,14 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def write_report(folder: str | Path) -> Path:
-    """Writes report.html into the folder of a stage.
-
-    Returns:
-        The path of the page.
-
-    Raises:
-        UserError: the folder was not made by MyBERT, or a file in it is damaged.
-    """
+    """Writes report.html into the folder of a stage; returns its path."""
     from mybert.reports.pages import page_of  # with matplotlib, which only drawing needs
 
     files = read_stage(folder)

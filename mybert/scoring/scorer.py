@@ -30,9 +30,7 @@ class TextScore(NamedTuple):
     """The score of a text.
 
     Attributes:
-        tokens: the tokens of the text.
         log_probabilities: (tokens,) natural logarithm of the probability of each token.
-        characters: length of the text.
     """
 
     tokens: list[str]
@@ -54,7 +52,6 @@ class MaskedWordsScore(NamedTuple):
     """The score of the masked words of a text.
 
     Attributes:
-        words: the masked words.
         log_probabilities: (words,) natural logarithm, summed over the tokens of each word.
         correct: (words,) whether all tokens of the word have the highest probability; a word of unknown tokens is not.
         unknown: number of words that contain [UNK].

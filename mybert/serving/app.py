@@ -38,8 +38,6 @@ class Service:
     """The service of one checkpoint.
 
     Attributes:
-        app: the ASGI application.
-        checkpoint: the served checkpoint.
         in_progress: number of requests that are being received, computed or answered.
         is_stopping: whether new requests are refused.
     """

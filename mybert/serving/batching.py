@@ -34,9 +34,6 @@ class Job:
     """The rows of a request.
 
     Args:
-        function: name of the function.
-        rows: its arguments.
-        tokens: number of tokens of each row.
         on_done: called by the computing thread when `results` is complete or `error` is set.
     """
 

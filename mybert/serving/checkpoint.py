@@ -31,20 +31,12 @@ _LONGEST_WORD = 100  # characters, and at most tokens, of a word; a longer one i
 class ServedCheckpoint:
     """A checkpoint with the head of a task, or an encoder with or without pretraining heads.
 
-    Args:
-        settings: the settings of the service.
-
     Attributes:
         task: name of the task; None for encoders.
         functions: `predict` for a task head; otherwise `embed`, and `fill-mask` and `next-sentence` if the checkpoint
             has these heads. Each takes rows and returns one result per row.
         predictor: the predictor of a task head; None for encoders.
         embedder: the embedder of an encoder; None for task heads.
-        max_length: maximum tokens of a text.
-        max_tokens_per_batch: maximum tokens of a batch.
-
-    Raises:
-        UserError: the checkpoint or a setting cannot be used.
     """
 
     def __init__(self, settings: ServeSettings):
@@ -104,9 +96,6 @@ class ServedCheckpoint:
         """Token ids without special tokens; token arrays lose [CLS] and [SEP] at their ends.
 
         Without windows, the end of a text far longer than `max_length` is not tokenised.
-
-        Raises:
-            UserError: an id is not in the vocabulary.
         """
         whole = [text for text in texts if isinstance(text, str)]
         if self.settings.long_texts == "window":

@@ -15,9 +15,7 @@ class Refused(Exception):
     """A request that gets an error response.
 
     Attributes:
-        status: the HTTP status.
         kind: TEI's `error_type`.
-        headers: headers of the response.
     """
 
     def __init__(self, status: int, message: str, kind: str = "Validation", headers: Mapping[str, str] | None = None):
@@ -30,8 +28,6 @@ class Work(NamedTuple):
 
     Attributes:
         function: name in `ServedCheckpoint.functions`.
-        rows: arguments of the function.
-        tokens: number of tokens of each row.
         answer: converts the results to the JSON response.
     """
 

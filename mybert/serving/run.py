@@ -75,12 +75,8 @@ class Server(uvicorn.Server):
     """A server that refuses requests after the first signal, answers those in progress, and ends with status 0.
 
     Args:
-        service: the service.
         timeout: seconds allowed for receiving, computing and sending, each.
         address: a bound socket.
-
-    Attributes:
-        url: the address of the service.
     """
 
     def __init__(self, service: "Service", timeout: float, address: socket.socket):

@@ -15,11 +15,7 @@ LONG_TEXTS = ("refuse", "truncate", "window")
 
 @dataclass
 class ServeSettings(DeviceOptions):
-    """Model, address and limits of the service.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Model, address and limits of the service."""
 
     model: str = setting("", "Folder or Hub name of a checkpoint with any head.", positional=True)
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")

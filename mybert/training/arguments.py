@@ -32,9 +32,6 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
 
     Args:
         unsupported: unsupported arguments, each with the remedy or reason.
-
-    Raises:
-        UserError: an unsupported argument is given, or a value is out of range.
     """
     unsupported = {
         "resume_from_checkpoint": "use --resume",
@@ -70,15 +67,7 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
 
 
 def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:
-    """Checks the launch and sets how batches are copied to a GPU.
-
-    Args:
-        output: the folder given by --output.
-        command: for example `pretrain`.
-
-    Raises:
-        UserError: --output-dir names another folder, or one process has several GPUs.
-    """
+    """Checks the launch and sets how batches are copied to a GPU."""
     if arguments.output_dir not in (None, "trainer_output", output):
         raise UserError(f"--output-dir {arguments.output_dir}: name the output folder with --output")
     if arguments.n_gpu > 1:

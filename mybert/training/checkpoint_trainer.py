@@ -34,11 +34,7 @@ class CheckpointTrainer(Trainer):
         return super()._get_output_dir(trial) if self._stage is None else str(self._stage)
 
     def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
-        """Saves into a temporary folder and renames it when all processes have finished.
-
-        Raises:
-            UserError: the disk is full; earlier checkpoints are unchanged.
-        """
+        """Saves into a temporary folder and renames it when all processes have finished."""
         self.before_save()
         run = Path(super()._get_output_dir(trial))
         stage, name = run / PARTIAL, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

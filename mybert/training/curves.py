@@ -14,7 +14,6 @@ class Panel(NamedTuple):
     """One diagram.
 
     Attributes:
-        title: above it.
         training, evaluation: names of the logged values; None for no line.
         constant: the score of the best constant prediction, a dashed line; None for no line.
     """
@@ -26,12 +25,7 @@ class Panel(NamedTuple):
 
 
 def draw_curves(log_history: Sequence[dict], panels: Sequence[Panel], path: str | Path) -> None:
-    """Draws the panels side by side; those without a logged value are left out.
-
-    Args:
-        log_history: of `TrainerState`.
-        path: the image file to write.
-    """
+    """Draws the panels side by side; those without a logged value are left out."""
     drawn = [(panel, lines) for panel in panels if (lines := _lines(log_history, panel))]
     figure = Figure(figsize=(4 * max(len(drawn), 1), 3.2), layout="tight")
     axes = figure.subplots(1, max(len(drawn), 1), squeeze=False)[0]

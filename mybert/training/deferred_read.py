@@ -5,11 +5,7 @@ from torch import Tensor
 
 
 class DeferredRead:
-    """Starts copying a small tensor to the host; only `read` waits for the device.
-
-    Args:
-        values: (n,).
-    """
+    """Starts copying a small tensor, (n,), to the host; only `read` waits for the device."""
 
     def __init__(self, values: Tensor):
         self.is_immediate = values.device.type == "cpu"

@@ -47,7 +47,6 @@ class RunFingerprint:
 
     Attributes:
         choices: name and value of the settings and arguments.
-        defaults: name and default of the same.
         inputs: name of each input, its path and fingerprint; see `mybert.common.manifest.identity`.
     """
 
@@ -85,11 +84,7 @@ class RunFingerprint:
         return cls(_as_json(choices), _as_json({name: defaults.get(name) for name in choices}), dict(inputs))
 
     def check_same(self, manifest: Mapping[str, Any]) -> None:
-        """Compares this run with the one that wrote `manifest`; the inputs may have moved.
-
-        Raises:
-            UserError: a setting or an input has changed; the message names the first.
-        """
+        """Compares this run with the one that wrote `manifest`; the inputs may have moved."""
         started = manifest.get("choices", {})
         for name, value in self.choices.items():
             before = started.get(name, self.defaults[name])

@@ -30,7 +30,6 @@ class TrainingMetrics:
 
     Args:
         parts: names of the parts of the loss; their sum is the loss.
-        device: of the model.
         gather: concatenates a tensor of every process along its first dimension, such as `Accelerator.gather`.
     """
 

@@ -13,10 +13,7 @@ from mybert.training.history import log_name
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """
-    Raises:
-        UserError: a tracker is unknown, or has no login.
-    """
+    """Raises a UserError if a tracker is unknown, or has no login."""
     for name in names:
         if name not in INTEGRATION_TO_CALLBACK:
             raise UserError(f"--report-to {name}: expected none, all, or some of {', '.join(INTEGRATION_TO_CALLBACK)}")

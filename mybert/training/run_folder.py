@@ -17,17 +17,11 @@ from mybert.training.fingerprint import RunFingerprint
 class RunFolder:
     """
     Args:
-        path: the folder.
         stage: the command, such as `pretrain`.
-        resume, overwrite: the settings.
         inputs: the inputs of the run, which must not be overwritten.
 
     Attributes:
         is_resumed: a run of this stage in the folder is continued; otherwise a new one starts.
-        was_complete: the continued run was complete.
-
-    Raises:
-        UserError: the folder cannot be overwritten, or has no run to continue.
     """
 
     def __init__(self, path: str | Path, stage: str, *, resume: bool, overwrite: bool, inputs: Iterable[str | None]):
@@ -41,20 +35,13 @@ class RunFolder:
         self._check_vacant()
 
     def check_same(self, fingerprint: RunFingerprint) -> None:
-        """
-        Raises:
-            UserError: the settings or inputs differ from those of the run to continue.
-        """
+        """Raises a UserError if the settings or inputs differ from those of the run to continue."""
         if self.is_resumed:
             fingerprint.check_same(self._manifest)
 
     @contextlib.contextmanager
     def opened(self, settings: Any, fingerprint: RunFingerprint) -> Iterator[None]:
-        """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete.
-
-        Raises:
-            UserError: another run holds the lock or has written here since, or the disk is full.
-        """
+        """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete."""
         processes = PartialState()
         with exclusive_lock(self.path, processes.process_index), report_full_disk(self.path):
             self._check_vacant()

@@ -19,10 +19,6 @@ class StepProgress:
         self.steps = steps
 
     def share(self, step: int) -> float:
-        """
-        Args:
-            step: number of finished steps.
-        """
         return min(step / self.steps, 1.0)
 
     def update(self) -> None:

@@ -54,9 +54,6 @@ def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:
 
     Returns:
         The newest undamaged checkpoint in `folder`, if any; and the damage of each newer one.
-
-    Raises:
-        UserError: all checkpoints are damaged, or the one found has no optimizer state.
     """
     named = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
     damaged: dict[Path, str] = {}

@@ -40,7 +40,6 @@ class RunTrainer(CheckpointTrainer):
     """transformers' Trainer whose checkpoints are complete or absent, and whose resumed runs equal uninterrupted ones.
 
     Args:
-        stop: ends the run on a signal.
         skip_nonfinite: skip steps whose gradient is not finite; otherwise the run stops there.
         dry_run: measure a few steps and stop; write nothing.
         peak_flops: floating point operations per second that a device could do (default: measured).
@@ -48,7 +47,6 @@ class RunTrainer(CheckpointTrainer):
 
     Attributes:
         metrics: clock, tokens and losses for the log.
-        nonfinite: checks gradients and losses.
     """
 
     loss_parts: ClassVar[tuple[str, ...]] = ("loss",)
@@ -114,12 +112,7 @@ class RunTrainer(CheckpointTrainer):
             self.optimizer = self.lr_scheduler = None
 
     def resumed_message(self, state: TrainerState, steps: int) -> str:
-        """How far the run to continue is.
-
-        Args:
-            state: of its checkpoint.
-            steps: planned now.
-        """
+        """How far the run to continue is."""
         done = f"{state.global_step:,} of {state.max_steps:,} planned steps are done"
         if state.max_steps == steps:
             return done

@@ -32,7 +32,6 @@ def block_to_examples(
     """Builds the examples of some documents. The result depends on the arguments alone.
 
     Args:
-        texts: the documents.
         identities: equal for equal texts.
         key: name of the block; it seeds the random choices, with the seed and the number of the repetition.
         dupes: number of times that the documents are used.

@@ -72,7 +72,6 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
 
     Args:
         folder: holds the documents and, for each part, `PART.npy`: its documents in order, and their identities.
-        tokenizer: folder of the tokenizer.
 
     Returns:
         `counts` of `block_to_examples`, `lengths` and `sums` of `measure`, and the `sha256` of the file.

@@ -155,10 +155,8 @@ class PretrainingCollator:
     """Masks examples and arranges them as arguments of the model.
 
     Attributes:
-        masker: chooses the labelled tokens.
         padding_free: True: concatenated sequences (1, T) with the arguments of transformers' padding-free convention;
             False: (B, S), padded on the right.
-        pad_token_id: id of the padding.
     """
 
     masker: Masker

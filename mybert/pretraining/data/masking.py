@@ -38,7 +38,6 @@ class Masker:
         maskable: (V,) bool, tokens that may be labelled.
         continues: (V,) bool, `##` tokens.
         replacements: (R,) int64, tokens that replace others.
-        mask_token_id: the id of [MASK].
         probability: share of the real tokens, in (0, 1).
         max_predictions: maximum number of labels per sequence, None for no limit.
         whole_words: label words instead of single tokens.
@@ -60,11 +59,7 @@ class Masker:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, **rules) -> "Masker":
-        """Takes special, unused and `##` tokens from the vocabulary.
-
-        Raises:
-            UserError: the tokenizer has no [MASK], or only special tokens.
-        """
+        """Takes special, unused and `##` tokens from the vocabulary."""
         if tokenizer.mask_token_id is None:
             raise UserError("the tokenizer has no mask token; build the corpus with a BERT tokenizer")
         pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))

@@ -23,9 +23,6 @@ class Draw:
 
     Attributes:
         position: index of its first example, counted over all epochs.
-        count: number of examples.
-        length: maximum tokens of a sequence.
-        mlm_probability: share of labelled tokens.
     """
 
     position: int
@@ -47,7 +44,6 @@ class ScheduledDataset(ExampleDataset):
     """A corpus, read by batches of `ScheduledSampler`.
 
     Args:
-        corpus: as in `ExampleDataset`.
         seed: of the windows.
     """
 
@@ -68,7 +64,6 @@ class ScheduledSampler(Sampler[Batch]):
 
     Args:
         schedule: length, tokens and masking share by the share of the run.
-        progress: the share of the run.
         lengths: (N,) tokens of each example.
         seed: of the order.
         batches: number of batches of the run, over all processes.

@@ -34,9 +34,6 @@ class TokenBudget:
 
     Attributes:
         batches: number of batches in an epoch.
-
-    Raises:
-        UserError: an example is longer than the budget, or there are fewer examples than batches.
     """
 
     def __init__(self, lengths: np.ndarray, max_tokens: int, seed: int, multiple: int = 1, by_length: bool = False):

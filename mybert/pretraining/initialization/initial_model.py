@@ -20,10 +20,6 @@ def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest:
     Args:
         tokenizer: of the corpus.
         longest: tokens of the longest sequence of the run.
-
-    Raises:
-        UserError: the checkpoint cannot be read, lacks weights of its encoder, or has another vocabulary or too few
-            positions; or the attention backend is not available.
     """
     choices = {}
     if settings.dropout is not None:

@@ -40,8 +40,6 @@ class BudgetPlan:
     Attributes:
         choices: value of each chosen option, without options given by the user.
         rows: name, value and reason of each line of the printed table.
-        steps: expected number of optimizer steps.
-        tokens: expected number of tokens.
         expected: result of `ScalingLaw.expectation`.
         held_out: number of held-out examples that are evaluated; None for all.
         events: number of equal parts of the run after which it logs, evaluates and saves.
@@ -152,10 +150,7 @@ def make_plan(
 
 
 def _tokens_per_batch(tokens: float, corpus: Corpus, size: str) -> int:
-    """
-    Args:
-        tokens: of the whole run.
-    """
+    """The size of a batch for a run with `tokens` in all."""
     rule = budget_rules()["batch"]
     return max(min(rule["most"][size], int(tokens / rule["steps"])), rule["least"], corpus.shape.longest)
 

@@ -34,11 +34,8 @@ class ModelCosts:
     """The costs of training one model on sequences of one shape.
 
     Attributes:
-        config: of the model.
         length: mean tokens of a sequence.
         attended: mean number of tokens that a token attends to; above `length` if lengths differ.
-        mlm_probability: share of labelled tokens.
-        has_pairs: whether next sentences are predicted.
     """
 
     config: PreTrainedConfig

@@ -42,13 +42,8 @@ class Phase:
     """One phase of a run: steps that read one corpus.
 
     Attributes:
-        corpus: shape of the corpus.
-        steps: optimizer steps.
         sequences: sequences per step, over all processes and accumulated batches; a mean under a token budget.
         device_sequences: sequences per forward pass of one device.
-        mlm_probability: share of tokens labelled.
-        config: of the model.
-        has_pairs: whether there is a next-sentence loss.
     """
 
     corpus: CorpusShape

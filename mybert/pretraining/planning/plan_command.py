@@ -21,10 +21,7 @@ class ParallelConfig:
     """One way to train a size on a number of devices.
 
     Attributes:
-        settings: devices and data.
-        size, devices: one of those in the settings.
         sharded: FSDP; otherwise each device holds a whole copy (DDP).
-        checkpointing: gradient checkpointing.
     """
 
     settings: PlanSettings

@@ -47,13 +47,7 @@ class ScalingLaw:
     source: str
 
     def loss(self, parameters: float, tokens: float, unique: float) -> float:
-        """Held-out masked loss of a finished run.
-
-        Args:
-            parameters: of the encoder.
-            tokens: seen in training.
-            unique: tokens of the training text.
-        """
+        """Held-out masked loss; `parameters` are those of the encoder, `unique` the tokens of the training text."""
         counted = self.counted_tokens(tokens, unique)
         size_part = self.size_factor / parameters**self.size_power
         token_part = self.token_factor * parameters**self.token_size_power / max(counted, 1) ** self.token_power

@@ -11,11 +11,7 @@ _LONGEST = 512  # positions of BERT
 
 @dataclass
 class PlanSettings:
-    """Model, text and devices. Several sizes or device counts print one line per combination.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Model, text and devices. Several sizes or device counts print one line per combination."""
 
     tokens: Quantity = setting(help="Real tokens of the examples (one epoch), such as 3.3B.")
     peak_flops: Quantity | None = setting(

@@ -23,7 +23,6 @@ class CardData:
     """
     Attributes:
         config: config.json.
-        parameters: number of weights.
         manifest, results: of the checkpoint; empty if it has none.
         chain: manifests of its inputs (see `manifest_chain`).
         files: names in the bundle.

@@ -29,7 +29,6 @@ class Entry:
 
     Attributes:
         dtype: number in TensorFlow's `DataType`.
-        shape: its dimensions.
         shard, offset, size: the data file, and the bytes in it.
         checksum: masked CRC-32C of those bytes.
         sliced: whether it is stored in parts under other names.

@@ -74,11 +74,7 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
 
 
 def requirements() -> list[str]:
-    """The packages that the demo needs, with the installed versions.
-
-    Raises:
-        UserError: one is not installed.
-    """
+    """The packages that the demo needs, with the installed versions."""
     needed = [Requirement(line) for line in importlib.metadata.requires("mybert") or ()]
     names = [*(one.name for one in needed if one.marker is None), *_DEMO]
     try:
@@ -88,11 +84,7 @@ def requirements() -> list[str]:
 
 
 def check_space(folder: Path) -> None:
-    """Runs app.py as a Space does, in a clean process from its own folder, and makes a prediction on its page.
-
-    Raises:
-        UserError: the page does not start, or the prediction fails.
-    """
+    """Runs app.py as a Space does, in a clean process from its own folder, and makes a prediction on its page."""
     from gradio_client import Client  # a part of gradio
 
     with running(folder) as address:
@@ -134,11 +126,7 @@ def running(folder: Path) -> Iterator[str]:
 
 
 def publish_space(folder: Path, settings: PushSettings) -> str:
-    """Sends the Space as one commit; its address.
-
-    Raises:
-        UserError: no access, or the Space holds something else.
-    """
+    """Sends the Space as one commit; its address."""
     api, name = HfApi(library_name="mybert"), settings.space
     with hub_errors("the model is published, its Space is not"):
         url = api.create_repo(name, repo_type="space", space_sdk="gradio", private=not settings.public, exist_ok=True)
