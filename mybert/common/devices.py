@@ -10,10 +10,7 @@ from mybert.common.errors import UserError
 
 
 def choose_device(name: str) -> torch.device:
-    """
-    Args:
-        name: a torch device such as `cuda:1`; or `auto`, the GPU if there is one.
-    """
+    """`name` is a torch device such as `cuda:1`; or `auto`, the GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

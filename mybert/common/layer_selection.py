@@ -12,11 +12,7 @@ def chosen_layers(available: int, kept: int) -> list[int]:
 
 
 def keep_layers(model: PreTrainedModel, kept: int, name: str) -> None:
-    """Removes all but `kept` evenly spaced layers of a BERT (Sanh et al. 2019, section 3).
-
-    Args:
-        name: the checkpoint, for the message.
-    """
+    """Removes all but `kept` evenly spaced layers of the BERT called `name` (Sanh et al. 2019, section 3)."""
     encoder, available = model.base_model.encoder, model.config.num_hidden_layers
     if kept > available:
         raise UserError(f"--layers {kept}: {name} has {available} layers")

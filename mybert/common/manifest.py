@@ -105,10 +105,6 @@ def versions() -> dict[str, str]:
 
 
 def where_to_look(what: str, folder: Path | str) -> str:
-    """The last lines of a command: where its output is, and its report if there is one.
-
-    Args:
-        what: as in `the model`.
-    """
+    """The last lines of a command: where `what` (as in `the model`) is, and its report if there is one."""
     report = Path(folder) / REPORT
     return f"{what} is in {folder}" + (f"\nopen {report} in a browser to see the results" * report.is_file())

@@ -34,11 +34,7 @@ def measure(examples: pa.Table) -> tuple[Counter, Counter]:
 
 
 def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter) -> dict:
-    """Counts and statistics for the manifest, from the records of `make_shard` by part.
-
-    Returns:
-        `counts`; `statistics` for each part, with shares and percentiles of length; `skipped` by reason.
-    """
+    """`counts`, `statistics` by part and `skipped` by reason for the manifest, from records of `make_shard`."""
     counts = Counter(documents)
     for record in chain.from_iterable(parts.values()):
         counts.update(record["counts"])

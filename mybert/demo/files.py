@@ -12,11 +12,7 @@ TEXT_FILES = [".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"]
 
 
 def read_texts(path: str, column: str) -> tuple[list[Document], str]:
-    """The texts of a file, and a line about what was skipped.
-
-    Args:
-        column: of the texts; in a .txt file each line is a text.
-    """
+    """The texts of a file, and a line about what was skipped; in a .txt file each line is a text."""
     skipped: Counter = Counter()
     documents = list(
         read_documents(

@@ -209,10 +209,7 @@ class Embedder:
         return (torch.nn.functional.normalize(means) if self.settings.normalize else means).cpu().numpy()
 
     def _encode(self, batch: list[_Sequence], pooler: bool) -> tuple[Tensor, Tensor]:
-        """
-        Returns:
-            (K, H) float32 hidden states of the tokens that contribute to a row, or pooler outputs; (K,) their rows.
-        """
+        """(K, H) float32 hidden states of the tokens that contribute to a row, or pooler outputs; (K,) their rows."""
         inputs = packed_inputs([sequence.ids for sequence in batch], self.model.device)
         self.tokens += inputs["input_ids"].numel()
         last = all(layer in (-1, self.model.config.num_hidden_layers) for layer in self.settings.layers)

@@ -162,10 +162,7 @@ def _join(parts: Parts, count: int, path: Path) -> None:
 
 
 def _text_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable):
-    """
-    Returns:
-        (R,) the text of each vector; columns of the texts; (R, H) vectors.
-    """
+    """(R,) the text of each vector; columns of the texts; (R, H) vectors."""
     vectors = embedder.texts(stored["text"].to_pylist(), settings.pooling, progress)
     return np.arange(len(stored)), {"text": stored["text"]}, vectors
 

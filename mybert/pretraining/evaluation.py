@@ -65,11 +65,7 @@ def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int = 1024) -> dict[str, float]:
-    """Accuracy of the best constant prediction on the tokens and pairs of an evaluation.
-
-    Returns:
-        mlm_accuracy of the most frequent token; with pairs, nsp_accuracy of the more frequent class.
-    """
+    """Accuracy of the most frequent token and, with pairs, of the more frequent class in an evaluation."""
     tokens = np.zeros(len(masker.maskable), dtype=np.int64)
     pairs = np.zeros(2, dtype=np.int64)
     for start in range(0, len(dataset), batch_size):

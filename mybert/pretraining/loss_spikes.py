@@ -20,13 +20,7 @@ class LossSpikes:
         self._losses: deque[float] = deque(maxlen=_WINDOW)
 
     def find(self, losses: Mapping[int, float]) -> list[tuple[int, float]]:
-        """
-        Args:
-            losses: step and loss, in order.
-
-        Returns:
-            Step and previous median of each spike.
-        """
+        """Step and previous median of each spike among the losses, which are in the order of their steps."""
         spikes = []
         for step, loss in losses.items():
             if len(self._losses) >= _MIN_KNOWN:

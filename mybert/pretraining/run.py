@@ -159,10 +159,7 @@ def _start_model(
 
 
 def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict[Path, str]]:
-    """
-    Returns:
-        The checkpoint to resume from, None for the first step; and the damage of newer ones.
-    """
+    """The checkpoint to resume from, None for the first step; and the damage of newer ones."""
     if not folder.is_resumed:
         return None, {}
     checkpoint, damaged = last_undamaged(folder.path)

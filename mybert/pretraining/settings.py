@@ -159,11 +159,7 @@ class PretrainSettings:
         )
 
     def schedule(self, longest: int, tokens: float) -> Schedule:
-        """
-        Args:
-            longest: tokens of the longest example.
-            tokens: per batch, without `max_tokens_per_batch`.
-        """
+        """`longest`: tokens of the longest example; `tokens`: of a batch without `max_tokens_per_batch`."""
         most = self.max_tokens_per_batch or tokens
         lengths = parse_lengths(self.length_schedule) if self.length_schedule else ((longest, 1.0),)
         return Schedule(

@@ -18,11 +18,7 @@ from mybert.training.run_progress import ClockProgress
 
 
 class Budget(TrainerCallback):
-    """Stores the plan of a run with a time budget, and the time used.
-
-    Attributes:
-        clock: the time used, summed over all sessions.
-    """
+    """Stores the plan of a run with a time budget, and the time used, summed over all sessions."""
 
     def __init__(self, plan: BudgetPlan, clock: ClockProgress):
         self.plan, self.clock = plan, clock

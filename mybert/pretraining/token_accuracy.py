@@ -20,11 +20,7 @@ class TokenAccuracy:
         self.counts = torch.zeros(2, size, device=device)  # labelled, correct
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        """
-        Args:
-            logits: (n, V).
-            labels: (n,), negative for tokens without a label.
-        """
+        """Adds logits (n, V) and labels (n,), which are negative for tokens without a label."""
         labelled = (labels >= 0).float()
         tokens, right = labels.clamp(min=0), (logits.argmax(-1) == labels).float()
         self.counts[0].index_add_(0, tokens, labelled)
@@ -32,13 +28,9 @@ class TokenAccuracy:
 
 
 def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict]]:
-    """
-    Args:
-        counts: (2, V) how often each token was labelled, and predicted correctly.
+    """Groups of tokens by their rank of frequency and by kind, each with `name`, `tokens` and `accuracy`.
 
-    Returns:
-        `accuracy_by_frequency` by rank among the labelled tokens, and `accuracy_by_kind`; each group has `name`,
-        `tokens` and `accuracy`.
+    `counts` (2, V) tell how often each token was labelled, and predicted correctly.
     """
     labelled, right = counts
     order = np.argsort(-labelled, kind="stable")
@@ -75,11 +67,9 @@ def kind_of(piece: str) -> str:
 def nearest_neighbours(
     embeddings: Tensor, frequency: np.ndarray, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[list]]:
-    """The most frequent words, each with the words whose embeddings have the largest cosine similarity.
+    """The most frequent words, each with the words whose embeddings (V, H) have the largest cosine similarity.
 
-    Args:
-        embeddings: (V, H).
-        frequency: (V,) of the tokens; only tokens that occur are neighbours.
+    `frequency` (V,) counts the tokens; only tokens that occur are neighbours.
     """
     pieces: Callable[[int], str] = tokenizer.convert_ids_to_tokens
     order = np.argsort(-frequency, kind="stable")

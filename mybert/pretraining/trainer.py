@@ -304,10 +304,7 @@ class MyBertTrainer(RunTrainer):
     # Evaluation
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
-        """
-        Returns:
-            No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics.
-        """
+        """No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics."""
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_logits=True)

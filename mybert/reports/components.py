@@ -81,11 +81,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Segments:
-    """A cell of text with marked parts.
-
-    Attributes:
-        parts: (class, text); the class is `a`, `b`, `special`, `mark` or "".
-    """
+    """A cell of text in parts (class, text); the class is `a`, `b`, `special`, `mark` or ""."""
 
     kind: ClassVar[str] = "segments"
     parts: Sequence[tuple[str, str]]
@@ -135,11 +131,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of a page.
-
-    Attributes:
-        axes: choices of the horizontal axis of its charts, if they have several.
-    """
+    """A titled part of a page. `axes` are choices of the horizontal axis of its charts, if they have several."""
 
     title: str
     parts: Sequence[Any]
@@ -158,11 +150,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report, without its findings.
-
-    Attributes:
-        summary: the result in one or two sentences, for a reader who reads no further.
-    """
+    """A report, without its findings. The summary is for a reader who reads no further."""
 
     title: str
     subtitle: str

@@ -61,8 +61,7 @@ def render(page: Page, findings: list[Finding]) -> str:
 def render_template(template: str, folder: Path = _TEMPLATE, **values: Any) -> str:
     """A page of a template that is report.html or extends it.
 
-    Args:
-        folder: of the template, and of a style sheet and a script that are added to those of report.html.
+    `folder` is that of the template, and of a style sheet and a script that are added to those of report.html.
     """
     added = [folder / f"{Path(template).stem}.{kind}" for kind in ("css", "js")] if folder != _TEMPLATE else []
     style, script = (path.read_text(encoding="utf-8") for path in added) if added else ("", "")

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class TextScore(NamedTuple):
-    """The score of a text.
-
-    Attributes:
-        log_probabilities: (tokens,) natural logarithm of the probability of each token.
-    """
+    """The score of a text. `log_probabilities` (tokens,) are the natural logarithms of each token's probability."""
 
     tokens: list[str]
     log_probabilities: np.ndarray
@@ -175,10 +171,8 @@ class Scorer:
 
     @torch.inference_mode()
     def _score(self, copies: Sequence[Copy], count: int) -> tuple[np.ndarray, np.ndarray]:
-        """
-        Returns:
-            (count,) float64 log-probabilities; (count,) whether the token has the highest probability: 1, 0, or -1 for
-            [UNK], which stands for any unknown token.
+        """(count,) float64 log-probabilities; (count,) whether the token has the highest probability: 1, 0, or -1 for
+        [UNK], which stands for any unknown token.
         """
         scores, hits = np.zeros(count), np.zeros(count, dtype=np.int8)
         for batch in batches_by_length(copies, lambda copy: len(copy.ids), self.max_tokens_per_batch):

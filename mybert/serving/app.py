@@ -72,10 +72,7 @@ class Service:
         self._batcher.close()
 
     async def answer(self, form: Form, request: Request) -> Response:
-        """
-        Raises:
-            Refused: the request cannot be answered.
-        """
+        """The response; raises `Refused` if the request cannot be answered."""
         self._check_key(request)
         if self.is_stopping:
             raise Refused(503, "the service is stopping", "Unhealthy", {"connection": "close", "retry-after": "5"})

@@ -19,11 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Overloaded(Exception):
-    """The accepted requests have the maximum number of tokens.
-
-    Attributes:
-        seconds: estimated time until they are answered.
-    """
+    """The accepted requests have the maximum number of tokens; they are answered in about `seconds`."""
 
     def __init__(self, seconds: int):
         super().__init__(f"too many requests are waiting; try again in {seconds} s")
@@ -31,11 +27,7 @@ class Overloaded(Exception):
 
 
 class Job:
-    """The rows of a request.
-
-    Args:
-        on_done: called by the computing thread when `results` is complete or `error` is set.
-    """
+    """The rows of a request. The computing thread calls `on_done` when `results` is complete or `error` is set."""
 
     def __init__(self, function: str, rows: Sequence, tokens: Sequence[int], on_done: Callable[[], object]):
         self.function, self.rows, self.tokens, self.on_done = function, rows, tokens, on_done
@@ -96,11 +88,7 @@ class Batcher:
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
-        """Adds a job.
-
-        Raises:
-            Overloaded: too many tokens are waiting.
-        """
+        """Adds a job; raises `Overloaded` if too many tokens are waiting."""
         tokens = sum(job.tokens)
         with self._changed:
             if self.tokens and self.tokens + tokens > self._max_tokens:

@@ -12,11 +12,7 @@ Body = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """A request that gets an error response.
-
-    Attributes:
-        kind: TEI's `error_type`.
-    """
+    """A request that gets an error response; `kind` is TEI's `error_type`."""
 
     def __init__(self, status: int, message: str, kind: str = "Validation", headers: Mapping[str, str] | None = None):
         super().__init__(message)
@@ -24,12 +20,7 @@ class Refused(Exception):
 
 
 class Work(NamedTuple):
-    """The work of a request.
-
-    Attributes:
-        function: name in `ServedCheckpoint.functions`.
-        answer: converts the results to the JSON response.
-    """
+    """A request as a function of `ServedCheckpoint`, its rows, and the conversion of results to the JSON response."""
 
     function: str
     rows: list

@@ -10,12 +10,7 @@ _ROWS = tuple(2**power for power in range(11))
 
 
 class Metrics:
-    """Counters of one service.
-
-    Args:
-        requests: number of requests in progress.
-        tokens: number of tokens of all accepted requests.
-    """
+    """Counters of one service; `requests` in progress and their `tokens` are read when the metrics are."""
 
     def __init__(self, requests: Callable[[], int], tokens: Callable[[], int]):
         self._registry = registry = CollectorRegistry()

@@ -74,9 +74,7 @@ def _bind(settings: ServeSettings) -> socket.socket:
 class Server(uvicorn.Server):
     """A server that refuses requests after the first signal, answers those in progress, and ends with status 0.
 
-    Args:
-        timeout: seconds allowed for receiving, computing and sending, each.
-        address: a bound socket.
+    Receiving, computing and sending may take `timeout` seconds each; `address` is a bound socket.
     """
 
     def __init__(self, service: "Service", timeout: float, address: socket.socket):

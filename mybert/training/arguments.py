@@ -28,10 +28,9 @@ def settle_arguments(arguments: TrainingArguments) -> None:
 
 
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
-    """Rejects unsupported arguments and values out of range; warns about a high learning rate and fp16 on a CPU.
+    """Rejects `unsupported` arguments, which have a remedy or reason each, and values out of range.
 
-    Args:
-        unsupported: unsupported arguments, each with the remedy or reason.
+    Warns about a high learning rate and fp16 on a CPU.
     """
     unsupported = {
         "resume_from_checkpoint": "use --resume",

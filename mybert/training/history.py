@@ -10,11 +10,7 @@ _NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 
 
 class History:
-    """Writes log.jsonl.
-
-    Args:
-        folder: of the run; None writes nothing.
-    """
+    """Writes log.jsonl into the folder of a run; None writes nothing."""
 
     def __init__(self, folder: str | Path | None):
         self.path = folder and Path(folder) / HISTORY
@@ -32,13 +28,10 @@ class History:
 
 
 def history_line(event: Mapping) -> str:
-    """
-    Args:
-        event: an entry of `TrainerState.log_history`.
+    """A line of JSON from an entry of `TrainerState.log_history`.
 
-    Returns:
-        A line of JSON with `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without
-        evaluation) and the other names as Trainer logs them.
+    It has `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without evaluation) and the other
+    names as Trainer logs them.
     """
     first = dict.fromkeys(("step", "epoch", "tokens", "seconds"))
     return json_line(first | {log_name(name): value for name, value in event.items()})

@@ -18,11 +18,7 @@ _OTHER_COLUMNS = 66
 
 
 class LiveDisplay(TrainerCallback):
-    """Shows one bar for the training and one for an evaluation.
-
-    Args:
-        console: the output (default: standard error).
-    """
+    """Shows one bar for the training and one for an evaluation (default: on standard error)."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True)

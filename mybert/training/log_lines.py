@@ -79,11 +79,7 @@ class _Lines(PrinterCallback):
 
 
 def log_in_lines(trainer: Trainer, display: TrainerCallback) -> None:
-    """Makes `trainer` print lines instead of dictionaries; a notebook keeps its table.
-
-    Args:
-        display: replaces the progress bar of a terminal.
-    """
+    """Makes `trainer` print lines, not dictionaries, and shows `display` on a terminal; a notebook keeps its table."""
     for callback, lines in ((PrinterCallback, _Lines), (ProgressCallback, display)):
         if trainer.pop_callback(callback):
             trainer.add_callback(lines)

@@ -64,10 +64,7 @@ class TrainingMetrics:
     # Steps
 
     def start_step(self, batches: Sequence[dict]) -> None:
-        """
-        Args:
-            batches: those that this process accumulates in the step.
-        """
+        """Counts the tokens of the batches that this process accumulates in the step."""
         tokens = 0
         for batch in batches:
             mask = batch.get("attention_mask")
@@ -77,10 +74,9 @@ class TrainingMetrics:
         self._rows[-1][-1] += tokens
 
     def add_losses(self, losses: Sequence[Tensor | None]) -> None:
-        """
-        Args:
-            losses: parts of the loss of one batch, so scaled that their sum over the batches and their mean over the
-                processes is the loss of the step.
+        """Adds the parts of the loss of one batch.
+
+        Their sum over the batches and their mean over the processes is the loss of the step.
         """
         for i, loss in enumerate(losses):
             if loss is not None:

@@ -25,12 +25,7 @@ class MuonAdamW(torch.optim.Optimizer):
 
     @classmethod
     def of(cls, model: nn.Module, decayed: Collection[str], arguments: TrainingArguments) -> "MuonAdamW":
-        """
-        Args:
-            model: a MyBERT; Muon trains the matrices of its encoder's layers.
-            decayed: names of the parameters with weight decay.
-            arguments: learning rate, weight decay and Adam's coefficients.
-        """
+        """Muon trains the matrices of the layers of a MyBERT; `decayed` names the parameters with weight decay."""
         matrices, tables, rest = [], [], []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:

@@ -9,11 +9,7 @@ _WINDOW = 10.0
 
 
 class StepProgress:
-    """Progress by steps.
-
-    Args:
-        steps: planned number of optimizer steps.
-    """
+    """Progress by steps, of which `steps` are planned."""
 
     def __init__(self, steps: int):
         self.steps = steps

@@ -50,11 +50,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:
-    """Finds the checkpoint to resume from.
-
-    Returns:
-        The newest undamaged checkpoint in `folder`, if any; and the damage of each newer one.
-    """
+    """The newest undamaged checkpoint in `folder`, to resume from, if any; and the damage of each newer one."""
     named = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
     damaged: dict[Path, str] = {}
     for _, path in sorted(named, reverse=True):

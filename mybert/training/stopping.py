@@ -71,13 +71,7 @@ class StopOnSignal(TrainerCallback):
         self._asked = True
 
     def check(self, arguments: TrainingArguments, saved: str) -> None:
-        """
-        Args:
-            saved: what has been saved, for the message.
-
-        Raises:
-            Preempted: any process was asked to stop.
-        """
+        """Raises `Preempted` if any process was asked to stop; its message tells what was `saved`."""
         if self._stops or self._any_process(arguments, wait=True):
             PartialState().wait_for_everyone()  # the main process may still be saving
             if arguments.process_index == 0:

@@ -101,11 +101,7 @@ class RunTrainer(CheckpointTrainer):
         return steps
 
     def check_setup(self) -> None:
-        """Builds the loader, the optimizer and the scheduler once, so that unusable arguments fail at the start.
-
-        Raises:
-            Exception: whatever transformers or torch raise for them.
-        """
+        """Builds the loader, the optimizer and the scheduler once, so that unusable arguments fail at the start."""
         self.get_train_dataloader()
         if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # these wrap the model first
             self.create_optimizer_and_scheduler(num_training_steps=100)
@@ -188,10 +184,7 @@ class RunTrainer(CheckpointTrainer):
     def report_speed(self, seconds: float, steps: int, first: int) -> None:
         """Prints advice if the CPU threads of this process compete with others.
 
-        Args:
-            seconds: mean seconds per step.
-            steps: number of steps that were measured.
-            first: steps done when this session started.
+        `seconds` is the mean of a step over `steps` measured ones, `first` the steps done when this session started.
         """
         self.seconds_per_step = seconds
         if self.args.device.type == "cpu" and self.is_world_process_zero() and torch.get_num_threads() > 1:
@@ -232,10 +225,7 @@ class RunTrainer(CheckpointTrainer):
     # Log
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """
-        Raises:
-            Diverged: a gradient or a loss since the last log was not finite, and such steps are not skipped.
-        """
+        """Raises `Diverged` if a gradient or a loss since the last log was not finite and its step was not skipped."""
         if "loss" in logs:
             self.nonfinite.settle()
             logs = logs | self.training_logs()
@@ -256,10 +246,7 @@ class RunTrainer(CheckpointTrainer):
         return [first + i not in finite for i in range(len(steps))]
 
     def watch_losses(self, losses: dict[int, float]) -> None:
-        """
-        Args:
-            losses: step, counted from 0, and its finite loss.
-        """
+        """Called with each step, counted from 0, and its finite loss."""
 
     def before_save(self) -> None:
         self.nonfinite.settle()

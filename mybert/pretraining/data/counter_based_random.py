@@ -14,12 +14,7 @@ MASKS, ORDER, WINDOWS = 1, 2, 3
 
 
 class RandomWords:
-    """The streams of one seed and purpose.
-
-    Args:
-        seed: any integer in [0, 2**64).
-        purpose: `MASKS`, `ORDER` or `WINDOWS`.
-    """
+    """The streams of a seed in [0, 2**64) and a purpose (`MASKS`, `ORDER` or `WINDOWS`)."""
 
     def __init__(self, seed: int, purpose: int):
         self._bits = np.random.Philox(key=np.array([seed, purpose], dtype=np.uint64))

@@ -19,11 +19,7 @@ from mybert.training.run_progress import ClockProgress, StepProgress
 
 @dataclass(frozen=True)
 class Draw:
-    """Position, size and masking of a batch.
-
-    Attributes:
-        position: index of its first example, counted over all epochs.
-    """
+    """The examples of a batch from `position` on, counted over all epochs, and their masking."""
 
     position: int
     count: int
@@ -41,11 +37,7 @@ class Batch:
 
 
 class ScheduledDataset(ExampleDataset):
-    """A corpus, read by batches of `ScheduledSampler`.
-
-    Args:
-        seed: of the windows.
-    """
+    """A corpus, read by batches of `ScheduledSampler`; `seed` is that of the windows."""
 
     def __init__(self, corpus: datasets.Dataset, seed: int):
         super().__init__(corpus)

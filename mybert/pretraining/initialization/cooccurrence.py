@@ -17,10 +17,8 @@ _ITERATIONS = 2
 
 
 def count_neighbours(corpus: Corpus, seed: int) -> tuple[np.ndarray, csr_matrix]:
-    """
-    Returns:
-        (V,) how often each token occurs in the sample, and the (V, V) symmetric sums of 1 / distance of its pairs of
-        tokens at most `_WINDOW` apart.
+    """(V,) how often each token occurs in a sample, and (V, V) sums of 1 / distance of its pairs of tokens at most
+    `_WINDOW` apart.
     """
     examples, size = ExampleDataset(corpus.train), len(corpus.tokenizer)
     number = min(len(examples), max(1, round(_SAMPLED_TOKENS / corpus.shape.mean_length)))

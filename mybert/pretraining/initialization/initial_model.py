@@ -16,11 +16,7 @@ _HEADS = ("cls.", "bert.pooler.")
 
 
 def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest: int) -> MyBertForPreTraining:
-    """
-    Args:
-        tokenizer: of the corpus.
-        longest: tokens of the longest sequence of the run.
-    """
+    """The model to start from; `longest` is the length in tokens of the longest sequence of the run."""
     choices = {}
     if settings.dropout is not None:
         choices = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
@@ -70,10 +66,9 @@ def _keeps_vocabulary(old: dict[str, int], new: dict[str, int]) -> bool:
 
 
 def trained_length(settings: PretrainSettings, model: MyBertForPreTraining, longest: int) -> int:
-    """Length of the longest sequence the finished model was trained on; later positions keep their initial values.
+    """Length of the longest sequence the finished model was trained on, those of this run included.
 
-    Args:
-        longest: tokens of the longest sequence of this run.
+    Later positions keep their initial values.
     """
     if settings.init_from is None:
         return longest

@@ -31,11 +31,9 @@ def count_parameters(config: PreTrainedConfig) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ModelCosts:
-    """The costs of training one model on sequences of one shape.
+    """The costs of training one model on sequences of `length` tokens on average.
 
-    Attributes:
-        length: mean tokens of a sequence.
-        attended: mean number of tokens that a token attends to; above `length` if lengths differ.
+    A token attends to `attended` tokens on average, which is above `length` if lengths differ.
     """
 
     config: PreTrainedConfig
@@ -141,10 +139,9 @@ class ModelCosts:
     # Network and disk
 
     def traffic(self, devices: int, sharded: bool, half: bool = False, forwards: int = 1) -> float:
-        """Bytes that a device sends in an optimizer step; it receives the same number.
+        """Bytes that a device sends in an optimizer step of `forwards` accumulated batches; it receives as many.
 
-        Args:
-            forwards: accumulated batches; DDP averages gradients once per step, FSDP gathers weights twice per batch.
+        DDP averages gradients once per step, FSDP gathers weights twice per batch.
         """
         share = (devices - 1) / devices
         if sharded:

@@ -21,14 +21,7 @@ _WARM_UP, _STEPS = 2, 8
 
 @dataclass(frozen=True)
 class Speed:
-    """
-    Attributes:
-        flops: useful floating point operations per second in training.
-        tokens: real tokens per second in training.
-        evaluation: real tokens per second in evaluation.
-        parameters: of the model.
-        encoder: parameters of its encoder.
-    """
+    """Useful operations and real tokens per second in training, tokens per second in evaluation; parameters."""
 
     flops: float
     tokens: float

@@ -96,11 +96,7 @@ def flops_left(phases: list[Phase], step: int) -> float:
 
 
 def print_phases(phases: list[Phase], **how) -> None:
-    """Prints the plan of a run.
-
-    Args:
-        how: devices, precision and so on, as in `ModelCosts.memory`.
-    """
+    """Prints the plan of a run; `how` as in `ModelCosts.memory`."""
     parameters = count_parameters(phases[0].config)
     rows = [("parameters", f"{sum(parameters.values()):,}, {parameters['embeddings']:,} of them embeddings")]
     for number, phase in enumerate(phases, 1):

@@ -18,11 +18,7 @@ _CHECKPOINTS = PretrainingOptions.save_total_limit + 1  # one more while it is w
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """One way to train a size on a number of devices.
-
-    Attributes:
-        sharded: FSDP; otherwise each device holds a whole copy (DDP).
-    """
+    """One way to train a size on a number of devices: sharded (FSDP), or with a whole copy on each device (DDP)."""
 
     settings: PlanSettings
     size: str

@@ -17,8 +17,7 @@ _SHAPES = ((1, 1), (1, 9), (3, 16), (5, 37), (2, 10**9))  # rows and columns; th
 def ragged_batches(model: MyBertPreTrainedModel, seed: int = 0) -> Iterator[dict[str, Tensor]]:
     """Padded batches of random token ids and segments; rows have different lengths, the first the full one.
 
-    Yields:
-        input_ids, attention_mask, token_type_ids: (B, S) int64; (B, choices, S) for multiple choice.
+    Their tensors are (B, S) int64; (B, choices, S) for multiple choice.
     """
     generator = torch.Generator().manual_seed(seed)
     choices = 2 if isinstance(model, MyBertForMultipleChoice) else 1

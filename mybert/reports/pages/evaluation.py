@@ -87,10 +87,7 @@ def _rate(found: Mapping[str, Any]) -> str:
 
 
 def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
-    """
-    Args:
-        part: `validation`, `test`, or "" for `mybert evaluate`.
-    """
+    """`part` is `validation`, `test`, or "" for `mybert evaluate`."""
     analysis, named = files.analysis(part), f" ({part})" if len(files.parts) > 1 else ""
     scores = [_scores(found), _labels(found), _matrix(analysis)]
     curves = [_calibration(analysis), _precision_recall(analysis)]

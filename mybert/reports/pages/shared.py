@@ -94,12 +94,7 @@ def _has(entry: Mapping[str, Any], *names: str) -> bool:
 def training_section(
     files: StageFiles, losses: Mapping[str, Mapping[str, str]], *more: Chart | None
 ) -> Section | None:
-    """Losses, learning rate, gradient, speed.
-
-    Args:
-        losses: for each chart of losses the `names` of `log_chart`.
-        more: charts that come after the losses.
-    """
+    """Losses, each chart with its `names` of `log_chart`; then `more` charts; learning rate, gradient, speed."""
     log = files.log
     charts = [
         *(log_chart(title, log, names, axes=tuple(AXES)) for title, names in losses.items()),
