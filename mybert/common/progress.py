@@ -32,16 +32,7 @@ class Bar:
         leave: bool = True,
         console: Console | None = None,
     ):
-        self._items = items
-        console = console or Console(stderr=True)
-        self._progress = Progress(
-            *columns(),
-            console=console,
-            transient=not leave,
-            disable=not console.is_terminal,
-            redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe, which gets what is printed
-            refresh_per_second=4,
-        )
+        self._items, self._progress = items, bars_on(console or Console(stderr=True), leave)
         self._task = self._progress.add_task(desc, total=total, unit=unit, details="")
 
     def update(self, count: int = 1) -> None:
@@ -62,14 +53,19 @@ class Bar:
                 self.update()
 
 
-def columns() -> tuple[ProgressColumn, ...]:
-    """The columns of a bar. A task has the fields `unit` and `details`."""
-    return (
+def bars_on(console: Console, leave: bool = True) -> Progress:
+    """Bars for tasks with the fields `unit` and `details`."""
+    return Progress(
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=16),
         _Amount(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[details]}", markup=False, table_column=Column(no_wrap=True)),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=Column(no_wrap=True)),
+        console=console,
+        transient=not leave,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe, which gets what is printed
+        refresh_per_second=4,
     )
 
 

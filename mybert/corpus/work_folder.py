@@ -1,12 +1,13 @@
 """The temporary folder of a run, kept for `--resume` after an interruption."""
 
 import contextlib
+import functools
 import glob
 import hashlib
 import importlib.metadata
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,51 +29,41 @@ _SCRATCH, _JOB, _LOCK, PARTS = ".scratch", "job.json", "lock", "parts"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 
 
-@contextlib.contextmanager
-def work_file(settings: Any, job: dict) -> Iterator[tuple[Path, Path]]:
-    """As `work_folder`, for an output file: yields its temporary path, and the scratch folder beside it.
+def work_file(settings: Any, job: dict) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
+    """The temporary path of an output file, and the scratch folder beside it; kept if parts are finished."""
+    staged = functools.partial(staged_file, inputs=settings.inputs)
+    return _working(settings, job, staged, lambda scratch: any((scratch / PARTS).glob("*.json")))
 
-    After an interruption, the folder is kept if `resume` is set and parts are finished; after a kill it is always
-    kept.
-    """
 
-    def keep(folder: Path) -> bool:
-        return settings.resume and any((folder / _SCRATCH / PARTS).glob("*.json"))
-
-    with contextlib.ExitStack() as opened:  # closed before the folder is renamed or removed, as Windows requires
-        left = unfinished_folder(settings.output, job, opened) if settings.resume else None
-        staged = staged_file(settings.output, settings.inputs, overwrite=settings.overwrite, left=left, keep=keep)
-        with staged as path, opened:
-            scratch = path.with_name(_SCRATCH)
-            if left is None:
-                scratch.mkdir()
-                opened.enter_context(filelock.FileLock(scratch / _LOCK))
-                write_json(scratch / _JOB, job)
-            yield path, scratch
+def work_folder(settings: CorpusSettings, job: dict) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
+    """The folder that becomes the output, and the scratch folder in it; kept if it has all documents."""
+    staged = functools.partial(staged_folder, stage="corpus")
+    return _working(settings, job, staged, lambda scratch: open_stored(scratch) is not None)
 
 
 @contextlib.contextmanager
-def work_folder(settings: CorpusSettings, job: dict) -> Iterator[tuple[Path, Path]]:
-    """Yields the folder that becomes the output, and the scratch folder in it, which is removed at the end.
+def _working(settings: Any, job: dict, staged: Callable, is_worth: Callable[[Path], bool]) -> Iterator:
+    """Yields the temporary path of `staged`, and the scratch folder, which is removed at the end.
 
-    With `resume`, the folder of an unfinished build of the same job is used again. After an interruption the folder is
-    kept if it has all documents.
+    With `resume`, the folder of an unfinished run of the same job is used again. After an interruption it is kept if
+    the scratch folder `is_worth` it; after a kill it is always kept.
     """
-
-    def keep(folder: Path) -> bool:
-        return settings.resume and open_stored(folder / _SCRATCH) is not None
-
     with contextlib.ExitStack() as opened:  # closed before the folder is renamed or removed, as Windows requires
         left = unfinished_folder(settings.output, job, opened) if settings.resume else None
-        staged = staged_folder(settings.output, overwrite=settings.overwrite, stage="corpus", left=left, keep=keep)
-        with staged as folder, opened:
-            scratch = folder / _SCRATCH
+        staging = staged(
+            settings.output,
+            overwrite=settings.overwrite,
+            left=left,
+            keep=lambda folder: settings.resume and is_worth(folder / _SCRATCH),
+        )
+        with staging as path, opened:
+            scratch = (path if path.is_dir() else path.parent) / _SCRATCH
             opened.callback(close_stored)
             if left is None:
                 scratch.mkdir()
                 opened.enter_context(filelock.FileLock(scratch / _LOCK))
                 write_json(scratch / _JOB, job)
-            yield folder, scratch
+            yield path, scratch
             opened.close()
             shutil.rmtree(scratch)
 

@@ -30,7 +30,6 @@ def relation_loss(student: list[Tensor], teacher: list[Tensor], lengths: Tensor,
     Args:
         student, teacher: queries, keys and values, (T, H) each.
         lengths: (N,) of the sequences.
-        heads: number of relation heads.
     """
     total = 0.0
     for own, other in zip(student, teacher, strict=True):

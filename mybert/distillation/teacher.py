@@ -22,14 +22,7 @@ _RELATION_LAYER = {24: 21}
 def load_teacher(
     settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int
 ) -> tuple[MyBertForMaskedLM, bool]:
-    """
-    Args:
-        tokenizer: of the corpus.
-        longest: tokens of the longest sequence of the run.
-
-    Returns:
-        The teacher, and whether it has a masked-language-model head.
-    """
+    """The teacher, and whether it has a masked-language-model head; `longest` as in `build_model`."""
     name = settings.teacher
     model, own, missing = load_with_tokenizer(MyBertForMaskedLM, name)
     head = [key for key in missing if key.startswith("cls.predictions")]
@@ -49,12 +42,7 @@ def load_teacher(
 
 @dataclass
 class Comparison:
-    """Computes the losses between a teacher and a student for a batch.
-
-    Attributes:
-        teacher: the model, in evaluation mode.
-        weights: weight of each loss, by name.
-    """
+    """Computes the losses between a teacher, in evaluation mode, and a student for a batch."""
 
     teacher: MyBertForMaskedLM
     weights: dict[str, float]

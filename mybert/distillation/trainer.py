@@ -20,10 +20,6 @@ class DistillationTrainer(MyBertTrainer):
 
     The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the step
     (of its sequences, if no token is labelled), so that accumulated batches give the mean of the step.
-
-    Args:
-        comparison: the teacher and its losses.
-        kwargs: as in `MyBertTrainer`.
     """
 
     def __init__(self, *args, comparison: Comparison, **kwargs):

@@ -12,10 +12,7 @@ from mybert.common.hub import check_repository
 
 
 def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
-    """
-    Args:
-        split: name of the split; None if the folder has a single one.
-    """
+    """`split` is the name of the split; None if the folder has a single one."""
     try:
         found = load_saved_dataset(folder)
     except Exception as error:  # a wrong type in one of its files raises anything

@@ -21,7 +21,6 @@ class Document(NamedTuple):
 
     Attributes:
         text: the text; lines end with LF.
-        source: the file or data set.
         line: the line in which the document begins, or its row in formats without lines; from 1.
         others: the other columns of its row.
     """
@@ -63,7 +62,6 @@ def read_documents(
         plain_text: the unit of a document in .txt files and standard input: `paragraphs` (separated by blank lines),
             `line` or `file`.
         skipped: counts skipped lines by reason; files without a document count as `empty files`.
-        with_other_columns: also read the columns beside the text.
     """
     problems = Problems(errors, Counter() if skipped is None else skipped)
     for source in find_sources(inputs):

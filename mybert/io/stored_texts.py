@@ -22,9 +22,6 @@ class StoredTexts(NamedTuple):
     """Texts in an Arrow file with the columns `text`, `source`, `line` and `others` (pickled dictionaries).
 
     Attributes:
-        path: the file.
-        count: number of texts.
-        skipped: number of skipped lines by reason.
         types: type of each other column of the inputs.
     """
 

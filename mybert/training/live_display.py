@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import sys
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from transformers import TrainerCallback
 
-from mybert.common.progress import columns, sparkline
+from mybert.common.progress import bars_on, sparkline
 from mybert.common.tables import format_cell
 from mybert.training.log_lines import log_line, planned_steps
 
@@ -29,13 +28,7 @@ class LiveDisplay(TrainerCallback):
         if not state.is_world_process_zero:
             return
         self.first, self._losses, self._details = state.global_step, [], {}
-        self._progress = Progress(
-            *columns(),
-            console=self.console,
-            disable=not self.console.is_terminal,
-            redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe, which gets the lines
-            refresh_per_second=4,
-        )
+        self._progress = bars_on(self.console)
         self._training = self._progress.add_task("training", total=state.max_steps, unit="steps", details="")
         self._progress.update(self._training, completed=state.global_step)
         self._progress.start()
