@@ -213,10 +213,7 @@ class Embedder:
         inputs = packed_inputs([sequence.ids for sequence in batch], self.model.device)
         self.tokens += inputs["input_ids"].numel()
         last = all(layer in (-1, self.model.config.num_hidden_layers) for layer in self.settings.layers)
-        output = self.model(
-            **inputs,
-            output_hidden_states=False if last else self.settings.layers,
-        )
+        output = self.model(**inputs, output_hidden_states=False if last else self.settings.layers)
         rows = np.concatenate([sequence.rows for sequence in batch])
         kept = np.flatnonzero(rows != _NO_ROW)
         rows = torch.from_numpy(rows[kept]).to(self.model.device)

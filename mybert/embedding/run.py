@@ -60,10 +60,7 @@ def embed(settings: EmbedSettings) -> Path:
             path.parent,
             "embed",
             settings=settings,
-            inputs={
-                "model": job["model"],
-                "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)},
-            },
+            inputs={"model": job["model"], "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}},
             counts={
                 "texts": texts.count,
                 "vectors": counts["vectors"],

@@ -1,7 +1,5 @@
 """Evaluation metrics from sums over batches, so that no logits are kept."""
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -81,14 +79,3 @@ def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int 
     if pairs.any():
         baselines["nsp_accuracy"] = float(pairs.max() / pairs.sum())
     return baselines
-
-
-def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Confidence interval (default: 95%) of a share measured on `n` draws (Wilson 1927).
-
-    Unlike the normal interval it stays within [0, 1] and is accurate for few draws and for shares near 0 and 1.
-    """
-    centre = share + z * z / (2 * n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    low, high = ((centre + side) / (1 + z * z / n) for side in (-half, half))
-    return max(low, 0.0), min(high, 1.0)  # rounding may pass the ends

@@ -6,7 +6,7 @@ from pathlib import Path
 from mybert.common.manifest import versions, write_json
 from mybert.common.quantities import duration
 from mybert.common.tables import print_table
-from mybert.pretraining.evaluation import constant_baselines, wilson_interval
+from mybert.pretraining.evaluation import constant_baselines
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.token_accuracy import accuracy_by_group, nearest_neighbours
 from mybert.pretraining.trainer import MyBertTrainer
@@ -59,6 +59,8 @@ def write_report(
     Returns:
         The content of results.json.
     """
+    from scipy.stats import binomtest  # here, since its import takes half a second
+
     baselines = constant_baselines(trainer.eval_dataset, trainer.data_collator.masker) if metrics else {}
     results = {
         "metrics": metrics,
@@ -79,7 +81,8 @@ def write_report(
     }
     for name, draws in _DRAWS.items():
         if name in metrics:
-            results[f"{name}_interval_95"] = wilson_interval(metrics[name], metrics[draws])
+            hits, number = round(metrics[name] * metrics[draws]), metrics[draws]
+            results[f"{name}_interval_95"] = tuple(binomtest(hits, number).proportion_ci(method="wilson"))
     output = Path(settings.output)
     panels = [
         Panel("masked-token loss", "mlm_loss", "eval_mlm_loss"),

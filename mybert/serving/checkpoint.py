@@ -45,6 +45,8 @@ class ServedCheckpoint:
         self.predictor: Predictor | None = None
         self.embedder: Embedder | None = None
         self.task: str | None = None
+        names = ("device", "dtype", "max_length", "max_tokens_per_batch")
+        self._chosen = {name: getattr(settings, name) for name in names}
         if is_encoder(settings.model):
             self._load_encoder()
         else:
@@ -56,9 +58,7 @@ class ServedCheckpoint:
         for name in ("pooling", "long_texts"):
             if getattr(settings, name) != getattr(type(settings), name):
                 raise UserError(f"--{name.replace('_', '-')} has no effect on a task head; remove it")
-        names = ("device", "dtype", "max_length", "max_tokens_per_batch")
-        chosen = {name: getattr(settings, name) for name in names}
-        self.predictor = Predictor(PredictSettings(model=settings.model, inputs=["-"], **chosen))
+        self.predictor = Predictor(PredictSettings(model=settings.model, inputs=["-"], **self._chosen))
         self.tokenizer, self.task = self.predictor.tokenizer, self.predictor.task.name
         self.max_length = self.predictor.task.options.max_length
         self.max_tokens_per_batch = self._tokens_per_batch(self.predictor.model)
@@ -66,10 +66,8 @@ class ServedCheckpoint:
 
     def _load_encoder(self) -> None:
         settings = self.settings
-        names = ("device", "dtype", "max_length", "max_tokens_per_batch")
-        chosen = {name: getattr(settings, name) for name in names}
         long_texts = "window" if settings.long_texts == "window" else "refuse"
-        self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **chosen))
+        self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **self._chosen))
         if settings.pooling == "pooler" and embedder.model.pooler is None:
             raise UserError(f"{settings.model} has no trained pooler; use --pooling mean or cls")
         self.max_length = embedder.max_length

@@ -9,6 +9,7 @@ from transformers import TrainerCallback
 _LOW_SHARE = 0.1
 """Share of the peak below which threads are tested; models with narrow layers are below it too."""
 _MIN_SPEEDUP = 1.5
+_WARM_UP, _MEASURED = 3, 10  # steps of a measurement
 
 
 class StepTimer(TrainerCallback):
@@ -16,20 +17,16 @@ class StepTimer(TrainerCallback):
 
     Args:
         report: called once with the mean seconds per step, the number of measured steps, and the step before training.
-        warmup: steps before the measurement.
-        measured: steps that are measured.
         stop: stop the run afterwards (`--dry-run`).
     """
 
-    def __init__(
-        self, report: Callable[[float, int, int], None], stop: bool = False, warmup: int = 3, measured: int = 10
-    ):
-        self.report, self.stop, self.warmup, self.measured = report, stop, warmup, measured
+    def __init__(self, report: Callable[[float, int, int], None], stop: bool = False):
+        self.report, self.stop = report, stop
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.first, self.mark, self.seconds = state.global_step, time.perf_counter(), 0.0
-        self.skipped = min(self.warmup, max(0, state.max_steps - self.first - 1))
-        self.steps = min(self.measured, max(1, state.max_steps - self.first - self.skipped))
+        self.skipped = min(_WARM_UP, max(0, state.max_steps - self.first - 1))
+        self.steps = min(_MEASURED, max(1, state.max_steps - self.first - self.skipped))
 
     def on_step_end(self, args, state, control, **kwargs):
         step = state.global_step - self.first - self.skipped

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForPreTraining, EvalPrediction
 
 from mybert.pretraining.data import batching
 from mybert.pretraining.data.batching import EVALUATION, PretrainingCollator
-from mybert.pretraining.evaluation import constant_baselines, metrics_from_sums, wilson_interval
+from mybert.pretraining.evaluation import constant_baselines, metrics_from_sums
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -201,11 +201,3 @@ def test_the_second_phase_starts_on_time_when_the_batch_size_is_reduced(make_tra
     trainer.train()
     assert len(longest) == 10
     assert max(longest[:7]) <= 24 < min(longest[7:])
-
-
-def test_a_95_percent_wilson_interval_covers_95_percent():
-    torch.manual_seed(0)
-    draws = torch.binomial(torch.full((4000,), 60.0), torch.tensor(0.9)).tolist()
-    covered = [low <= 0.9 <= high for low, high in (wilson_interval(d / 60, 60) for d in draws)]
-    assert sum(covered) / 4000 == pytest.approx(0.95, abs=0.02)
-    assert wilson_interval(1.0, 10)[1] == pytest.approx(1.0)

@@ -34,10 +34,7 @@ def data_lines(data: CardData) -> list[str]:
     if data.manifest.get("stage") == "adapt":
         lines += _corpus_lines(data.manifest, "")
         for kind, use in (("task_data-", "texts of labelled rows"), ("replay-", "general text, mixed in")):
-            entries = _inputs(data.manifest, kind)
-            lines += [f"{use}: {_source(entry)}" for entry in entries[:_SHOWN]]
-            if len(entries) > _SHOWN:
-                lines.append(f"{use}: {len(entries) - _SHOWN:,} more sources")
+            lines += _source_lines(data.manifest, kind, f"{use}: ")
     for name, manifest in data.corpora().items():
         lines += _corpus_lines(manifest, "second phase: " if "phase2" in name else "")
     for split, found in (data.results.get("data") or {}).items():
@@ -47,10 +44,7 @@ def data_lines(data: CardData) -> list[str]:
 
 
 def _corpus_lines(manifest: dict, phase: str) -> list[str]:
-    entries = _inputs(manifest, "input-")
-    lines = [f"{phase}{_source(entry)}" for entry in entries[:_SHOWN]]
-    if len(entries) > _SHOWN:
-        lines.append(f"{phase}{len(entries) - _SHOWN:,} more sources")
+    lines = _source_lines(manifest, "input-", phase)
     counts, statistics = dict(manifest.get("counts", {})), manifest.get("statistics", {})
     deduplicated = manifest.get("settings", {}).get("deduplicate") is not False
     if not deduplicated:
@@ -64,6 +58,12 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     if "unknown_rate" in statistics:
         lines.append(f"{phase}{statistics['unknown_rate']:.3%} of the tokens are [UNK]")
     return lines
+
+
+def _source_lines(manifest: dict, kind: str, use: str) -> list[str]:
+    entries = _inputs(manifest, kind)
+    more = [f"{use}{len(entries) - _SHOWN:,} more sources"] if len(entries) > _SHOWN else []
+    return [f"{use}{_source(entry)}" for entry in entries[:_SHOWN]] + more
 
 
 def _inputs(manifest: dict, kind: str) -> list[dict]:
