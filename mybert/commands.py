@@ -133,11 +133,7 @@ COMMANDS = {
         "mybert.reports.doctor",
         ("mybert.reports.settings:DoctorSettings",),
         "Find problems in the output of a stage: learning rate, leaks, truncation, …",
-        (
-            "mybert doctor model",
-            "mybert doctor corpus",
-            "mybert doctor evaluation --report",
-        ),
+        ("mybert doctor model", "mybert doctor corpus", "mybert doctor evaluation --report"),
     ),
     "explain": Command(
         "mybert.explanation.run",

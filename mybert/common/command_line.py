@@ -9,14 +9,7 @@ from typing import Any
 
 from mybert.common.errors import UserError
 from mybert.common.help_text import GROUPS, HelpFormatter, epilog, group_of, help_of
-from mybert.common.options import (
-    Option,
-    complete,
-    current_name,
-    options_of,
-    options_without_import,
-    unknown_name,
-)
+from mybert.common.options import Option, complete, current_name, options_of, options_without_import, unknown_name
 from mybert.common.settings_file import read_settings_file, write_settings_file
 
 

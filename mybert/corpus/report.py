@@ -105,11 +105,7 @@ def print_report(facts: dict, validation_share: float) -> None:
         share = f"{part['is_next_share']:.1%}" if "is_next_share" in part else None
         lengths = "/".join(map(str, part["length_percentiles"].values()))
         parts.append((name, counts[f"examples_{name}"], part["tokens"], share, lengths))
-    print_table(
-        "Examples",
-        parts,
-        ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))}%"],
-    )
+    print_table("Examples", parts, ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))}%"])
     for remark in _remarks(counts, statistics, validation_share):
         print(remark)
 

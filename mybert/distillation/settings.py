@@ -26,8 +26,7 @@ class DistillSettings(PretrainSettings):
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
     initial_weights: str = setting("random", argparse.SUPPRESS)
     teacher: str = setting(
-        "",
-        "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer.",
+        "", "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer."
     )
     layers: int | None = setting(
         None,

@@ -32,8 +32,7 @@ class PretrainSettings:
     )
     size: str | None = setting(None, f"Size of a new model: {', '.join(SIZES)} (default: small).")
     init_from: str | None = setting(
-        None,
-        "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer.",
+        None, "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer."
     )
     dropout: float | None = setting(
         None,

@@ -79,10 +79,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         shutil.rmtree(_preparation(folder.path), ignore_errors=True)
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
-    with (
-        _prepared(settings, arguments, folder.path, fingerprint) as prepared,
-        folder.opened(settings, fingerprint),
-    ):
+    with _prepared(settings, arguments, folder.path, fingerprint) as prepared, folder.opened(settings, fingerprint):
         work = folder.path / _WORK
         if prepared is not None:
             prepared.rename(work)

@@ -235,10 +235,7 @@ def _plan_end(
     save = 0.5 + COPIES_IN_A_CHECKPOINT * 4 * speed.parameters / _BYTES_PER_SECOND
     evaluations = math.floor(_EVALUATING * clock.budget / max(evaluate, 1e-3))
     checkpoints = math.floor(_SAVING * clock.budget / save)
-    plan.events = {
-        "log": _LOGS,
-        "save": max(1, min(checkpoints, max(4, math.ceil(clock.budget / _SAVE_SECONDS)))),
-    }
+    plan.events = {"log": _LOGS, "save": max(1, min(checkpoints, max(4, math.ceil(clock.budget / _SAVE_SECONDS))))}
     if corpus.validation is not None:
         plan.events["evaluate"] = max(2, min(evaluations, 10))  # one before the end measures the time of the last
     plan.later = {"evaluate": evaluate, "save": save, "rest": _REPORT_SECONDS + save / COPIES_IN_A_CHECKPOINT}
