@@ -2,11 +2,12 @@
 
 import argparse
 import errno
-import importlib
 import io
 import logging
 import os
+import pkgutil
 import sys
+from pathlib import Path
 
 import shtab
 
@@ -16,6 +17,8 @@ from mybert.common.command_line import build_parser, parse_settings
 from mybert.common.disk_space import FULL_DISK
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.manifest import where_to_look
+from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.options import options_without_import, unknown_name
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
@@ -101,7 +104,11 @@ def _run_command(name: str, argv: list[str]) -> None:
     settings = parse_settings(
         command.settings_types(), argv, f"mybert {name}", command.summary, examples=command.examples
     )
-    importlib.import_module(command.module).main(*settings)
+    if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
+        keep_freed_memory()
+    output = pkgutil.resolve_name(command.function)(*settings)
+    if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
+        print("dry run: nothing was written" if getattr(settings[0], "dry_run", False) else where_to_look(output))
 
 
 def completion(shell: str) -> str:

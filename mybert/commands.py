@@ -9,13 +9,13 @@ class Command:
     """A command of `mybert`.
 
     Attributes:
-        module: holds `main`, which takes one instance of each of `settings`.
+        function: takes one instance of each of `settings`, as module:function. A path that it returns is printed.
         settings: dataclasses of the options, as module:class.
         summary: one line of help.
         examples: command lines shown at the end of the help.
     """
 
-    module: str
+    function: str
     settings: tuple[str, ...]
     summary: str
     examples: tuple[str, ...]
@@ -27,7 +27,7 @@ class Command:
 
 COMMANDS = {
     "tokenizer": Command(
-        "mybert.corpus.train_tokenizer",
+        "mybert.corpus.train_tokenizer:build_tokenizer",
         ("mybert.corpus.settings:TokenizerSettings",),
         "Train a WordPiece vocabulary on documents.",
         (
@@ -37,7 +37,7 @@ COMMANDS = {
         ),
     ),
     "corpus": Command(
-        "mybert.corpus.build",
+        "mybert.corpus.build:build_corpus",
         ("mybert.corpus.settings:CorpusSettings",),
         "Build pretraining examples (MLM and NSP) from documents.",
         (
@@ -47,7 +47,7 @@ COMMANDS = {
         ),
     ),
     "plan": Command(
-        "mybert.pretraining.planning.plan_command",
+        "mybert.pretraining.planning.plan_command:main",
         ("mybert.pretraining.planning.settings:PlanSettings",),
         "Estimate memory, time and price of a pretraining run.",
         (
@@ -57,7 +57,7 @@ COMMANDS = {
         ),
     ),
     "pretrain": Command(
-        "mybert.workflows.pretrain",
+        "mybert.workflows.pretrain:main",
         ("mybert.pretraining.settings:PretrainSettings", "mybert.pretraining.settings:PretrainingOptions"),
         "Pretrain a model on text, or on the examples of `mybert corpus`.",
         (
@@ -67,7 +67,7 @@ COMMANDS = {
         ),
     ),
     "adapt": Command(
-        "mybert.workflows.adapt",
+        "mybert.workflows.adapt:adapt",
         ("mybert.adaptation.settings:AdaptSettings", "mybert.pretraining.settings:PretrainingOptions"),
         "Adapt a BERT to a domain: add words of the domain and continue pretraining on its text.",
         (
@@ -77,7 +77,7 @@ COMMANDS = {
         ),
     ),
     "trim": Command(
-        "mybert.workflows.trim",
+        "mybert.workflows.trim:trim",
         ("mybert.adaptation.settings:TrimSettings",),
         "Remove the tokens that a text does not contain from a model.",
         (
@@ -87,7 +87,7 @@ COMMANDS = {
         ),
     ),
     "distill": Command(
-        "mybert.distillation.run",
+        "mybert.distillation.run:distill",
         ("mybert.distillation.settings:DistillSettings", "mybert.pretraining.settings:PretrainingOptions"),
         "Distil a teacher into a smaller encoder.",
         (
@@ -97,7 +97,7 @@ COMMANDS = {
         ),
     ),
     "finetune": Command(
-        "mybert.finetuning.run",
+        "mybert.finetuning.run:finetune",
         ("mybert.finetuning.settings:FinetuneSettings", "mybert.finetuning.settings:FinetuningOptions"),
         "Fine-tune a checkpoint on labelled rows.",
         (
@@ -110,7 +110,7 @@ COMMANDS = {
         ),
     ),
     "evaluate": Command(
-        "mybert.finetuning.evaluation.evaluate",
+        "mybert.finetuning.evaluation.evaluate:evaluate",
         ("mybert.finetuning.settings:EvaluateSettings",),
         "Evaluate a fine-tuned model on labelled rows.",
         (
@@ -120,7 +120,7 @@ COMMANDS = {
         ),
     ),
     "predict": Command(
-        "mybert.finetuning.evaluation.predict",
+        "mybert.finetuning.evaluation.predict:main",
         ("mybert.finetuning.settings:PredictSettings",),
         "Predict with a fine-tuned model.",
         (
@@ -130,13 +130,13 @@ COMMANDS = {
         ),
     ),
     "doctor": Command(
-        "mybert.reports.doctor",
+        "mybert.reports.doctor:main",
         ("mybert.reports.settings:DoctorSettings",),
         "Find problems in the output of a stage: learning rate, leaks, truncation, …",
         ("mybert doctor model", "mybert doctor corpus", "mybert doctor evaluation --report"),
     ),
     "explain": Command(
-        "mybert.explanation.run",
+        "mybert.explanation.run:main",
         ("mybert.explanation.settings:ExplainSettings",),
         "Show which words the predictions of a model depend on.",
         (
@@ -146,7 +146,7 @@ COMMANDS = {
         ),
     ),
     "demo": Command(
-        "mybert.demo.run",
+        "mybert.demo.run:serve",
         ("mybert.demo.settings:DemoSettings",),
         "Try models on a page in the browser.",
         (
@@ -156,7 +156,7 @@ COMMANDS = {
         ),
     ),
     "serve": Command(
-        "mybert.serving.run",
+        "mybert.serving.run:serve",
         ("mybert.serving.settings:ServeSettings",),
         "Serve a model over HTTP, with the APIs of OpenAI (embeddings), TEI and Hugging Face.",
         (
@@ -166,7 +166,7 @@ COMMANDS = {
         ),
     ),
     "embed": Command(
-        "mybert.embedding.run",
+        "mybert.embedding.run:embed",
         ("mybert.embedding.settings:EmbedSettings",),
         "Compute vectors of texts, or of words in context.",
         (
@@ -176,7 +176,7 @@ COMMANDS = {
         ),
     ),
     "search": Command(
-        "mybert.embedding.search",
+        "mybert.embedding.search:search",
         ("mybert.embedding.settings:SearchSettings",),
         "Find the texts nearest to a query in the vectors of `mybert embed`.",
         (
@@ -186,7 +186,7 @@ COMMANDS = {
         ),
     ),
     "score": Command(
-        "mybert.scoring.run",
+        "mybert.scoring.run:score",
         ("mybert.scoring.settings:ScoreSettings",),
         "Score texts by the pseudo-log-likelihood of a masked language model.",
         (
@@ -196,7 +196,7 @@ COMMANDS = {
         ),
     ),
     "export": Command(
-        "mybert.release.convert.export",
+        "mybert.release.convert.export:export",
         ("mybert.release.settings:ExportSettings",),
         "Convert a checkpoint to transformers' BERT or to ONNX.",
         (
@@ -206,7 +206,7 @@ COMMANDS = {
         ),
     ),
     "import": Command(
-        "mybert.release.convert.import_bert",
+        "mybert.release.convert.import_bert:import_bert",
         ("mybert.release.settings:ImportSettings",),
         "Convert a BERT checkpoint of transformers or Google.",
         (
@@ -216,7 +216,7 @@ COMMANDS = {
         ),
     ),
     "merge": Command(
-        "mybert.release.convert.merge",
+        "mybert.release.convert.merge:merge",
         ("mybert.release.settings:MergeSettings",),
         "Average the weights of models trained from the same checkpoint.",
         (
@@ -226,7 +226,7 @@ COMMANDS = {
         ),
     ),
     "push": Command(
-        "mybert.release.hub.push",
+        "mybert.release.hub.push:push",
         ("mybert.release.settings:PushSettings",),
         "Verify a checkpoint and publish it on the Hugging Face Hub with a model card.",
         (
@@ -236,7 +236,7 @@ COMMANDS = {
         ),
     ),
     "quickstart": Command(
-        "mybert.workflows.quickstart",
+        "mybert.workflows.quickstart:quickstart",
         ("mybert.workflows.quickstart:QuickstartSettings",),
         "Train and evaluate a small BERT on the documentation of Python.",
         (

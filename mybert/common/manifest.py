@@ -104,7 +104,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def where_to_look(what: str, folder: Path | str) -> str:
-    """The last lines of a command: where `what` (as in `the model`) is, and its report if there is one."""
-    report = Path(folder) / REPORT
-    return f"{what} is in {folder}" + (f"\nopen {report} in a browser to see the results" * report.is_file())
+def where_to_look(output: Path) -> str:
+    """The last lines of a command: where its output is, and its report if there is one."""
+    report = output / REPORT
+    return f"the output is in {output}" + (f"\nopen {report} in a browser to see the results" * report.is_file())

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, identity, where_to_look, write_manifest
+from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
 from mybert.corpus.examples.engines import run_tasks
@@ -26,10 +26,6 @@ from mybert.io.sources import describe_sources, find_sources
 from mybert.reports.write import add_report
 
 _MAX_UNKNOWN = 0.5
-
-
-def main(settings: CorpusSettings) -> None:
-    print(where_to_look("the corpus", build_corpus(settings)))
 
 
 def build_corpus(settings: CorpusSettings) -> Path:

@@ -23,10 +23,6 @@ logger = logging.getLogger(__name__)
 _FREQUENT = 10  # occurrences of a word, enough to train its embedding
 
 
-def main(settings: TokenizerSettings) -> None:
-    print(f"tokenizer: {build_tokenizer(settings)}")
-
-
 def build_tokenizer(settings: TokenizerSettings) -> Path:
     """Trains a vocabulary on the documents of `settings.inputs`, saves it and prints a report.
 

@@ -4,10 +4,6 @@ from mybert.common.errors import UserError
 from mybert.demo.settings import DemoSettings
 
 
-def main(settings: DemoSettings) -> None:
-    serve(settings)
-
-
 def serve(settings: DemoSettings, block: bool = True) -> str:
     """Loads the models and serves their page until it is interrupted.
 

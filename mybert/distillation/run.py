@@ -6,8 +6,6 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.layer_selection import keep_layers
-from mybert.common.manifest import where_to_look
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.distillation.trainer import DistillationTrainer, ScheduledDistillationTrainer
@@ -67,10 +65,3 @@ class _Pair:
         if trainer.is_world_process_zero():
             print(self.comparison.description(trainer.model))
         return trainer
-
-
-def main(settings: DistillSettings, arguments: PretrainingArguments) -> None:
-    keep_freed_memory()
-    output = distill(settings, arguments)
-    if arguments.process_index == 0:
-        print("dry run: nothing was written" if settings.dry_run else where_to_look("the model", output))

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from mybert.common.manifest import fingerprint, write_manifest
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
@@ -23,11 +22,6 @@ from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vector_files import VECTOR, WRITERS, vector_column
 from mybert.io.documents import Document, Problems
 from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
-
-
-def main(settings: EmbedSettings) -> None:
-    keep_freed_memory()
-    print(f"vectors: {embed(settings)}")
 
 
 def embed(settings: EmbedSettings) -> Path:

@@ -21,12 +21,6 @@ _RESULT = ("query_number", "query", "rank", "score")
 _SHOWN_CHARACTERS = 200
 
 
-def main(settings: SearchSettings) -> None:
-    search(settings)
-    if settings.output:
-        print(f"results: {settings.output}")
-
-
 def search(settings: SearchSettings) -> list[dict]:
     """Finds the texts with the highest cosine similarity to each query; prints them and writes `settings.output`.
 

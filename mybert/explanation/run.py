@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from mybert.common.manifest import identity, json_line, write_manifest
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
@@ -20,7 +19,6 @@ _ROWS_AT_ONCE = 256
 
 
 def main(settings: ExplainSettings) -> None:
-    keep_freed_memory()
     began = time.monotonic()
     summary = explain(settings)
     table = [*summary.items(), ("seconds", time.monotonic() - began)]

@@ -11,8 +11,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, where_to_look
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.manifest import identity
 from mybert.common.tables import format_cell
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData, load_data
@@ -79,13 +78,6 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
             write_results(job, results, scores, diverged, folder, fingerprint)
             remove_logits(folder.path)
     return folder.path
-
-
-def main(settings: FinetuneSettings, arguments: FinetuningArguments) -> None:
-    keep_freed_memory()
-    output = finetune(settings, arguments)
-    if arguments.process_index == 0:
-        print("dry run: nothing was written" if settings.dry_run else where_to_look("the model", output))
 
 
 def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mybert.common.error_messages import short, short_list
 from mybert.common.manifest import fingerprint, identity, json_line, write_manifest
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
@@ -19,11 +18,6 @@ from mybert.scoring.settings import ScoreSettings
 
 _TEXTS_AT_ONCE = 64
 _COUNTS = ("tokens", "words", "unknown_words", "characters")
-
-
-def main(settings: ScoreSettings) -> None:
-    keep_freed_memory()
-    print(f"scores: {score(settings)}")
 
 
 def score(settings: ScoreSettings) -> Path:

@@ -7,7 +7,6 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from mybert.common.errors import UserError
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.serving.settings import API_KEY, ServeSettings
 
 try:
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 _IDLE_SECONDS = 15  # for the head of a request
 _HEAD_BYTES = 65_536
 _REFUSING_SECONDS = 0.5  # after the last accepted request is answered
-
-
-def main(settings: ServeSettings) -> None:
-    keep_freed_memory()
-    serve(settings)
 
 
 def serve(settings: ServeSettings) -> None:

@@ -45,10 +45,6 @@ _NEIGHBOURS = 10
 """Number of new words whose nearest tokens are reported."""
 
 
-def main(settings: AdaptSettings, arguments: PretrainingArguments) -> None:
-    print(f"the adapted model is in {adapt(settings, arguments)}")
-
-
 def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -> Path:
     """Adds words of a domain to a BERT, continues pretraining on its text, and compares the model before and after.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest, where_to_look
+from mybert.common.manifest import read_manifest
 from mybert.common.quantities import duration
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.settings import PretrainSettings
@@ -61,14 +61,11 @@ def pretrain(
         return train(_with_corpus(settings, arguments, folder, started), arguments, started=started)
 
 
-def main(settings: PretrainSettings, arguments: "TrainingArguments") -> None:
-    from mybert.common.memory_allocator import keep_freed_memory
+def main(settings: PretrainSettings, arguments: "TrainingArguments") -> Path:
+    """As `pretrain`; a time budget begins with the process."""
     from mybert.training.run_progress import process_start
 
-    keep_freed_memory()
-    output = pretrain(settings, arguments, process_start())
-    if arguments.process_index == 0:
-        print("dry run: no model was written" if settings.dry_run else where_to_look("the model", output))
+    return pretrain(settings, arguments, process_start())
 
 
 def _with_corpus(

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mybert.common.manifest import where_to_look
 from mybert.common.output_folders import refuse_existing
 from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
@@ -149,7 +148,3 @@ def load_in_clean_process(model: Path) -> None:
         script = Path(folder) / "examples.py"
         script.write_text(_CLEAN_PROCESS.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8", newline="\n")
         subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=folder)
-
-
-def main(settings: QuickstartSettings) -> None:
-    print(where_to_look("the model", quickstart(settings)))

@@ -34,10 +34,6 @@ _LENGTH = 128  # tokens of each of them
 _TOLERANCE = 1e-4  # of scores of tokens: a product with fewer rows may be computed in another order on some devices
 
 
-def main(settings: TrimSettings) -> None:
-    print(f"the trimmed model is in {trim(settings)}")
-
-
 def trim(settings: TrimSettings) -> Path:
     """Writes the model without the tokens that do not occur in the text.
 

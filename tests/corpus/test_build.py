@@ -319,7 +319,7 @@ def test_the_command_prints_the_folder_and_the_counts(
     words = [write_jsonl(make_documents(30)), "--tokenizer", str(vocabulary_folder), "--output", output]
     assert main(["corpus", *words, "--max-length", "32", "--no-nsp", "--num_proc", "1"]) == 0
     printed = capsys.readouterr().out
-    assert f"the corpus is in {output}" in printed
+    assert f"the output is in {output}" in printed
     assert "documents" in printed and "unknown tokens" in printed
     assert datasets.load_from_disk(output).column_names == ["input_ids", "token_type_ids"]
 

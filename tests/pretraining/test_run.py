@@ -411,7 +411,7 @@ def test_the_command_on_two_processes_gives_the_model_of_one(
     statuses, printed = start_processes(["-m", *launcher, "-m", "mybert.cli", "pretrain", *words])
     assert statuses == [0], printed
     assert printed.count("best constant prediction") == 1
-    assert f"\nthe model is in {tmp_path / 'out'}\n" in printed
+    assert f"\nthe output is in {tmp_path / 'out'}\n" in printed
     expected = tensors(alone)
     for name, value in tensors(tmp_path / "out").items():
         torch.testing.assert_close(value, expected[name], atol=2e-5, rtol=0)

@@ -9,8 +9,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.manifest import identity, json_line, versions, where_to_look, write_json, write_manifest
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
 from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
@@ -64,11 +63,6 @@ def evaluate(settings: EvaluateSettings) -> Path:
         add_report(folder)
     print_evaluation(settings.data, found, task)
     return Path(settings.output)
-
-
-def main(settings: EvaluateSettings) -> None:
-    keep_freed_memory()
-    print(where_to_look("the evaluation (scores, predictions, errors)", evaluate(settings)))
 
 
 def evaluate_rows(

@@ -14,7 +14,6 @@ from typing import NamedTuple, NoReturn, TextIO
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, json_line, write_manifest
-from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.progress import Bar
 from mybert.corpus.part_files import Parts
 from mybert.corpus.work_folder import PARTS, describe_rows_job, with_absolute_model, work_file
@@ -80,7 +79,6 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
 
 
 def main(settings: PredictSettings) -> None:
-    keep_freed_memory()
     counts = predict(settings)
     place = "" if settings.output == "-" else f" in {settings.output}"
     more = f", errors: {counts.errors:,}" if counts.errors else ""

@@ -10,10 +10,6 @@ from mybert.release.convert.full_checkpoint import finish, load_checkpoint, prin
 from mybert.release.settings import ExportSettings
 
 
-def main(settings: ExportSettings) -> None:
-    print(f"the export is in {export(settings)}")
-
-
 def export(settings: ExportSettings) -> Path:
     """Converts a checkpoint, compares the outputs on padded batches and prints the differences.
 

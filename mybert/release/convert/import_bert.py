@@ -11,10 +11,6 @@ from mybert.release.convert.import_tensorflow import find_prefix, load_tensorflo
 from mybert.release.settings import ImportSettings
 
 
-def main(settings: ImportSettings) -> None:
-    print(f"the model is in {import_bert(settings)}")
-
-
 def import_bert(settings: ImportSettings) -> Path:
     """Writes a MyBERT folder with the same weights and tokenizer.
 

@@ -15,13 +15,6 @@ STAGE = "merge"
 _COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "is_decoder")  # no weight shows these
 
 
-def main(settings: MergeSettings) -> None:
-    folder = merge(settings)
-    rows = [(name, f"{share:.3g}") for name, share in zip(settings.models, settings.shares, strict=True)]
-    print_table("Merged models", rows, ("model", "weight"))
-    print(f"the merged model is in {folder}")
-
-
 def merge(settings: MergeSettings) -> Path:
     """Averages the weights of models that were trained from the same checkpoint (Wortsman et al. 2022).
 
@@ -56,6 +49,8 @@ def merge(settings: MergeSettings) -> Path:
             architecture=type(first.model).__name__,
             weights=settings.shares,
         )
+    rows = [(name, f"{share:.3g}") for name, share in zip(settings.models, settings.shares, strict=True)]
+    print_table("Merged models", rows, ("model", "weight"))
     return Path(settings.output)
 
 

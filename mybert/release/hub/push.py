@@ -81,11 +81,6 @@ def _make_space(bundle: Bundle, settings: PushSettings, folder: Path) -> Path | 
     return folder
 
 
-def main(settings: PushSettings) -> None:
-    if published := push(settings):
-        print(f"the model is at {published.url}")
-
-
 def make_card(bundle: Bundle, settings: PushSettings, pin: str, sentence: str) -> ModelCard:
     """`write_card`, with one line for records that MyBERT did not write."""
     try:
@@ -149,6 +144,7 @@ def _print_result(bundle: Bundle, settings: PushSettings, published: Published, 
     ]
     print_table("Published", rows)
     _print_notes(bundle)
+    print(f"the model is at {published.url}")
 
 
 def _print_notes(bundle: Bundle) -> None:
