@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from modeling_mybert import MyBertForPreTraining
-from mybert.common.errors import UserError
+from mybert.common.errors import needing
 
 
 def freeze_encoder(model: MyBertForPreTraining) -> None:
@@ -35,10 +35,8 @@ def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
     Raises:
         UserError: PEFT is not installed.
     """
-    try:
+    with needing("lora", "--lora-rank"):
         from peft import LoraConfig, LoraModel
-    except ImportError as error:
-        raise UserError("--lora-rank needs PEFT: pip install 'mybert[lora]'") from error
 
     def adjust(model: MyBertForPreTraining) -> Callable[[], None]:
         linear = [name for name, module in model.bert.encoder.named_modules() if isinstance(module, torch.nn.Linear)]

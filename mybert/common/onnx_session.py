@@ -6,15 +6,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, needing
 
 
 def onnx_outputs(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
     """Loads an ONNX graph as a function from inputs to outputs by name; uses the CPU and torch's thread count."""
-    try:
+    with needing("onnx", str(path)):
         import onnxruntime
-    except ImportError as error:
-        raise UserError(f"{path} needs ONNX Runtime; pip install 'mybert[onnx]'") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     try:

@@ -11,17 +11,15 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read at import
 
 import torch
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, needing
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
 from mybert.demo.heads import Answer, Head, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
 from mybert.finetuning.evaluation.predict import predict
 from mybert.finetuning.settings import PredictSettings
 
-try:
+with needing("demo", "mybert demo"):
     import gradio as gr
-except ImportError as error:
-    raise UserError("the demo needs Gradio: pip install 'mybert[demo]'") from error
 
 _CSS = """
 .gradio-container { width: 100% !important; max-width: 72rem !important; margin: 0 auto !important; }

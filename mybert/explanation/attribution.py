@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, needing
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.explanation.targets import Target, evidence
 from mybert.finetuning.evaluation.inference import batches, inputs_of, logits_in
@@ -81,10 +81,8 @@ class Attributor:
     """
 
     def __init__(self, predictor: Predictor, settings: ExplainSettings):
-        try:
+        with needing("explain", "an explanation"):
             import captum.attr as captum
-        except ImportError as error:
-            raise UserError("explanations need captum: pip install 'mybert[explain]'") from error
         self.model, self.tokenizer, self.task = predictor.model, predictor.tokenizer, predictor.task
         self.settings, self.captum = settings, captum
         on_cpu = self.model.device.type == "cpu"

@@ -6,17 +6,15 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, needing
 from mybert.serving.settings import API_KEY, ServeSettings
 
-try:
+with needing("serve", "mybert serve"):
     import httptools  # noqa: F401
     import prometheus_client  # noqa: F401
     import starlette  # noqa: F401
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-except ImportError as error:
-    raise UserError(f"serve needs {error.name}: pip install 'mybert[serve]'") from error
 
 if TYPE_CHECKING:
     from mybert.serving.app import Service

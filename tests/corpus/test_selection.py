@@ -118,7 +118,7 @@ def test_copies_are_left_out_before_near_copies(select):
 
 def test_without_the_library_the_remedy_is_named(select, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(UserError, match=r"pip install '\.\[dedup\]'"):
+    with pytest.raises(UserError, match=r"pip install 'mybert\[dedup\]'"):
         select(["a"], deduplicate_near=0.8)
 
 

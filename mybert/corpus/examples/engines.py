@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, needing
 from mybert.common.machine import usable_cores
 from mybert.common.progress import Bar
 from mybert.corpus.settings import CorpusSettings
@@ -82,10 +82,8 @@ def map_on_actors(kind: type, arguments: Sequence, tasks: Sequence) -> Iterator[
 
 def _rows_on_ray(tasks: Sequence) -> Any:
     """A data set of pickled tasks. The cluster is the connected one, that of RAY_ADDRESS, or a new one here."""
-    try:
+    with needing("ray", "--engine ray"):
         import ray
-    except ImportError as error:
-        raise UserError("--engine ray needs Ray: pip install '.[ray]' in MyBERT's folder") from error
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
     return ray.data.from_items(

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from mybert.common.errors import UserError
+from mybert.common.errors import needing
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
@@ -28,10 +28,8 @@ _WORD = re.compile(r"\w+")
 
 def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
     """Removes the documents linked to an earlier one by a chain of similar pairs. Indices ascend."""
-    try:
+    with needing("dedup", "--deduplicate-near"):
         import datasketch  # noqa: F401
-    except ImportError as error:
-        raise UserError("--deduplicate-near needs datasketch: pip install '.[dedup]' in MyBERT's folder") from error
     threshold, folder = settings.deduplicate_near, str(stored.folder)
     bands, rows = _banding(threshold)
     tasks = list(enumerate(in_tasks(documents, stored.lengths[documents])))
