@@ -11,8 +11,10 @@ import numpy as np
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, fingerprint
+from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.io.dataset_sources import load_saved_dataset
 from mybert.pretraining.data.batching import ExampleDataset
+from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape
 from tokenization import MyBertTokenizer
 
@@ -43,12 +45,9 @@ class Corpus:
         validation = _load_examples(path / "validation") if (path / "validation").is_dir() else None
         if not (path / "tokenizer").is_dir():
             raise UserError(f"{path} has no tokenizer folder; build it with `mybert corpus`")
-        try:
-            tokenizer = MyBertTokenizer.from_pretrained(path / "tokenizer")
-        except Exception as error:  # damaged files raise many types
-            raise UserError(f"{path / 'tokenizer'} is not a WordPiece tokenizer: {cause(error)}") from error
+        tokenizer = load_wordpiece(str(path / "tokenizer"), "the tokenizer")
         with _explain_damage(path):
-            shape = CorpusShape.of(train)
+            shape = CorpusShape.of(example_lengths(train))
             keys = [(0, index) for index in range(min(len(train), _SAMPLE))]
             ids = ExampleDataset(train).__getitems__(keys).input_ids
         if np.max(ids, initial=0) >= len(tokenizer):

@@ -213,7 +213,6 @@ def _build_trainer(
             eval_dataset=validation,
             phase2_dataset=second and second.train,
             phase2_share=settings.phase2_share,
-            shapes=[corpus.shape for corpus in corpora],
             muon=settings.optimizer == "muon",
             peak_flops=settings.peak_flops,
             skip_nonfinite=settings.on_nonfinite == "skip",

@@ -18,7 +18,6 @@ from transformers.trainer_utils import SaveStrategy
 
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
-from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape, Phase
 from mybert.pretraining.schedule import Schedule
 from mybert.pretraining.trainer import MyBertTrainer
@@ -58,7 +57,6 @@ class ScheduledTrainer(MyBertTrainer):
     ):
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
-        self._example_lengths = example_lengths(kwargs["train_dataset"])
         super().__init__(*args, **kwargs)
         seed = self.data_collator.masker.seed
         self.train_dataset = ScheduledDataset(self._corpora[0], seed)
@@ -87,7 +85,7 @@ class ScheduledTrainer(MyBertTrainer):
             return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps or 1)
         if self.args.max_steps > 0:
             return self.args.max_steps
-        passes = self.args.num_train_epochs * self._example_lengths.sum()
+        passes = self.args.num_train_epochs * self._lengths[0].sum()
         per_step = self.args.gradient_accumulation_steps * self.args.world_size
         return math.ceil(passes / (np.mean(self.schedule.tokens) * per_step))
 
@@ -146,7 +144,7 @@ class ScheduledTrainer(MyBertTrainer):
         per_step = self.args.gradient_accumulation_steps * self.args.world_size
         steps = self.args.max_steps if self.clock is not None else self.planned_steps()
         return ScheduledSampler(
-            self.schedule, self.progress, self._example_lengths, self._order_seed, steps * per_step, per_step
+            self.schedule, self.progress, self._lengths[0], self._order_seed, steps * per_step, per_step
         )
 
     def get_train_dataloader(self) -> DataLoader:
@@ -184,8 +182,7 @@ class ScheduledTrainer(MyBertTrainer):
         """One phase for each length of the schedule."""
         steps, phases, start, before = self.planned_steps(), [], 0, 0.0
         for length, end in self.schedule.lengths:
-            lengths = np.minimum(self._example_lengths, length).astype(np.int64)
-            shape = CorpusShape(len(lengths), int(lengths.sum()), int(lengths.max()), int((lengths**2).sum()))
+            shape = CorpusShape.of(np.minimum(self._lengths[0], length))
             middle, stop = (before + end) / 2, round(end * steps)
             sequences = max(1, round(self.schedule.tokens_per_batch(middle) / shape.mean_length))
             forwards = self.args.gradient_accumulation_steps * self.args.world_size

@@ -1,7 +1,6 @@
 """transformers' Trainer for masked language modelling and next-sentence prediction."""
 
 import logging
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain, islice
 from typing import ClassVar
@@ -41,7 +40,6 @@ class MyBertTrainer(RunTrainer):
     Args:
         train_dataset, eval_dataset: examples written by `mybert corpus`.
         phase2_dataset: a second corpus, read in the last `phase2_share` of the steps.
-        shapes: of the one or two training corpora (default: computed when needed).
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
             sequences.
         muon: train with `MuonAdamW` instead of the optimizer of the arguments.
@@ -66,18 +64,16 @@ class MyBertTrainer(RunTrainer):
         eval_dataset: datasets.Dataset | None = None,
         phase2_dataset: datasets.Dataset | None = None,
         phase2_share: float = 0.1,
-        shapes: Sequence[CorpusShape] = (),
         max_tokens_per_batch: int | None = None,
         muon: bool = False,
         **kwargs,
     ):
         self._corpora = [corpus for corpus in (train_dataset, phase2_dataset) if corpus is not None]
-        self._shapes = shapes
         self._first_length = len(train_dataset)
         self.phase2_share = phase2_share
         self._max_tokens = max_tokens_per_batch
         self._muon = muon
-        self._lengths = None if max_tokens_per_batch is None else [example_lengths(corpus) for corpus in self._corpora]
+        self._lengths = [example_lengths(corpus) for corpus in self._corpora]
         train = ExampleDataset(
             train_dataset if phase2_dataset is None else datasets.concatenate_datasets(self._corpora)
         )
@@ -97,7 +93,7 @@ class MyBertTrainer(RunTrainer):
 
     @property
     def corpus_tokens(self) -> int:
-        return sum(shape.tokens for shape in self._shapes or map(CorpusShape.of, self._corpora))
+        return sum(int(lengths.sum()) for lengths in self._lengths)
 
     @cached_property
     def phases(self) -> list[Phase]:
@@ -109,7 +105,7 @@ class MyBertTrainer(RunTrainer):
             in_batch = [len(budget.lengths) / budget.batches for budget in (sampler.first, sampler.second) if budget]
         first = round(steps * (1 - self.phase2_share)) if len(self._corpora) > 1 else steps
         forwards = self.args.gradient_accumulation_steps * self.args.world_size
-        shapes = self._shapes or [CorpusShape.of(corpus) for corpus in self._corpora]
+        shapes = map(CorpusShape.of, self._lengths)
         return [
             Phase(
                 corpus=shape,
@@ -160,7 +156,8 @@ class MyBertTrainer(RunTrainer):
         loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
         if len(self._corpora) > 1:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
-            epochs, steps = divmod(round(max_steps * (1 - self.phase2_share)), self._steps_per_epoch(loader))
+            first = round(max_steps * (1 - self.phase2_share))
+            epochs, steps = divmod(first, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
             batches = steps * self.args.gradient_accumulation_steps * self.args.world_size
             sampler = innermost_sampler(loader)
             if self._max_tokens is None:
@@ -190,15 +187,12 @@ class MyBertTrainer(RunTrainer):
         )
         return ignore_signals_in_workers(self.accelerator.prepare(loader))
 
-    def _steps_per_epoch(self, loader: DataLoader) -> int:
-        return steps_per_epoch(loader, self.args.gradient_accumulation_steps)
-
     def name_examples(self, step: int) -> str:
         """The examples that all processes read in a step, counted from 0. All processes must call it."""
         loader = self.callback_handler.train_dataloader
         sampler = innermost_sampler(loader)
         now = sampler.epoch
-        epoch, steps = divmod(step, self._steps_per_epoch(loader))
+        epoch, steps = divmod(step, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
         sampler.set_epoch(epoch)
         if self._max_tokens is None:
             sampler.skip = steps * self.get_total_train_batch_size(self.args)

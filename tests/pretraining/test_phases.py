@@ -4,6 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.quantities import duration, with_unit
+from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape, Phase
 
 
@@ -32,9 +33,9 @@ def test_the_shape_of_a_corpus_is_that_of_its_sequences(pairs):
     corpus = pairs(50)
     lengths = [len(row) for row in corpus["input_ids"]]
     expected = CorpusShape(50, sum(lengths), max(lengths), sum(length**2 for length in lengths))
-    assert CorpusShape.of(corpus) == expected
+    assert CorpusShape.of(example_lengths(corpus)) == expected
     chosen = corpus.select([7, 3])
-    assert CorpusShape.of(chosen).tokens == lengths[7] + lengths[3]
+    assert CorpusShape.of(example_lengths(chosen)).tokens == lengths[7] + lengths[3]
 
 
 def test_the_counted_operations_are_those_of_a_step():
