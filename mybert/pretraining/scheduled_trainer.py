@@ -18,7 +18,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
-from mybert.pretraining.planning.phases import CorpusShape, Phase
+from mybert.pretraining.planning.phases import Phase
 from mybert.pretraining.schedule import Schedule
 from mybert.pretraining.trainer import MyBertTrainer
 from mybert.training.run_progress import ClockProgress, StepProgress
@@ -182,21 +182,10 @@ class ScheduledTrainer(MyBertTrainer):
         """One phase for each length of the schedule."""
         steps, phases, start, before = self.planned_steps(), [], 0, 0.0
         for length, end in self.schedule.lengths:
-            shape = CorpusShape.of(np.minimum(self._lengths[0], length))
+            lengths = np.minimum(self._lengths[0], length)
             middle, stop = (before + end) / 2, round(end * steps)
-            sequences = max(1, round(self.schedule.tokens_per_batch(middle) / shape.mean_length))
-            forwards = self.args.gradient_accumulation_steps * self.args.world_size
-            phases.append(
-                Phase(
-                    corpus=shape,
-                    steps=stop - start,
-                    sequences=sequences * forwards,
-                    device_sequences=sequences,
-                    mlm_probability=self.schedule.mlm_probability(middle),
-                    config=self.model.config,
-                    has_pairs=self.train_dataset.has_pairs,
-                )
-            )
+            sequences = max(1, round(self.schedule.tokens_per_batch(middle) / lengths.mean()))
+            phases.append(self.phase(lengths, stop - start, sequences, self.schedule.mlm_probability(middle)))
             start, before = stop, end
         return phases
 

@@ -6,6 +6,7 @@ from itertools import chain, islice
 from typing import ClassVar
 
 import datasets
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
@@ -104,20 +105,15 @@ class MyBertTrainer(RunTrainer):
             sampler = innermost_sampler(loader)
             in_batch = [len(budget.lengths) / budget.batches for budget in (sampler.first, sampler.second) if budget]
         first = round(steps * (1 - self.phase2_share)) if len(self._corpora) > 1 else steps
-        forwards = self.args.gradient_accumulation_steps * self.args.world_size
-        shapes = map(CorpusShape.of, self._lengths)
-        return [
-            Phase(
-                corpus=shape,
-                steps=part,
-                sequences=sequences * forwards,
-                device_sequences=sequences,
-                mlm_probability=self.data_collator.masker.probability,
-                config=self.model.config,
-                has_pairs=self.train_dataset.has_pairs,
-            )
-            for shape, part, sequences in zip(shapes, (first, steps - first), in_batch, strict=False)
-        ]
+        masked = self.data_collator.masker.probability
+        parts = zip(self._lengths, (first, steps - first), in_batch, strict=False)
+        return [self.phase(lengths, part, sequences, masked) for lengths, part, sequences in parts]
+
+    def phase(self, lengths: np.ndarray, steps: int, sequences: float, mlm_probability: float) -> Phase:
+        """A phase on examples of these lengths, (N,); `sequences` are those of a forward pass of one device."""
+        each_step = sequences * self.args.gradient_accumulation_steps * self.args.world_size
+        has_pairs, shape = self.train_dataset.has_pairs, CorpusShape.of(lengths)
+        return Phase(shape, steps, each_step, sequences, mlm_probability, self.model.config, has_pairs)
 
     def current_phase(self) -> Phase:
         return phase_at(self.phases, self.state.global_step)
@@ -270,7 +266,7 @@ class MyBertTrainer(RunTrainer):
                 logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, losses[step], median, examples)
 
     def flops_per_token(self) -> float:
-        return self.current_phase().flops_per_token
+        return self.current_phase().costs.flops_per_token
 
     def flops_per_step(self, first: int) -> float:
         return self.current_phase().flops_per_step / self.args.world_size

@@ -48,6 +48,10 @@ class StageFiles:
         """Log entries of training steps with a finite loss."""
         return [entry for entry in self.log if is_number(entry.get("loss"))]
 
+    def logged(self, name: str) -> list[float]:
+        """The finite values of a measure in the log of training steps."""
+        return [entry[name] for entry in self.training if is_number(entry.get(name))]
+
     @property
     def evaluations(self) -> list[dict]:
         """Log entries of evaluations, the last one of each step."""

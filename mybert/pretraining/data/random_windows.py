@@ -1,5 +1,7 @@
 """Shorter sequences from stored examples: a random window of each, a pure function of (seed, epoch, index)."""
 
+import dataclasses
+
 import numpy as np
 
 from mybert.pretraining.data.batching import Examples
@@ -54,12 +56,10 @@ def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Exampl
     labels = examples.next_sentence_label
     if labels is not None:
         labels = np.where(drops_a | drops_b, IGNORED, labels)
-    return Examples(
+    return dataclasses.replace(
+        examples,
         input_ids=examples.input_ids[keep],
         token_type_ids=token_types[keep],
         lengths=np.bincount(rows[keep], minlength=count),
         next_sentence_label=labels,
-        epochs=examples.epochs,
-        indices=examples.indices,
-        mlm_probability=examples.mlm_probability,
     )

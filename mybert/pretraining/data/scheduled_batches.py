@@ -89,7 +89,8 @@ class ScheduledSampler(Sampler[Batch]):
         for number in range(self._done, self.batches):
             if number not in self._draws:
                 self._draws[number] = self._draw(number)
-            yield self._batch(self._draws[number])
+            draw = self._draws[number]
+            yield Batch(self.keys(draw), draw.length, draw.mlm_probability)
 
     def _draw(self, number: int) -> Draw:
         share = self.progress.share(number // self.per_step)
@@ -98,9 +99,6 @@ class ScheduledSampler(Sampler[Batch]):
         draw = Draw(self._position, count, length, round(self.schedule.mlm_probability(share), 6))
         self._position += count
         return draw
-
-    def _batch(self, draw: Draw) -> Batch:
-        return Batch(self.keys(draw), draw.length, draw.mlm_probability)
 
     def keys(self, draw: Draw) -> list[Key]:
         places = [divmod(draw.position + i, len(self.lengths)) for i in range(draw.count)]

@@ -14,7 +14,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import duration, with_unit
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
+from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.planning.measurement import Speed, measure_speed
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
@@ -210,11 +210,9 @@ def _expected_loss(
     """The expected loss of a size, with the speed of the most similar measured size."""
     nearest = min(measured, key=lambda name: abs(sizes.index(name) - sizes.index(size)))
     config = MyBertConfig.from_size(size, vocab_size=len(corpus.tokenizer))
-    shape = corpus.shape
-    attended = shape.squares / shape.tokens
-    costs = ModelCosts(config, shape.mean_length, attended, settings.mlm_probability, corpus.has_pairs)
+    costs = corpus.shape.costs(config, settings.mlm_probability, corpus.has_pairs)
     tokens = measured[nearest].flops / costs.flops_per_token * clock.training_seconds
-    return scaling_law().loss(count_parameters(config)["encoder"], tokens, shape.tokens)
+    return scaling_law().loss(count_parameters(config)["encoder"], tokens, corpus.shape.tokens)
 
 
 # Time after the last step

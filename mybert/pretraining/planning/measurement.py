@@ -12,7 +12,7 @@ from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initialization.initial_model import build_model
-from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
+from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.muon import MuonAdamW
 
@@ -71,16 +71,9 @@ def measure_speed(
     model.eval()
     with torch.no_grad():
         evaluation = _tokens_per_second(step, limit / 2)
-    shape = corpus.shape
-    attended = shape.squares / shape.tokens
-    costs = ModelCosts(model.config, shape.mean_length, attended, settings.mlm_probability, corpus.has_pairs)
-    return Speed(
-        training * costs.flops_per_token,
-        training,
-        evaluation,
-        costs.parameters,
-        count_parameters(model.config)["encoder"],
-    )
+    costs = corpus.shape.costs(model.config, settings.mlm_probability, corpus.has_pairs)
+    encoder = count_parameters(model.config)["encoder"]
+    return Speed(training * costs.flops_per_token, training, evaluation, costs.parameters, encoder)
 
 
 def _tokens_per_second(step: Callable[[int], int], limit: float) -> float:

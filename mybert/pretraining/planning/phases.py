@@ -28,6 +28,9 @@ class CorpusShape:
     def mean_length(self) -> float:
         return self.tokens / self.examples
 
+    def costs(self, config: PreTrainedConfig, mlm_probability: float, has_pairs: bool) -> ModelCosts:
+        return ModelCosts(config, self.mean_length, self.squares / self.tokens, mlm_probability, has_pairs)
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -52,17 +55,11 @@ class Phase:
 
     @property
     def costs(self) -> ModelCosts:
-        corpus = self.corpus
-        attended = corpus.squares / corpus.tokens
-        return ModelCosts(self.config, corpus.mean_length, attended, self.mlm_probability, self.has_pairs)
-
-    @property
-    def flops_per_token(self) -> float:
-        return self.costs.flops_per_token
+        return self.corpus.costs(self.config, self.mlm_probability, self.has_pairs)
 
     @property
     def flops_per_step(self) -> float:
-        return self.tokens_per_step * self.flops_per_token
+        return self.tokens_per_step * self.costs.flops_per_token
 
     def memory(self, **how) -> float:
         """Peak bytes on one device; `how` as in `ModelCosts.memory`."""

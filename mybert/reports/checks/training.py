@@ -76,17 +76,17 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
 
 
 def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
-    losses, rates = training_losses(files), learning_rates(files)
+    losses, rates = files.logged("loss"), files.logged("learning_rate")
     if len(losses) < 12 or not rates:
         return
     smooth = _smoothed(losses, max(3, len(losses) // 12))
     lowest, last = min(smooth), smooth[-1]
-    ratio = peak_update(files)
+    ratio = _at_peak(files, "update_ratio", 10)
     skipped = max((entry.get("steps_skipped", 0) for entry in files.training), default=0)
     evidence = f"Highest learning rate {max(rates):.2g}. Smoothed training loss: lowest {lowest:.4g}, last {last:.4g}."
     if ratio is not None:
         evidence += f" A step changes the weights by {ratio:.2%} at that rate."
-    noise = peak_noise(files)
+    noise = _at_peak(files, "gradient_noise", 2)
     evidence += _noise_text(noise)
     if skipped:
         evidence += f" {skipped:,} steps were skipped because their gradient was not finite."
@@ -108,15 +108,15 @@ def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
 
 
 def learning_rate_too_low(files: StageFiles) -> Iterator[Finding]:
-    losses, rates = training_losses(files), learning_rates(files)
-    ratios = [entry["update_ratio"] for entry in files.training if is_number(entry.get("update_ratio"))]
+    losses, rates = files.logged("loss"), files.logged("learning_rate")
+    ratios, noises = files.logged("update_ratio"), files.logged("gradient_noise")
     if len(losses) < 8 or not ratios or not rates:
         return
     steps = files.training[-1]["step"]
     moved, part = statistics.mean(ratios) * steps, max(2, len(losses) // 8)
     fall = 1 - statistics.mean(losses[-part:]) / statistics.mean(losses[:part])
     is_new = files.stage == "pretrain" and not files.results.get("settings", {}).get("init_from")
-    noise = _median(files, "gradient_noise")
+    noise = statistics.median(noises) if noises else None
     limit = (_NEW_MOVE if is_new else _SMALL_MOVE) * (2 if noise is not None and noise < _AGREED else 1)
     is_small = moved < limit and (is_new or fall < _SMALL_FALL)
     evidence = (
@@ -133,7 +133,7 @@ def learning_rate_too_low(files: StageFiles) -> Iterator[Finding]:
 
 
 def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
-    losses, rates = training_losses(files), learning_rates(files)
+    losses, rates = files.logged("loss"), files.logged("learning_rate")
     planned = "warmup_steps" in files.results.get("budget", {}).get("choices", {})  # its remedy would be no other
     if planned or len(losses) < 12 or len(rates) != len(losses):
         return
@@ -142,7 +142,7 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     for loss in losses[1:early]:
         jump, lowest = max(jump, loss / max(lowest, 1e-9)), min(lowest, loss)
     warmup = rates.index(max(rates)) / len(rates)
-    norms = [entry["grad_norm"] for entry in files.training if is_number(entry.get("grad_norm"))]
+    norms = files.logged("grad_norm")
     evidence = f"The learning rate is highest after {warmup:.0%} of the steps. "
     evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
     if len(norms) == len(losses):
@@ -159,13 +159,11 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
 
 
 def slow(files: StageFiles) -> Iterator[Finding]:
-    speeds = [entry["tokens_per_second"] for entry in files.training if is_number(entry.get("tokens_per_second"))]
+    speeds, used, idle = map(files.logged, ("tokens_per_second", "mfu", "idle_share"))
     if len(speeds) < 7:
         return
     third = len(speeds) // 3
     first, last = statistics.median(speeds[1 : third + 1]), statistics.median(speeds[-third:])
-    used = [entry["mfu"] for entry in files.training if is_number(entry.get("mfu"))]
-    idle = [entry["idle_share"] for entry in files.training if is_number(entry.get("idle_share"))]
     evidence = f"Median speed: {first:,.0f} tokens/s in the first third of the run, {last:,.0f} in the last."
     if used:
         evidence += f" {statistics.median(used):.1%} of the machine's speed in matrix products is used (mfu)."
@@ -188,18 +186,8 @@ def slow(files: StageFiles) -> Iterator[Finding]:
         yield passed("speed", "The speed is even and fits the machine", evidence)
 
 
-def peak_update(files: StageFiles) -> float | None:
-    """The median relative change of the weights by a step, among the tenth with the highest learning rates."""
-    return _at_peak(files, "update_ratio", 10)
-
-
-def peak_noise(files: StageFiles) -> float | None:
-    """The median gradient noise in the half of the run with the highest learning rates; see `StepMeasures`."""
-    return _at_peak(files, "gradient_noise", 2)
-
-
 def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
-    """The median of a measure in the n-th part of the log with the highest learning rates."""
+    """The median of a measure in that `part` (2 is a half) of the log that has the highest learning rates."""
     pairs = [
         (entry["learning_rate"], entry[name])
         for entry in files.training
@@ -209,11 +197,6 @@ def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
     return statistics.median(value for _, value in highest) if highest else None
 
 
-def _median(files: StageFiles, name: str) -> float | None:
-    values = [entry[name] for entry in files.training if is_number(entry.get(name))]
-    return statistics.median(values) if values else None
-
-
 def _noise_text(noise: float | None) -> str:
     """The gradient noise as a sentence, with the simple noise scale of McCandlish et al. (2018)."""
     if noise is None:
@@ -221,14 +204,6 @@ def _noise_text(noise: float | None) -> str:
     if noise >= 1:
         return f" Successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
     return f" {noise:.0%} of a gradient is noise: the noise scale is {noise / (1 - noise):.3g} batches."
-
-
-def training_losses(files: StageFiles) -> list[float]:
-    return [entry["loss"] for entry in files.training]
-
-
-def learning_rates(files: StageFiles) -> list[float]:
-    return [entry["learning_rate"] for entry in files.training if is_number(entry.get("learning_rate"))]
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
