@@ -5,6 +5,7 @@ from itertools import chain
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mybert.common.tables import print_table
 
@@ -12,25 +13,10 @@ _PERCENTILES = (0, 10, 50, 90, 100)
 _LARGE_SHARE = 0.1  # of the examples held out
 
 
-def measure(examples: pa.Table) -> tuple[Counter, Counter]:
-    """Statistics of some examples, which `summarize` adds up.
-
-    Returns:
-        lengths: number of examples of each length; the length is a string.
-        sums: `share_of_b`: sum of the shares of segment B among the tokens that are not special; `random_next`: number
-            of examples with a random B; `pairs`: number of examples with a label.
-    """
-    types = examples.column("token_type_ids").combine_chunks()
-    offsets = types.offsets.to_numpy().astype(np.int64)
-    values = np.concatenate([[0], types.values.to_numpy().cumsum(dtype=np.int64)])
-    of_b = values[offsets[1:]] - values[offsets[:-1]]
-    lengths = np.diff(offsets)
-    sums = Counter(share_of_b=float((np.maximum(of_b - 1, 0) / np.maximum(lengths - 3, 1)).sum()))
-    if "next_sentence_label" in examples.column_names:
-        sums["random_next"] = int(examples.column("next_sentence_label").to_numpy().sum())
-        sums["pairs"] = len(lengths)
-    found = np.bincount(lengths)
-    return Counter({str(length): int(found[length]) for length in found.nonzero()[0]}), sums
+def measure(examples: pa.Table) -> Counter:
+    """Number of examples of each length; the length is a string."""
+    found = np.bincount(pc.list_value_length(examples["input_ids"]).to_numpy())
+    return Counter({str(length): int(found[length]) for length in found.nonzero()[0]})
 
 
 def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter) -> dict:
@@ -38,6 +24,7 @@ def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter
     counts = Counter(documents)
     for record in chain.from_iterable(parts.values()):
         counts.update(record["counts"])
+    counts.pop("random_next", None)
     of_parts = {name: _statistics(records) for name, records in parts.items()}
     return {
         "counts": dict(counts) | {f"examples_{name}": found.pop("examples") for name, found in of_parts.items()},
@@ -52,10 +39,9 @@ def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter
 
 
 def _statistics(records: list[dict]) -> dict:
-    counts, sums = Counter(), Counter()
+    counts: Counter = Counter()
     for record in records:
         counts.update({int(length): number for length, number in record["lengths"].items()})
-        sums.update(record["sums"])
     lengths = np.array(sorted(counts), dtype=np.int64)
     up_to = np.cumsum([counts[length] for length in lengths.tolist()])
     examples = int(up_to[-1]) if len(up_to) else 0
@@ -70,12 +56,8 @@ def _statistics(records: list[dict]) -> dict:
             if examples
         },
     }
-    if sums["pairs"]:
-        found |= {
-            "is_next_share": 1 - sums["random_next"] / examples,
-            "mean_share_of_b": sums["share_of_b"] / examples,
-        }
-    return found
+    random = [record["counts"]["random_next"] for record in records if "random_next" in record["counts"]]
+    return found | ({"is_next_share": 1 - sum(random) / examples} if random and examples else {})
 
 
 def print_report(facts: dict, validation_share: float) -> None:

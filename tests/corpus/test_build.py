@@ -49,8 +49,6 @@ def test_examples_have_the_columns_types_and_shape_that_pretraining_reads(build,
     statistics = manifest["statistics"]["training"]
     assert statistics["is_next_share"] == pytest.approx(1 - np.mean(training["next_sentence_label"]))
     assert statistics["length_mean"] == pytest.approx(np.mean([len(ids) for ids in training["input_ids"]]))
-    share = np.mean([(sum(types_of) - 1) / (len(types_of) - 3) for types_of in training["token_type_ids"]])
-    assert statistics["mean_share_of_b"] == pytest.approx(share)
 
 
 def test_documents_of_one_sentence_are_remarked_on_where_pairs_are_built(

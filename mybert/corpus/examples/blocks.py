@@ -40,7 +40,7 @@ def block_to_examples(
         table: `input_ids`: `[CLS] A [SEP] B [SEP]`; `token_type_ids`: 0 up to the first `[SEP]`, then 1;
             `next_sentence_label`: 1 where B is random. Without NSP `[CLS] A [SEP]` and no label.
         counts: `sentences`, `tokens`, `unknown_tokens`, `documents_without_tokens`, `examples`, `truncated`, `short`,
-            `tokens_cut`.
+            `tokens_cut`; `random_next`, examples with a random B.
     """
     ids, documents, counts = _tokenise(texts, identities, tokenizer, settings)
     pairs: list[Pair] = []
@@ -67,6 +67,7 @@ def block_to_examples(
         truncated=int((of["cut"] > 0).sum()),
         tokens_cut=int(of["cut"].sum()),
         short=int(of["is_short"].sum()),
+        **({"random_next": int(of["is_random"].sum())} if settings.nsp else {}),
     )
     return _assemble(ids, of, tokenizer, settings.nsp), counts
 

@@ -74,13 +74,13 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
         folder: holds the documents and, for each part, `PART.npy`: its documents in order, and their identities.
 
     Returns:
-        `counts` of `block_to_examples`, `lengths` and `sums` of `measure`, and the `sha256` of the file.
+        `counts` of `block_to_examples`, `lengths` of `measure`, and the `sha256` of the file.
     """
     path = Path(folder) / f"{shard.name}.arrow"
     if (record := finished(path)) is not None:
         return record
     order = np.load(path.with_name(f"{shard.part}.npy"), mmap_mode="r")
-    counts, lengths, sums = Counter(), Counter(), Counter()
+    counts, lengths = Counter(), Counter()
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # a node assumed lost may write the same shard
     with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_stream(sink, example_schema(settings.nsp)) as writer:
         for block in shard.blocks:
@@ -90,11 +90,9 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
             table, found = block_to_examples(texts, identities, encoder, settings, block.key, block.dupes)
             writer.write_table(table)
             counts.update(found)
-            of_table = measure(table)
-            lengths.update(of_table[0])
-            sums.update(of_table[1])
+            lengths.update(measure(table))
     aside.replace(path)
-    record = {"counts": counts, "lengths": lengths, "sums": sums, "sha256": fingerprint(path)}
+    record = {"counts": counts, "lengths": lengths, "sha256": fingerprint(path)}
     write_json(path.with_suffix(".json"), record)
     return record
 
