@@ -26,8 +26,6 @@ class HeldOutScores:
     """Scores of a model on held-out text, comparable between models with different vocabularies.
 
     Attributes:
-        tokens_per_word: mean over all words of the text.
-        unknown_rate: share of the words that become [UNK].
         bits_per_character: from the pseudo-log-likelihood with within-word masking (Kauf & Ivanova 2023); None without
             a head.
         masked_word_accuracy: share of masked words whose tokens all have the highest probability; None without a head.
@@ -42,12 +40,7 @@ class HeldOutScores:
 def held_out_scores(
     tokenizer: MyBertTokenizer, scorer: ScoresTexts | None, texts: Iterable[str], sample: Sequence[str]
 ) -> HeldOutScores:
-    """
-    Args:
-        scorer: None for a model without a masked-language-model head.
-        texts: documents whose words are counted.
-        sample: passages of these documents, which the model scores.
-    """
+    """Counts the words of `texts`, and scores `sample`, passages of them, if a model with a head scores texts."""
     uses = count_uses(texts, tokenizer.backend_tokenizer)
     found = vocabulary_report({word: use.count for word, use in uses.items()}, tokenizer.backend_tokenizer)
     scores = HeldOutScores(found["pieces per word"], found["unknown rate"])

@@ -12,12 +12,7 @@ from tokenization.wordpiece_training import MAX_WORD_CHARACTERS
 
 
 def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
-    """Reads words, one per line, normalised by the tokenizer. A line may be a `##` word piece.
-
-    Raises:
-        UserError: the file cannot be read or is empty; a line is not a single word, is repeated, or is in the
-        vocabulary.
-    """
+    """Reads words, one per line, normalised by the tokenizer. A line may be a `##` word piece."""
     try:
         lines = Path(path).read_bytes().decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:

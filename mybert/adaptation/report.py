@@ -12,10 +12,7 @@ _SCORES = {
 
 
 def print_adaptation(adaptation: dict) -> None:
-    """
-    Args:
-        adaptation: the entry of this name in results.json.
-    """
+    """Prints the entry `adaptation` of results.json."""
     if words := adaptation["new_words"]:
         words = sorted(words, key=lambda word: -word["saved"])  # those of --words come first otherwise
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words[:_SHOWN]]

@@ -37,11 +37,7 @@ class TextSettings(TextFileOptions):
 
 @dataclass
 class AdaptSettings(TextSettings):
-    """Settings of `adapt`; optimisation is in `PretrainingArguments`.
-
-    Raises:
-        UserError: a value is out of range, or two of them contradict each other.
-    """
+    """Settings of `adapt`; optimisation is in `PretrainingArguments`."""
 
     inputs: list[str] | None = setting(None, f"text of the domain: {_TEXTS}", positional=True)
     model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)")
@@ -122,11 +118,7 @@ class AdaptSettings(TextSettings):
 
 @dataclass
 class TrimSettings(TextSettings):
-    """Settings of `trim`.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Settings of `trim`."""
 
     inputs: list[str] | None = setting(None, f"text that the model must still read: {_TEXTS}", positional=True)
     model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)")

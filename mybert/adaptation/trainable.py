@@ -15,11 +15,7 @@ def freeze_encoder(model: MyBertForPreTraining) -> None:
 
 
 def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
-    """
-    Args:
-        new_ids: ids of the new words; their rows of the embedding and of the output bias are trained.
-        new_head: whether the masked-language-model head is untrained and is trained as well.
-    """
+    """Trains the rows of the new words in the embedding and the output bias, and a new masked-language-model head."""
 
     def adjust(model: MyBertForPreTraining) -> None:
         model.requires_grad_(False)
@@ -31,9 +27,6 @@ def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
 def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
     """Low-rank updates of all linear layers of the encoder (Hu et al. 2021), trained together with the new rows and
     merged at the end.
-
-    Raises:
-        UserError: PEFT is not installed.
     """
     with needing("lora", "--lora-rank"):
         from peft import LoraConfig, LoraModel

@@ -74,10 +74,14 @@ def describe_rows_job(settings: Any) -> dict:
     return {
         "settings": {name: value for name, value in asdict(settings).items() if name not in free},
         "format": Path(settings.output).suffix,
-        "inputs": [[[file.stat().st_size, file.stat().st_mtime_ns] for file in files_of(n)] for n in settings.inputs],
+        "inputs": list(map(_sizes_and_times, settings.inputs)),
         "model": identity(settings.model),
         "versions": versions(),
     }
+
+
+def _sizes_and_times(name: str) -> list[list[int]]:
+    return [[file.stat().st_size, file.stat().st_mtime_ns] for file in files_of(name)]
 
 
 def with_absolute_model(settings: Any) -> Any:
@@ -88,12 +92,9 @@ def with_absolute_model(settings: Any) -> Any:
 
 def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
     """Everything that determines the result. Files are described by name, size and time, without reading them."""
-    inputs = {
-        source.name: [[file.stat().st_size, file.stat().st_mtime_ns] for file in source.files()] for source in sources
-    }
     return {
         "settings": settings.decisive(),
-        "inputs": inputs,
+        "inputs": {source.name: _sizes_and_times(source.name) for source in sources},
         "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
         "versions": versions() | {"sentencex": importlib.metadata.version("sentencex")},
     }

@@ -25,7 +25,6 @@ class Attribution(NamedTuple):
     """
     Attributes:
         values: (tokens,) change of the score by each token.
-        score: of the target.
         baseline: the score when all words are [MASK].
         steps: points of the integral; None for occlusion.
     """
@@ -52,7 +51,6 @@ class Sequences(NamedTuple):
     Attributes:
         inputs: arguments of the model for each target, as lists of `tokens` numbers.
         words: for each target (tokens,) the word of each token, from 0, or -1.
-        targets: the targets.
     """
 
     inputs: list[dict[str, list[int]]]
@@ -74,11 +72,7 @@ def sequences_of(
 
 
 class Attributor:
-    """Computes attributions of the scores of a predictor's task.
-
-    Raises:
-        UserError: captum is not installed, or the model is an ONNX graph, which has no gradients.
-    """
+    """Computes attributions of the scores of a predictor's task."""
 
     def __init__(self, predictor: Predictor, settings: ExplainSettings):
         with needing("explain", "an explanation"):
@@ -94,13 +88,7 @@ class Attributor:
             self.model.requires_grad_(False)  # gradients of the embeddings only
 
     def attributions(self, given: Sequences, progress: Callable[[int], Any] = lambda count: None) -> list[Attribution]:
-        """
-        Args:
-            progress: called with the number of finished targets.
-
-        Returns:
-            The attributions of each target, in order.
-        """
+        """The attributions of each target, in order; `progress` is called with the number of finished ones."""
         found: list[Attribution | None] = [None] * len(given.targets)
         adaptive = self.settings.steps is None and self.settings.method == INTEGRATED_GRADIENTS
         steps, open_ = self.settings.steps or _FIRST_STEPS, list(range(len(found)))

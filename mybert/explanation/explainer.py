@@ -32,9 +32,6 @@ class Explainer:
             all settings of `mybert explain`.
         settings: of `mybert explain`, by keyword: `method`, `labels`, `steps`, `tolerance`, `device`, …
 
-    Attributes:
-        predictor: makes the predictions.
-
     Raises:
         UserError: the checkpoint or a setting cannot be used, or captum is not installed.
 

@@ -11,11 +11,7 @@ INTEGRATED_GRADIENTS, OCCLUSION = METHODS = ("integrated-gradients", "occlusion"
 
 @dataclass(kw_only=True)
 class ExplainSettings(PredictSettings):
-    """Model, rows and method of an explanation.
-
-    Raises:
-        UserError: a value is out of range.
-    """
+    """Model, rows and method of an explanation."""
 
     command: ClassVar[str] = "explain"
     formats: ClassVar[tuple[str, ...]] = (".html", ".jsonl")

@@ -74,11 +74,7 @@ def make_predictor(settings: PredictSettings) -> Predictor:
 
 
 def is_encoder(name: str) -> bool:
-    """Whether a checkpoint lacks the head of a task.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Whether a checkpoint lacks the head of a task."""
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
     try:

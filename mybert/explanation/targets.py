@@ -26,7 +26,6 @@ from mybert.finetuning.tasks.token_classification import TokenClassification
 class Target(NamedTuple):
     """
     Attributes:
-        row: index in the table.
         feature: index of the feature whose tokens get attributions.
         name: the label, the tag with its words, the answer, or the text that is compared.
         weights: of the evidence: (labels,), (S, labels), (S, 2), (1,) or (H,).
@@ -53,14 +52,7 @@ def evidence(task: Task, logits: Tensor) -> Tensor:
 
 
 def targets_of(task: Task, outputs: Outputs, labels: Sequence[str]) -> list[Target]:
-    """The targets of all rows, in order.
-
-    Args:
-        labels: the labels to explain; empty for the predicted ones.
-
-    Raises:
-        UserError: the model has no such label.
-    """
+    """The targets of all rows, in order, for these labels, or without any for the predicted ones."""
     known = task.config.label2id if isinstance(task, TextClassification | TokenClassification) else {}
     known = {} if isinstance(task, Similarity) else known
     if unknown := [label for label in labels if label not in known]:

@@ -16,8 +16,6 @@ class Text(NamedTuple):
         name: the input of the task, such as `text` or `question`.
         text: as given; words of a list are joined by spaces.
         ids: its tokens, without truncation.
-        words: the word of each token.
-        spans: (start, end) of each token in the text.
     """
 
     name: str
@@ -37,11 +35,7 @@ class Place(NamedTuple):
 
 
 def texts_of(task: Task, row: dict, tokenizer: PreTrainedTokenizerBase, choice: int | None = None) -> list[Text]:
-    """The texts that the model reads for a row, in the order in which it reads them.
-
-    Args:
-        choice: the choice that is read, of multiple-choice.
-    """
+    """The texts that the model reads for a row (of multiple-choice, for a choice), in the order of reading."""
     if isinstance(task, TokenClassification):
         return [_words(row, tokenizer)]
     given = {name: row[name] for name in task.inputs if isinstance(row.get(name), str)}

@@ -26,10 +26,6 @@ class Source(NamedTuple):
     name: str
     kind: str
 
-    def files(self) -> list[Path]:
-        """The files of the source on this disk, sorted."""
-        return files_of(self.name)
-
 
 def files_of(name: str) -> list[Path]:
     """The file `name`, or the files of the folder, sorted."""
@@ -52,7 +48,7 @@ def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:
     """Manifest entries of `sources`, named `input-0` and so on: `identity`, and the bytes of files on this disk."""
     inputs = {f"input-{number}": identity(source.name) for number, source in enumerate(sources)}
     for entry, source in zip(inputs.values(), sources, strict=True):
-        if files := source.files():
+        if files := files_of(source.name):
             entry["bytes"] = sum(file.stat().st_size for file in files)
     return inputs
 
