@@ -94,12 +94,13 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
+    from mybert.io.sources import find_sources
 
     if not settings.overwrite and _is_of(corpus, settings.text):
         print(f"the examples in {corpus} are used again")
         return
     rules = budget_rules()["text"]
-    one_per_file = _is_one_per_file(settings.text)
+    one_per_file = sum(source.kind == ".txt" for source in find_sources(settings.text)) > 1  # blank lines split one
     began = time.monotonic()
     size = _measure(settings.text, one_per_file)
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
@@ -157,13 +158,6 @@ def _is_of(folder: str, text: list[str]) -> bool:
                 "again with --overwrite"
             )
     return True
-
-
-def _is_one_per_file(text: list[str]) -> bool:
-    """Whether each .txt file is one document: true for several files; blank lines split a single file."""
-    from mybert.io.sources import find_sources
-
-    return sum(source.kind == ".txt" for source in find_sources(text)) > 1
 
 
 def _measure(text: list[str], one_per_file: bool) -> TextSize:
