@@ -111,7 +111,7 @@ class ScheduledTrainer(MyBertTrainer):
         self._keep_reserve()
         if self.args.world_size > 1:
             share = torch.tensor([self.clock.share(0)], dtype=torch.float64, device=self.args.device)
-            self.clock.set_share(broadcast(share).item())
+            self.clock.done = broadcast(share).item()
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         start = time.perf_counter()

@@ -37,7 +37,7 @@ class Budget(TrainerCallback):
         file = folder.path / PLAN if folder is not None and folder.is_resumed else None
         if file is not None and file.is_file():
             found = parse_json(file.read_bytes())
-            clock.add_sessions(found.pop("seconds"))
+            clock.earlier = found.pop("seconds")
             return cls(BudgetPlan(**found), clock)
         plan = make_plan(settings, arguments, corpus, clock)
         if arguments.world_size > 1:  # processes measure differently

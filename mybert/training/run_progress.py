@@ -38,32 +38,30 @@ class ClockProgress:
         started: `time.monotonic()` at the start of this session (default: now).
 
     Attributes:
+        earlier: seconds of earlier sessions.
+        done: the share.
         reserve: expected seconds after the last step.
         slowness: wall time per second of CPU time in the last seconds; above 1 under other load.
     """
 
     def __init__(self, budget: float, started: float | None = None):
         self.budget, self.reserve = budget, 0.0
-        self._started, self._before = time.monotonic() if started is None else started, 0.0
+        self._started, self.earlier = time.monotonic() if started is None else started, 0.0
         self._first: float | None = None  # seconds of the run before its first step
-        self._share = 0.0
+        self.done = 0.0
         self.slowness = 1.0
         self._mark = (self._started, 0.0 if started is not None else time.process_time())
 
     @property
     def seconds(self) -> float:
         """Seconds of this and all earlier sessions."""
-        return self._before + time.monotonic() - self._started
+        return self.earlier + time.monotonic() - self._started
 
     @property
     def training_seconds(self) -> float:
         """Seconds from the first to the last step."""
         first = self.seconds if self._first is None else self._first
         return max(self.budget - self.reserve - first, 1e-3)
-
-    def add_sessions(self, seconds: float) -> None:
-        """Counts the time of earlier sessions."""
-        self._before = seconds
 
     def start(self) -> None:
         """Marks the first step of the run."""
@@ -72,7 +70,7 @@ class ClockProgress:
 
     def share(self, step: int) -> float:
         """The share at the last update; the argument is for symmetry with `StepProgress`."""
-        return self._share
+        return self.done
 
     def measure_slowness(self) -> None:
         """Compares wall time and CPU time since the last call, or since the start."""
@@ -84,18 +82,14 @@ class ClockProgress:
         """Reads the clock. The share never decreases, even if the reserve grows."""
         self.start()
         self.measure_slowness()
-        self._share = min(max(self._share, (self.seconds - self._first) / self.training_seconds), 1.0)
-
-    def set_share(self, share: float) -> None:
-        """Sets the share that another process has read."""
-        self._share = share
+        self.done = min(max(self.done, (self.seconds - self._first) / self.training_seconds), 1.0)
 
     def state_dict(self) -> dict:
-        return {"seconds": self.seconds, "first": self._first, "share": self._share, "reserve": self.reserve}
+        return {"seconds": self.seconds, "first": self._first, "share": self.done, "reserve": self.reserve}
 
     def load_state_dict(self, state: dict) -> None:
-        self._before = max(self._before, state["seconds"])
-        self._first, self._share, self.reserve = state["first"], state["share"], state["reserve"]
+        self.earlier = max(self.earlier, state["seconds"])
+        self._first, self.done, self.reserve = state["first"], state["share"], state["reserve"]
 
 
 def process_start() -> float:
