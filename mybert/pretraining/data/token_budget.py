@@ -53,7 +53,8 @@ class TokenBudget:
         """The example indices of each batch of an epoch, none empty."""
         order = permutation(len(self.lengths), self.seed, epoch)
         if self.by_length:
-            order = np.concatenate([self._sorted(window) for window in self._cut(order, -(-self.batches // _WINDOW))])
+            windows = self._cut(order, -(-self.batches // _WINDOW))
+            order = np.concatenate([window[np.argsort(self.lengths[window], kind="stable")] for window in windows])
         batches = self._cut(order, self.batches)
         if self.by_length:  # otherwise every window would go from short to long
             batches = [batches[i] for i in permutation(self.batches, self.seed, epoch)]
@@ -63,9 +64,6 @@ class TokenBudget:
         ends = self.lengths[order].cumsum()
         marks = ends[-1] * np.arange(1, parts) / parts
         return np.split(order, np.searchsorted(ends, marks, side="right"))
-
-    def _sorted(self, window: np.ndarray) -> np.ndarray:
-        return window[np.argsort(self.lengths[window], kind="stable")]
 
 
 class TokenBudgetBatchSampler(Sampler[list[Key]]):
