@@ -55,7 +55,7 @@ def train_tokenizer(**settings: Unpack[keywords.TrainTokenizerKeywords]) -> Resu
     Example:
         >>> train_tokenizer(inputs=["books.txt"], vocab_size=30_000, output="tokenizer")
     """
-    return _result("tokenizer", "mybert.corpus.train_tokenizer:build_tokenizer", settings)
+    return _result("tokenizer", settings)
 
 
 def build_corpus(**settings: Unpack[keywords.BuildCorpusKeywords]) -> Result:
@@ -64,7 +64,7 @@ def build_corpus(**settings: Unpack[keywords.BuildCorpusKeywords]) -> Result:
     Example:
         >>> build_corpus(inputs=["books.txt"], tokenizer="tokenizer", max_length=128, output="corpus")
     """
-    return _result("corpus", "mybert.corpus.build:build_corpus", settings)
+    return _result("corpus", settings)
 
 
 def pretrain(**settings: Unpack[keywords.PretrainKeywords]) -> Result:
@@ -76,7 +76,7 @@ def pretrain(**settings: Unpack[keywords.PretrainKeywords]) -> Result:
         >>> pretrain(corpus="corpus", size="mini", max_steps=10_000, learning_rate=1e-3, output="model").metrics
         {'mlm_loss': 2.9, 'mlm_accuracy': 0.45, …}
     """
-    return _result("pretrain", "mybert.workflows.pretrain:pretrain", settings)
+    return _result("pretrain", settings, function="mybert.workflows.pretrain:pretrain")
 
 
 def adapt(**settings: Unpack[keywords.AdaptKeywords]) -> Result:
@@ -87,7 +87,7 @@ def adapt(**settings: Unpack[keywords.AdaptKeywords]) -> Result:
         >>> found.manifest["adaptation"]["domain"]["after"]
         {'tokens_per_word': 1.08, 'bits_per_character': 1.21, …}
     """
-    return _result("adapt", "mybert.workflows.adapt:adapt", settings)
+    return _result("adapt", settings)
 
 
 def trim(**settings: Unpack[keywords.TrimKeywords]) -> Result:
@@ -97,7 +97,7 @@ def trim(**settings: Unpack[keywords.TrimKeywords]) -> Result:
         >>> trim(model="classifier", inputs=["train.jsonl"], output="small").manifest["trimmed"]["after"]["tokens"]
         14565
     """
-    return _result("trim", "mybert.workflows.trim:trim", settings)
+    return _result("trim", settings)
 
 
 def merge(**settings: Unpack[keywords.MergeKeywords]) -> Result:
@@ -106,7 +106,7 @@ def merge(**settings: Unpack[keywords.MergeKeywords]) -> Result:
     Example:
         >>> merge(models=["model", "adapted"], weights=[0.25, 0.75], output="merged")
     """
-    return _result("merge", "mybert.release.convert.merge:merge", settings)
+    return _result("merge", settings)
 
 
 def distill(**settings: Unpack[keywords.DistillKeywords]) -> Result:
@@ -116,7 +116,7 @@ def distill(**settings: Unpack[keywords.DistillKeywords]) -> Result:
         >>> distill(teacher="model", layers=3, corpus="corpus", max_steps=10_000, output="student").metrics
         {'mlm_loss': 2.9, 'mlm_accuracy': 0.45, …, 'soft_loss': 0.8, 'cosine_loss': 0.05}
     """
-    return _result("distill", "mybert.distillation.run:distill", settings)
+    return _result("distill", settings)
 
 
 def finetune(**settings: Unpack[keywords.FinetuneKeywords]) -> Result:
@@ -127,7 +127,7 @@ def finetune(**settings: Unpack[keywords.FinetuneKeywords]) -> Result:
         >>> finetune(task="text-classification", model="model", **data, output="classifier").metrics
         {'validation': {'accuracy': 0.93, …}}
     """
-    return _result("finetune", "mybert.finetuning.run:finetune", settings)
+    return _result("finetune", settings)
 
 
 def evaluate(**settings: Unpack[keywords.EvaluateKeywords]) -> Result:
@@ -137,7 +137,7 @@ def evaluate(**settings: Unpack[keywords.EvaluateKeywords]) -> Result:
         >>> evaluate(model="classifier", data="test.csv", output="scores").metrics
         {'accuracy': 0.92, …}
     """
-    return _result("evaluate", "mybert.finetuning.evaluation.evaluate:evaluate", settings)
+    return _result("evaluate", settings)
 
 
 def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.PredictKeywords]) -> Counts:
@@ -150,7 +150,7 @@ def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywo
         >>> predict("classifier", "new.csv", output="predictions.csv")
         Counts(predictions=120, errors=0, cut=3)
     """
-    return _run("predict", "mybert.finetuning.evaluation.predict:predict", settings, model, inputs)
+    return _run("predict", settings, model, inputs, function="mybert.finetuning.evaluation.predict:predict")
 
 
 def explain(
@@ -165,7 +165,7 @@ def explain(
         >>> explain("classifier", "new.csv", output="why.html")
         {'rows': 120, 'explained scores': 120, 'completeness error, mean': 0.009, …}
     """
-    return _run("explain", "mybert.explanation.run:explain", settings, model, inputs)
+    return _run("explain", settings, model, inputs, function="mybert.explanation.run:explain")
 
 
 def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.EmbedKeywords]) -> Result:
@@ -174,7 +174,7 @@ def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keyword
     Example:
         >>> embed("model", "texts.txt", output="vectors.parquet")
     """
-    return _result("embed", "mybert.embedding.run:embed", settings, model, inputs)
+    return _result("embed", settings, model, inputs)
 
 
 def search(
@@ -185,7 +185,7 @@ def search(
     Example:
         >>> search("vectors.parquet", "how to open a file", top_k=5)
     """
-    return _run("search", "mybert.embedding.search:search", settings, vectors, queries)
+    return _run("search", settings, vectors, queries)
 
 
 def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.ScoreKeywords]) -> Result:
@@ -195,7 +195,7 @@ def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keyword
         >>> score("model", "texts.txt", output="scores.jsonl").metrics
         {'perplexity': 6.2, 'bits_per_character': 0.58}
     """
-    return _result("score", "mybert.scoring.run:score", settings, model, inputs)
+    return _result("score", settings, model, inputs)
 
 
 def export(model: Name, **settings: Unpack[keywords.ExportKeywords]) -> Result:
@@ -204,7 +204,7 @@ def export(model: Name, **settings: Unpack[keywords.ExportKeywords]) -> Result:
     Example:
         >>> export("model", to="onnx", output="onnx")
     """
-    return _result("export", "mybert.release.convert.export:export", settings, model)
+    return _result("export", settings, model)
 
 
 def import_bert(model: Name, **settings: Unpack[keywords.ImportBertKeywords]) -> Result:
@@ -213,7 +213,7 @@ def import_bert(model: Name, **settings: Unpack[keywords.ImportBertKeywords]) ->
     Example:
         >>> import_bert("google-bert/bert-base-uncased", output="model")
     """
-    return _result("import", "mybert.release.convert.import_bert:import_bert", settings, model)
+    return _result("import", settings, model)
 
 
 def push(model: Name, **settings: Unpack[keywords.PushKeywords]) -> Published | None:
@@ -225,7 +225,7 @@ def push(model: Name, **settings: Unpack[keywords.PushKeywords]) -> Published | 
     Example:
         >>> push("model", repo_id="me/my-bert", license="apache-2.0", language=["en"])
     """
-    return _run("push", "mybert.release.hub.push:push", settings, model)
+    return _run("push", settings, model)
 
 
 def doctor(folder: Name, **settings: Unpack[keywords.DoctorKeywords]) -> list[Finding]:
@@ -238,16 +238,17 @@ def doctor(folder: Name, **settings: Unpack[keywords.DoctorKeywords]) -> list[Fi
         >>> [finding.title for finding in doctor("model") if finding.level == "red"]
         ['The loss is still on its first plateau']
     """
-    return _run("doctor", "mybert.reports.doctor:diagnose", settings, folder)
+    return _run("doctor", settings, folder, function="mybert.reports.doctor:diagnose")
 
 
-def _run(command: str, function: str, settings: Mapping[str, object], *positional: Any) -> Any:
+def _run(command: str, settings: Mapping[str, object], *positional: Any, function: str | None = None) -> Any:
+    """Calls the function of a command, or another one with the same settings."""
     before = called_in_python.set(True)
     try:
         with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
             saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
             made = make_settings(COMMANDS[command].settings_types(), positional, saved)
-            return pkgutil.resolve_name(function)(*made)
+            return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
     finally:
         called_in_python.reset(before)
 
@@ -266,8 +267,8 @@ def _saved(value: Any, path: Path) -> Any:
     return value
 
 
-def _result(command: str, function: str, settings: Mapping[str, object], *positional: Any) -> Result:
-    path = Path(_run(command, function, settings, *positional))
+def _result(command: str, settings: Mapping[str, object], *positional: Any, function: str | None = None) -> Result:
+    path = Path(_run(command, settings, *positional, function=function))
     if settings.get("dry_run"):  # nothing was written
         return Result(path)
     manifest = read_manifest(path) if path.is_dir() else parse_json(manifest_beside(path).read_bytes())
