@@ -2,13 +2,14 @@
 
 import argparse
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mybert.common.errors import UserError
-from mybert.common.help_text import GROUPS, HelpFormatter, epilog, group_of, help_of
+from mybert.common.help_text import GROUPS, group_of, help_of
 from mybert.common.options import Option, complete, current_name, options_of, options_without_import, unknown_name
 from mybert.common.settings_file import read_settings_file, write_settings_file
 
@@ -134,11 +135,11 @@ def build_parser(
         prog=prog,
         usage=" ".join([prog, *usage, "[options]"]),
         description=description,
-        epilog=epilog(examples),
+        epilog="\n  ".join(["examples:", *examples]) if examples else "",
         allow_abbrev=False,
         add_help=False,
         argument_default=argparse.SUPPRESS,
-        formatter_class=HelpFormatter,
+        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32),
     )
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     flags = {word.partition("=")[0] for word in argv}

@@ -1,9 +1,8 @@
-"""Help of the commands: groups of options, defaults and examples."""
+"""Help of the commands: groups of options, and defaults."""
 
 import argparse
 import dataclasses
 import re
-from collections.abc import Iterable
 
 _REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transformers.TrainingArguments"
 _NAMES = {
@@ -52,15 +51,3 @@ def help_of(field: dataclasses.Field) -> str:
     if default in (None, "", dataclasses.MISSING) or "(default:" in help:
         return help
     return f"{help} (default: {default})".replace("%", "%%")
-
-
-def epilog(examples: Iterable[str]) -> str:
-    """The examples at the end of the help."""
-    return "\n".join(["examples:", *(f"  {example}" for example in examples)]) if examples else ""
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the examples."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=32)
