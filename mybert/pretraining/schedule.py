@@ -39,17 +39,13 @@ def parse_lengths(words: Sequence[str]) -> tuple[tuple[int, float], ...]:
     try:
         pairs = [word.split(":") for word in words]
         lengths = tuple((int(length), float(*share) if share else 1.0) for length, *share in pairs)
+        ends = [0.0, *(end for _, end in lengths)]
+        rises = all(before < after for before, after in pairwise(ends))
+        if not rises or ends[-1] != 1.0 or min(length for length, _ in lengths) < 8:
+            raise ValueError
     except (ValueError, TypeError) as error:
-        raise _bad_lengths(words) from error
-    ends = [0.0, *(end for _, end in lengths)]
-    rises = all(before < after for before, after in pairwise(ends))
-    if not lengths or not rises or ends[-1] != 1.0 or min(length for length, _ in lengths) < 8:
-        raise _bad_lengths(words)
+        raise UserError(
+            "--length-schedule: expected lengths of 8 tokens or more and rising shares of the run at which they end, "
+            f"such as `32:0.3 64:0.6 128`, found {' '.join(map(str, words))!r}"
+        ) from error
     return lengths
-
-
-def _bad_lengths(words: Sequence[str]) -> UserError:
-    return UserError(
-        "--length-schedule: expected lengths of 8 tokens or more and rising shares of the run at which they end, such "
-        f"as `32:0.3 64:0.6 128`, found {' '.join(map(str, words))!r}"
-    )

@@ -87,13 +87,9 @@ def _environment(folder: Path) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader([_TEMPLATE, folder]),
         autoescape=True,
         undefined=jinja2.ChainableUndefined,
-        finalize=_clean,
+        finalize=lambda found: printable(found) if isinstance(found, str) and not isinstance(found, Markup) else found,
     )
     environment.globals["percent"] = percent
     environment.filters["written"] = format_cell
     environment.filters["clamp"] = lambda value: round(min(max(value, 0.0), 1.0), 4)
     return environment
-
-
-def _clean(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
