@@ -23,8 +23,8 @@ from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left, p
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard
 from mybert.pretraining.token_accuracy import TokenAccuracy
+from mybert.training.epochs import innermost_sampler, steps_per_epoch
 from mybert.training.muon import MuonAdamW
-from mybert.training.sampler_epoch import innermost_sampler, steps_per_epoch
 from mybert.training.stopping import ignore_signals_in_workers
 from mybert.training.trainer import RunTrainer
 

@@ -20,14 +20,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.training.checkpoint_trainer import CheckpointTrainer
-from mybert.training.epoch_end import SaveAfterEvaluation
+from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.history import History
 from mybert.training.live_display import LiveDisplay
 from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.reporters import name_as_in_log
-from mybert.training.sampler_epoch import SetSamplerEpoch
 from mybert.training.speed import StepTimer, measure_peak, thread_advice
 from mybert.training.step_measures import StepMeasures
 from mybert.training.stopping import Preempted, StopOnSignal, ignore_signals_in_workers

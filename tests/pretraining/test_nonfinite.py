@@ -6,8 +6,8 @@ import torch
 from mybert.pretraining.data.batching import FILLER, EpochSampler
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.loss_spikes import LossSpikes
+from mybert.training.epochs import innermost_sampler
 from mybert.training.nonfinite import Diverged
-from mybert.training.sampler_epoch import innermost_sampler
 
 
 def poison(trainer, steps):

@@ -1,9 +1,10 @@
-"""The epoch and position of the sampler, also in a resumed run."""
+"""The start of an epoch, where its sampler is set, and its end, where it is evaluated and saved."""
 
 import math
 
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
+from transformers.trainer_utils import IntervalStrategy
 
 
 class SetSamplerEpoch(TrainerCallback):
@@ -20,6 +21,25 @@ class SetSamplerEpoch(TrainerCallback):
         if hasattr(sampler, "skip"):
             batch_size = _innermost_batch_sampler(train_dataloader).batch_size
             sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * batch_size
+
+
+class SaveAfterEvaluation(TrainerCallback):
+    """Saves a checkpoint of the last step of an epoch after the evaluation of that epoch.
+
+    Trainer saves it before, so that a run resumed from it would skip the evaluation and differ from then on.
+    """
+
+    def __init__(self):
+        self._postponed = False
+
+    def on_step_end(self, args, state, control, **kwargs):
+        ends_epoch = float(state.epoch).is_integer()
+        if control.should_save and ends_epoch and args.eval_strategy == IntervalStrategy.EPOCH:
+            control.should_save, self._postponed = False, True
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        control.should_save |= self._postponed
+        self._postponed = False
 
 
 def steps_per_epoch(loader: DataLoader, gradient_accumulation_steps: int) -> int:
