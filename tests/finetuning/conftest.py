@@ -17,7 +17,10 @@ NOUNS = ("film", "book", "song", "play", "story", "scene")
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory) -> Path:
-    """A random model with one layer of 32; its vocabulary is letters, digits and the words above."""
+    """A random model with one layer of 32; its vocabulary is letters, digits and the words above.
+
+    The words of each opinion have similar vectors, as after pretraining: a few steps separate them from any seed.
+    """
     folder = tmp_path_factory.mktemp("tiny") / "checkpoint"
     characters = string.ascii_lowercase + string.digits
     vocabulary = [*SPECIAL_TOKENS, *string.punctuation, *characters, *(f"##{c}" for c in characters)]
@@ -34,7 +37,10 @@ def tiny_checkpoint(tmp_path_factory) -> Path:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    MyBertForPreTraining(config).save_pretrained(folder)
+    model = MyBertForPreTraining(config)
+    for words, shift in ((GOOD, 1), (BAD, -1)):
+        model.bert.embeddings.word_embeddings.weight.data[tokenizer.convert_tokens_to_ids([*words]), :16] += shift
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -82,7 +88,7 @@ def finetune(tiny_checkpoint, tmp_path):
 def classifier(tiny_checkpoint, opinions, tmp_path_factory) -> Path:
     """A model trained on `opinions`; tests must not change it."""
     folder = tmp_path_factory.mktemp("classifier")
-    words = ("--train", save_rows(folder / "train.jsonl", opinions), "--num-train-epochs", 2)
+    words = ("--train", save_rows(folder / "train.jsonl", opinions), "--num-train-epochs", 3)
     assert run_finetune("text-classification", tiny_checkpoint, folder / "model", *words) == 0
     return folder / "model"
 

@@ -161,14 +161,14 @@ def test_suspects_say_in_how_many_runs_they_are_wrong(finetune, opinions, tmp_pa
         "--train",
         write_rows("train.jsonl", opinions),
         "--validation",
-        write_rows("val.jsonl", opinions[:6] + wrong),
+        write_rows("val.jsonl", opinions + wrong),
     )
     assert finetune("text-classification", *words, "--num-train-epochs", 3, "--seeds", 2) == 0
     suspects = json.loads((tmp_path / "out/validation/analysis.json").read_text())["suspects"]
     errors = [json.loads(file.read_text()) for file in (tmp_path / "out/runs").glob("*/validation_errors.json")]
-    assert len(errors) == 2 and {len(some) for some in errors} == {7}
-    (suspect,) = [row for row in suspects if row["row"] == 7]
-    assert suspect["seeds"] == f"{sum(some[6] > 0 for some in errors)} of 2 runs"
+    assert len(errors) == 2 and {len(some) for some in errors} == {49}
+    (suspect,) = [row for row in suspects if row["row"] == 49]
+    assert suspect["seeds"] == f"{sum(some[48] > 0 for some in errors)} of 2 runs"
 
 
 def test_an_unknown_column_of_slices_is_named(classifier, opinions, write_rows, tmp_path, capsys):

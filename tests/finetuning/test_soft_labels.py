@@ -167,16 +167,12 @@ def test_a_student_learns_from_unlabelled_rows_what_its_teacher_knows(
     finetune, write_rows, opinions, classifier, tmp_path
 ):
     texts = [{"text": row["text"]} for row in opinions]
-    data = ("--train", write_rows("train.jsonl", opinions[3:5]), "--validation", write_rows("dev.jsonl", opinions))
-    data += ("--num-train-epochs", 3)
-    teacher = ("--teacher", classifier, "--unlabelled", write_rows("texts.jsonl", texts))
-    assert finetune("text-classification", *data, "--max-steps", 6, output="alone") == 0
-    assert finetune("text-classification", *data, *teacher, output="taught") == 0
-    scores = {
-        name: read_manifest(tmp_path / name)["metrics"]["validation"]["accuracy"] for name in ("alone", "taught")
-    }
-    assert scores["taught"] > max(scores["alone"], 0.9)
-    inputs = read_manifest(tmp_path / "taught")["inputs"]
+    wrong = [row | {"label": {"good": "bad", "bad": "good"}[row["label"]]} for row in opinions[3:5]]
+    words = ("--train", write_rows("train.jsonl", wrong), "--validation", write_rows("dev.jsonl", opinions))
+    words += ("--teacher", classifier, "--unlabelled", write_rows("texts.jsonl", texts), "--num-train-epochs", 3)
+    assert finetune("text-classification", *words) == 0
+    assert read_manifest(tmp_path / "out")["metrics"]["validation"]["accuracy"] > 0.9
+    inputs = read_manifest(tmp_path / "out")["inputs"]
     assert inputs["teacher"] == {"path": str(classifier), "sha256": fingerprint(classifier)}
     assert inputs["unlabelled"]["path"].endswith("texts.jsonl")
 
