@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 from mybert.common.errors import UserError
 from mybert.finetuning.settings import FinetuningOptions
-from mybert.training.arguments import check_arguments, settle_arguments
+from mybert.training.arguments import DeviceArguments, check_arguments, settle_arguments
 
 
 @dataclass
-class FinetuningArguments(FinetuningOptions, TrainingArguments):
+class FinetuningArguments(FinetuningOptions, DeviceArguments):
     """transformers' TrainingArguments with the defaults of `FinetuningOptions`."""
 
     label_names: list[str] | None = field(default=None, init=False)  # --label-names renames classes instead

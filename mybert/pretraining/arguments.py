@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 
-from transformers import TrainingArguments
-
 from mybert.common.errors import UserError
 from mybert.pretraining.settings import PretrainingOptions
-from mybert.training.arguments import check_arguments, settle_arguments
+from mybert.training.arguments import DeviceArguments, check_arguments, settle_arguments
 
 
 @dataclass
-class PretrainingArguments(PretrainingOptions, TrainingArguments):
+class PretrainingArguments(PretrainingOptions, DeviceArguments):
     """transformers' TrainingArguments with the defaults of `PretrainingOptions`."""
 
     def __post_init__(self):

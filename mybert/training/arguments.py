@@ -19,6 +19,16 @@ _MIN_HIDDEN_SIZE = 256
 """Smaller models train in minutes in any precision."""
 
 
+class DeviceArguments(TrainingArguments):
+    """TrainingArguments whose device has no index on the CPU, where every process has the same one."""
+
+    @property
+    def device(self) -> torch.device:
+        """transformers 5.17 loads the optimizer of several processes to this device; torch knows no "cpu:0"."""
+        found = super().device
+        return torch.device("cpu") if found.type == "cpu" else found
+
+
 def settle_arguments(arguments: TrainingArguments) -> None:
     """Disables progress bars in files, and enables bfloat16 on the CPU, before transformers checks the arguments."""
     if arguments.disable_tqdm is None:

@@ -203,7 +203,8 @@ def read_answers(folder: Path) -> None:
     settings = PushSettings(str(folder), "owner/name", tag="v2", overwrite=True)
     api = HfApi(endpoint="http://hub.invalid", token="hf_x")
     online = mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    anybody = mock.patch.object(huggingface_hub.utils._headers, "detect_agent", lambda: None)  # also sends a request
+    headers = huggingface_hub.utils._headers  # those of huggingface_hub 2 ask for the agent, which sends a request
+    anybody = mock.patch.object(headers, "detect_agent", lambda: None, create=True)
     try:
         with online, anybody, hub_errors("nothing was sent"):
             parent, _ = publish.find_parent(api, Bundle(folder, folder), settings)

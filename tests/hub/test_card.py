@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 import yaml
@@ -42,15 +43,22 @@ def card_of(checkpoint: Path, **settings) -> ModelCard:
     return ModelCard.load(folder / "README.md")
 
 
+def validate(card: ModelCard, hub) -> None:
+    """The Hub's check of the metadata. `ModelCard.validate` of huggingface_hub 1.5 always asks huggingface.co."""
+    body = {"repoType": "model", "content": str(card)}
+    answer = httpx.post(f"{hub.url}/api/validate-yaml", json=body)
+    assert answer.status_code == 200, answer.text
+
+
 def edit(path: Path, change) -> None:
     value = json.loads(path.read_text(encoding="utf-8"))
     change(value)
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-def test_the_hub_accepts_the_metadata(checkpoint, hub, client):
+def test_the_hub_accepts_the_metadata(checkpoint, hub):
     made = card_of(checkpoint, license="apache-2.0", language=["en", "de"])
-    made.validate()
+    validate(made, hub)
     data = made.data.to_dict()
     assert data["library_name"] == "transformers" and data["pipeline_tag"] == "fill-mask"
     assert data["license"] == "apache-2.0" and data["language"] == ["en", "de"]
@@ -81,7 +89,7 @@ def test_the_results_are_those_of_results_json(checkpoint):
     }
     for name in ("mlm_accuracy", "nsp_accuracy"):
         low, high = results[f"{name}_interval_95"]
-        assert low < metrics[name] < high
+        assert low <= metrics[name] <= high
         assert f"| {name.replace('_', ' ')} | {metrics[name]:.4g} | {low:.4g} to {high:.4g} |" in made.text
 
 
@@ -162,7 +170,7 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
 LABELS = ["yes", "null", "1", "- x: y", "<b>bold</b> | [a](http://e.example)\n---\nlicense: mit"]
 
 
-def test_a_fine_tuned_model_keeps_odd_labels_and_records_its_training(trained, tmp_path, hub, client):
+def test_a_fine_tuned_model_keeps_odd_labels_and_records_its_training(trained, tmp_path, hub):
     rows = [{"text": f"the cat sat {i}", "label": LABELS[i % len(LABELS)]} for i in range(20)]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -183,7 +191,7 @@ def test_a_fine_tuned_model_keeps_odd_labels_and_records_its_training(trained, t
     assert 0.5 * tokens < training["tokens_seen"] < 2 * tokens
     assert training["steps"] == 1 and training["seconds"] > 0 and training["flops"] > 0
     made = card_of(classifier)
-    made.validate()
+    validate(made, hub)
     config = json.loads((tmp_path / "bundle of classifier" / "config.json").read_text())
     assert sorted(config["id2label"].values()) == sorted(LABELS)
     assert "license" not in made.data.to_dict() and "<b>" not in made.text and "Labels: " in made.text
