@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from accelerate import Accelerator
 
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
@@ -187,3 +188,11 @@ def test_a_killed_process_is_continued_and_all_sessions_count(corpus_folder, tmp
     results = json.loads((output / "results.json").read_text())
     assert steps == sorted(set(steps)) and steps[-1] == results["steps"]
     assert results["budget"]["choices"] == json.loads((output / "budget.json").read_text())["choices"]
+
+
+def test_the_precision_of_a_plan_replaces_that_of_an_earlier_run_of_the_same_arguments(tmp_path):
+    settings = PretrainSettings("corpus", str(tmp_path))
+    arguments = PretrainingArguments(output_dir=str(tmp_path))
+    Accelerator(mixed_precision=arguments.mixed_precision or "no")
+    planning.BudgetPlan({"bf16": True}, []).apply(settings, arguments)
+    assert Accelerator(mixed_precision=arguments.mixed_precision).mixed_precision == "bf16"

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from accelerate.state import AcceleratorState
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
@@ -63,6 +64,7 @@ class BudgetPlan:
                 setattr(arguments, name, SchedulerType(value) if name == "lr_scheduler_type" else value)
         if arguments.bf16:
             arguments.mixed_precision = "bf16"
+            AcceleratorState._reset_state()  # an earlier run with these arguments has fixed another precision
         arguments.max_steps = _MAX_STEPS  # the clock ends the run
         given = _given(settings, arguments)
         for event, name, off in (
