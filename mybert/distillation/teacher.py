@@ -1,18 +1,23 @@
 """The teacher of a distillation, and the losses between its outputs and the student's."""
 
+import logging
 from dataclasses import dataclass
 
 import torch
+from accelerate import PartialState
 from torch import Tensor, nn
 
 from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.errors import UserError
+from mybert.common.sequence_length import trained_tokens
 from mybert.distillation.losses import cosine_loss, relation_loss, state_loss
 from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
 from mybert.pretraining.data.masking import IGNORED
 from mybert.training.soft_targets import soft_loss
 from tokenization import MyBertTokenizer
+
+logger = logging.getLogger(__name__)
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "cu_seq_lens_q", "max_length_q")
 _RELATION_LAYER = {24: 21}
@@ -36,6 +41,13 @@ def load_teacher(
         raise UserError(
             f"the corpus has a sequence of {longest} tokens, but the teacher {name} has only "
             f"{model.config.max_position_embeddings} positions; build the corpus with a smaller --max-length"
+        )
+    if longest > (trained := trained_tokens(model.config, own)) and PartialState().is_main_process:
+        logger.warning(
+            "the corpus has a sequence of %d tokens, but the teacher %s was trained on sequences of at most %d "
+            "tokens; its later position embeddings are untrained. Build the corpus with "
+            "`mybert corpus … --max-length %d`",
+            *(longest, name, trained, trained),
         )
     return model.requires_grad_(False), not head
 

@@ -3,6 +3,7 @@
 Shapes: `B` features of a batch, `S` longest sequence, `C` classes, labels or choices.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from accelerate import PartialState
 from datasets import Dataset, Features, concatenate_datasets
 from scipy.special import expit
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as binary_cross_entropy
 
 from mybert.common.errors import UserError
+from mybert.common.sequence_length import trained_tokens
 from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.settings import FinetuneSettings, PredictSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Task
 from mybert.training.soft_targets import soft_loss
 from tokenization import MyBertTokenizer
+
+logger = logging.getLogger(__name__)
 
 TEACHER_LOGITS = "teacher_logits"
 _STORED = "teacher_logits.parquet"
@@ -43,8 +48,15 @@ def load_teacher(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokeni
             f"--teacher {name} has another {different} than --model {settings.model}; start from a model with the "
             f"teacher's {different}, such as one made by `mybert distill --teacher {name}`"
         )
-    if (positions := teacher.task.config.max_position_embeddings) < task.options.max_length:
-        raise UserError(f"--max-length {task.options.max_length}: the teacher {name} has {positions} positions")
+    length, trained = task.options.max_length, trained_tokens(teacher.task.config, teacher.tokenizer)
+    if (positions := teacher.task.config.max_position_embeddings) < length:
+        raise UserError(f"--max-length {length}: the teacher {name} has {positions} positions")
+    if length > trained and PartialState().is_main_process:
+        logger.warning(
+            "--max-length %d: the teacher %s was trained on sequences of at most %d tokens; its later position "
+            "embeddings are untrained. Use --max-length %d",
+            *(length, name, trained, trained),
+        )
     return teacher
 
 

@@ -1,6 +1,7 @@
 """`mybert distill`: students of every kind, resume, records and mistakes."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -150,3 +151,17 @@ def test_a_student_with_another_vocabulary_and_a_teacher_with_another_casing_are
     settings = DistillSettings(teacher=str(cased), corpus="corpus", output="unused")
     with pytest.raises(UserError, match=r"--teacher .*cased has another normalisation than the corpus"):
         load_teacher(settings, MyBertTokenizer.from_pretrained(teachers["bert"]), 16)
+
+
+@pytest.mark.parametrize(("trained", "warned"), [(12, True), (16, False), (None, False)])
+def test_examples_that_are_longer_than_those_of_the_teacher_give_a_warning(
+    trained, warned, teachers, tmp_path, caplog
+):
+    teacher = shutil.copytree(teachers["bert"], tmp_path / "teacher")
+    MyBertTokenizer.from_pretrained(teacher, model_max_length=trained or 512).save_pretrained(teacher)
+    settings = DistillSettings(teacher=str(teacher), corpus="corpus", output="unused")
+    load_teacher(settings, MyBertTokenizer.from_pretrained(teachers["bert"]), 16)
+    message = (
+        "a sequence of 16 tokens, but the teacher .* was trained on .* at most 12 .*`mybert corpus … --max-length 12`"
+    )
+    assert bool(re.search(message, caplog.text)) == warned == bool(caplog.records)

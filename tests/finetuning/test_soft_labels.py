@@ -133,6 +133,16 @@ def test_training_with_a_teacher_runs_for_every_task(trained):
     assert math.isfinite(trainer.train().training_loss)
 
 
+def test_rows_that_may_be_longer_than_those_of_the_teacher_give_a_warning(trained, caplog):
+    folder, settings = trained
+    teacher = str(folder / "teacher")
+    for length in (32, 33):
+        caplog.clear()
+        trainer_of(folder, model=teacher, teacher=teacher, **settings | {"max_length": length})
+        message = f"--max-length 33: the teacher {teacher} was trained on sequences of at most 32 tokens"
+        assert (message in caplog.text) == (length == 33)
+
+
 def test_the_stored_logits_of_a_teacher_are_read_back_and_used_again(trained, monkeypatch):
     folder, settings = trained
     teacher = str(folder / "teacher")
