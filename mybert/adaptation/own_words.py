@@ -1,7 +1,6 @@
 """Read the file of `--words`: words to add to the vocabulary."""
 
 import unicodedata
-from collections.abc import Collection
 from pathlib import Path
 
 from mybert.common.error_messages import cause, short
@@ -10,46 +9,71 @@ from tokenization import MyBertTokenizer
 from tokenization.pair_merging import PREFIX
 from tokenization.wordpiece_training import MAX_WORD_CHARACTERS
 
+_SHOWN = 5
+"""Invalid lines that a message shows."""
+
 
 def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
-    """Reads words, one per line, normalised by the tokenizer. A line may be a `##` word piece."""
+    """Reads words, one per line, normalised by the tokenizer. A line may be a `##` word piece.
+
+    Words that are in the vocabulary already are left out; their number is printed.
+
+    Raises:
+        UserError: the file cannot be read, has invalid lines, or has no new word.
+    """
     try:
         lines = Path(path).read_bytes().decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--words {path}: {cause(error)}") from error
     vocabulary = tokenizer.get_vocab()
     words: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        line = line.removesuffix("\r")
-        if not line.strip():
+    known: list[str] = []
+    problems: list[str] = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line:
             continue
-        word = _read_word(line, f"--words {path}, line {number}", tokenizer, vocabulary)
-        if word in words:
-            raise UserError(f"--words {path}, line {number}: {short(line)} is also in line {words[word]}; remove one")
-        words[word] = number
+        try:  # a line in the vocabulary may be a word from add_tokens, which the tokenizer splits
+            word = line if line in vocabulary else _read_word(line, tokenizer)
+            if word in words:
+                raise UserError(f"{short(line)} is also in line {words[word]}")
+        except UserError as error:
+            problems.append(f"line {number}: {error}")
+            continue
+        if word in vocabulary:
+            known.append(line)
+        else:
+            words[word] = number
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise UserError(f"--words {path}: write one word per line; {'; '.join(problems[:_SHOWN])}{more}")
+    count = len(words) + len(known)
     if not words:
-        raise UserError(f"--words {path} has no words; write one per line")
+        found = (
+            f"only words that are already in the vocabulary, for example {short(known[0])}" if known else "no words"
+        )
+        raise UserError(f"--words {path} has {found}; write one new word per line")
+    if known:
+        are = "is" if len(known) == 1 else "are"
+        print(f"{len(known):,} of {count:,} words {are} already in the vocabulary, for example {short(known[0])}")
     return list(words)
 
 
-def _read_word(line: str, place: str, tokenizer: MyBertTokenizer, vocabulary: Collection[str]) -> str:
+def _read_word(line: str, tokenizer: MyBertTokenizer) -> str:
+    """
+    Raises:
+        UserError: the line is not one word; the message has no place.
+    """
     if any(unicodedata.category(character)[0] == "C" for character in line):
-        raise UserError(f"{place}: {short(line)} contains a control character; remove it")
-    if line != line.strip() or len(line.split()) != 1:
-        raise UserError(f"{place}: {short(line)} contains a space; write one word a line, without spaces")
-    known = UserError(f"{place}: {short(line)} is in the vocabulary already; remove the line")
-    if line in vocabulary:  # also a word from add_tokens, which the tokenizer may split
-        raise known
+        raise UserError(f"{short(line)} contains a control character")
+    if len(line.split()) != 1:
+        raise UserError(f"{short(line)} contains a space")
     prefix = PREFIX if line.startswith(PREFIX) and line != PREFIX else ""
     backend = tokenizer.backend_tokenizer
     text = backend.normalizer.normalize_str(line.removeprefix(prefix))
     parts = [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
     if len(parts) != 1:
-        found = f"splits it into {' '.join(parts)}; add its parts" if parts else "removes it; remove the line"
-        raise UserError(f"{place}: {short(line)} is not one word: the tokenizer {found}")
-    word = prefix + parts[0]
-    if word in vocabulary:
-        raise known
+        found = f"splits it into {' '.join(parts)}" if parts else "removes it"
+        raise UserError(f"{short(line)} is not one word: the tokenizer {found}")
     if len(parts[0]) > MAX_WORD_CHARACTERS:
-        raise UserError(f"{place}: a word of {len(parts[0])} characters; BERT reads at most {MAX_WORD_CHARACTERS}")
-    return word
+        raise UserError(f"a word of {len(parts[0])} characters, BERT reads at most {MAX_WORD_CHARACTERS}")
+    return prefix + parts[0]

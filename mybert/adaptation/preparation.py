@@ -16,6 +16,7 @@ from mybert.adaptation.settings import AUTO, AdaptSettings
 from mybert.adaptation.texts import digest, held_out_texts, read_texts, up_to, write_texts
 from mybert.adaptation.token_rows import change_rows
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, write_json
 from mybert.common.sequence_length import check_max_length, trained_tokens
@@ -161,6 +162,11 @@ def _choose_words(settings: AdaptSettings, tokenizer: MyBertTokenizer, own: list
         return []
     uses = count_uses(read_texts(work / _TRAINING), tokenizer.backend_tokenizer)
     words = describe_words(own, uses, pieces, unk)
+    if unused := [word.piece for word in words if not word.words]:
+        print(
+            f"warning: {len(unused):,} of {len(own):,} words of --words are not in the training text; their vectors "
+            f"are hardly trained: {short_list(unused)}"
+        )
     if not settings.limit:
         return list(map(dataclasses.asdict, words))
     least = MIN_DOCUMENTS

@@ -21,6 +21,7 @@ from mybert.adaptation.settings import AdaptSettings, TrimSettings
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.common.checkpoint_loading import load_with_tokenizer
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import MANIFEST, identity, read_manifest, write_json
@@ -66,6 +67,8 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         check_schedule_settings(_training_settings(settings, Path(), Path(), settings.time_budget), arguments)
     if PartialState().num_processes > 1:
         raise UserError("mybert adapt supports one process only; start it without torchrun")
+    if settings.words and not Path(settings.words).exists():
+        raise UserError(f"--words {settings.words} does not exist{did_you_mean(settings.words)}")
     inputs = [settings.model, *settings.inputs, *settings.task_data, *settings.replay, *settings.general]
     folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
     fingerprint = RunFingerprint.of(settings, arguments, _describe_inputs(settings), _FREE)

@@ -196,9 +196,15 @@ def test_without_new_words_the_vocabulary_stays(run):
     assert "general" not in results(folder)["adaptation"]["held_out"]
 
 
-def test_words_of_a_file_are_added_and_normalised(run, tmp_path):
-    (tmp_path / "words.txt").write_text("Élan\n\n##line\n".replace("##line", "##lines"))
+def test_new_words_of_a_file_are_added_and_normalised(run, tmp_path, capsys):
+    (tmp_path / "words.txt").write_text("Élan \n\nthe\n##lines\t\r\n[MASK]\ntanker\n")
     folder = run(words=str(tmp_path / "words.txt"))
+    printed = capsys.readouterr().out
+    assert "2 of 5 words are already in the vocabulary, for example 'the'\n" in printed
+    assert (
+        "2 of 3 words of --words are not in the training text; their vectors are hardly trained: elan, ##lines\n"
+        in (printed)
+    )
     assert MyBertTokenizer.from_pretrained(folder).tokenize("pipelines, elan") == ["pipe", "##lines", ",", "elan"]
 
 
@@ -260,15 +266,15 @@ def test_rows_of_a_task_are_read_as_text(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("the\n", r"line 1: 'the' is in the vocabulary already"),
-        ("tanker\n[MASK]\n", r"line 2: '\[MASK\]' is in the vocabulary already"),
+        ("the\n[MASK]\n", "only words that are already in the vocabulary, for example 'the'"),
+        ("a b\nthe\n" + "a b\n" * 5, "(line [13456]: 'a b' contains a space; ){5}and 1 more$"),
         ("tanker\noil price\n", "line 2: 'oil price' contains a space"),
         ("tan\x00ker\n", r"line 1: .* contains a control character"),
-        ("e-mail\n", "line 1: 'e-mail' is not one word: the tokenizer splits it into e - mail"),
-        ("\u0301\n", "line 1: .* is not one word: the tokenizer removes it; remove the line"),
+        ("e-mail\n", "line 1: 'e-mail' is not one word: the tokenizer splits it into e - mail$"),
+        ("\u0301\n", "line 1: .* is not one word: the tokenizer removes it$"),
         ("tanker\nbarrel\nTanker\n", "line 3: 'Tanker' is also in line 1"),
         ("\n", "has no words"),
-        ("x" * 101, "a word of 101 characters; BERT reads at most 100"),
+        ("x" * 101, "a word of 101 characters, BERT reads at most 100"),
         (b"\xff\xfe\xff", "words.txt"),
     ],
 )
@@ -278,6 +284,11 @@ def test_a_bad_list_of_words_is_refused_and_nothing_is_left(words, message, run,
     with pytest.raises(UserError, match=message):
         run(str(tmp_path / "out"), words=str(tmp_path / "words.txt"))
     assert [path.name for path in tmp_path.iterdir()] == ["words.txt"]
+
+
+def test_a_missing_list_of_words_is_refused_before_the_text_is_read(run, tmp_path):
+    with pytest.raises(UserError, match=r"--words .*words.txt does not exist$"):
+        run(str(tmp_path / "out"), words=str(tmp_path / "words.txt"), inputs=[str(tmp_path / "missing.txt")])
 
 
 def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path):
