@@ -89,7 +89,7 @@ FAULTS = [
     ("finetune", "learned", "amber", part(metrics={"accuracy": 1.0}, constant_baselines={"accuracy": 1.0})),
     ("finetune", "rows", "red", part(rows=20)),
     ("finetune", "rows", "amber", part(rows=90)),
-    ("finetune", "truncation", "red", part(rows_cut=200)),
+    ("finetune", "truncation", "amber", part(rows_cut=200)),
     ("finetune", "truncation", "amber", part(rows_cut=200) | {"analysis/slices": {}}),
     ("finetune", "calibration", "amber", {"analysis/calibration/expected_calibration_error": 0.3}),
     ("finetune", "left-out", "amber", part(rows_left_out=7)),
@@ -114,6 +114,15 @@ def test_a_fault_is_found_and_a_good_run_passes_the_same_check(stage, name, leve
     assert found[name].remedy and found[name].evidence
     good = {finding.name: finding.level for finding in find(read_stage(write_stage(tmp_path / "good", stage)))}
     assert good.get(name, "green") == "green"
+
+
+def test_lower_scores_of_truncated_rows_are_an_observation_and_not_a_cause(tmp_path):
+    for name, more, title in (
+        ("a", {}, "Truncated rows score lower"),
+        ("b", {"analysis/slices": {}}, "Many rows are"),
+    ):
+        found = doctor(write_stage(tmp_path / name, "finetune", part(rows_cut=200) | more))
+        assert next(finding for finding in found if finding.name == "truncation").title.startswith(title)
 
 
 def test_gradient_noise_is_evidence_for_the_learning_rate(tmp_path):

@@ -8,7 +8,7 @@ from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
 
 _FEW_RED, _FEW_AMBER = 30, 200
-_CUT_AMBER, _CUT_COST = 0.05, 0.05
+_CUT_AMBER, _CUT_LOWER = 0.05, 0.05
 _MISCALIBRATED = 0.1
 
 
@@ -63,26 +63,27 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
             yield Finding("rows", "red" if rows < _FEW_RED else "amber", title, evidence, remedy)
 
 
-def truncation_that_costs(files: StageFiles) -> Iterator[Finding]:
+def truncation(files: StageFiles) -> Iterator[Finding]:
     for part, found in files.parts.items():
         share = found.get("rows_cut", 0) / max(found["rows"], 1)
         evidence = (
             f"{found.get('rows_cut', 0):,} of {found['rows']:,} rows were truncated to --max-length{of_part(part)}."
         )
         slices = {row["value"]: row for row in files.analysis(part).get("slices", {}).get("truncated", [])}
-        cost = 0.0
+        lower = 0.0
         named = metric_of(main_metric(files, found))
         if {"yes", "no"} <= slices.keys() and not named.is_loss:
             cut, whole = slices["yes"]["score"], slices["no"]["score"]
-            cost = whole - cut
+            lower = whole - cut
             evidence += f" {named.title}: {named.written(cut)}, of the others {named.written(whole)}."
         if share <= _CUT_AMBER:
             yield passed("truncation", f"Few rows are truncated{of_part(part)}", evidence)
         else:
-            grave = cost > _CUT_COST and share > 2 * _CUT_AMBER
-            title = f"Truncation costs accuracy{of_part(part)}" if grave else f"Many rows are truncated{of_part(part)}"
+            title = "Truncated rows score lower" if lower > _CUT_LOWER else "Many rows are truncated"
+            if lower > _CUT_LOWER:
+                evidence += " They may differ in other ways too, such as their labels."
             remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
-            yield Finding("truncation", "red" if grave else "amber", title, evidence, remedy)
+            yield Finding("truncation", "amber", f"{title}{of_part(part)}", evidence, remedy)
 
 
 def poor_calibration(files: StageFiles) -> Iterator[Finding]:
@@ -126,4 +127,4 @@ def of_part(part: str) -> str:
     return f" ({part})" if part else ""
 
 
-CHECKS = (nothing_learned, tiny_validation_set, truncation_that_costs, poor_calibration, rows_left_out)
+CHECKS = (nothing_learned, tiny_validation_set, truncation, poor_calibration, rows_left_out)
