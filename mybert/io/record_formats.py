@@ -188,6 +188,9 @@ def read_excel(name: str, required: Sequence[str] = (), only_required: bool = Fa
         yield Record(number, dict(zip(map(str, sheet.columns), row, strict=True)), unit="row")
 
 
+CHOOSE_COLUMN = "choose one by --text-column"
+
+
 def missing_column(name: str, column: str, columns: Iterable[str]) -> UserError:
     """The error for a file without a column of texts."""
     return UserError(f"{name} has no column {column!r} ({other_columns(columns)})")
@@ -196,7 +199,7 @@ def missing_column(name: str, column: str, columns: Iterable[str]) -> UserError:
 def other_columns(columns: Iterable[str]) -> str:
     """The columns of a file and the flag that chooses one."""
     names = short_list(map(short, columns))
-    return f"there are {names}; choose one by --text-column" if names else "there are none"
+    return f"there are {names}; {CHOOSE_COLUMN}" if names else "there are none"
 
 
 READERS: dict[str, Callable[..., Iterator[Record]]] = {
