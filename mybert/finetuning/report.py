@@ -53,6 +53,8 @@ def write_results(
     task = dataclasses.replace(task, config=MyBertConfig.from_pretrained(str(output)))  # with tuned thresholds
     model = new_model(task, str(output)).to(arguments.device)
     temperature = _calibrate(job, model, task, output) if settings.calibrate else None
+    if amounts["best_step"] < amounts["steps"]:
+        print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
     found = _evaluate(job, folder, model, task)
     evaluations = {name: evaluation.results() for name, evaluation in found.items()}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)

@@ -88,7 +88,7 @@ def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
     ],
 )
 def test_a_run_killed_after_its_last_step_is_finished_by_resume_even_if_moved(
-    finetune, words, whole, tmp_path, monkeypatch, no_more_steps, more
+    finetune, words, whole, tmp_path, monkeypatch, no_more_steps, capsys, more
 ):
     more = (*more, "--save-total-limit", 2)  # with 1, Trainer deletes the last checkpoint at the end
     with monkeypatch.context() as patch:
@@ -102,6 +102,7 @@ def test_a_run_killed_after_its_last_step_is_finished_by_resume_even_if_moved(
     assert finetune(*words, *more, "--resume", output="moved") == 0
     expected, resumed = results(whole(*more))["runs"][0], results(moved)["runs"][0]
     kept = 10 if "--load-best-model-at-end" in more else 5
+    assert ("scores of the checkpoint of step 5, the best by accuracy\n" in capsys.readouterr().out) == (kept == 5)
     assert (resumed["steps"], resumed["best_step"]) == (expected["steps"], expected["best_step"]) == (10, kept)
     assert resumed["metrics"] == expected["metrics"]
     assert same_weights(whole(*more), moved)
