@@ -63,7 +63,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
     check_max_length(settings.max_length, model.config, settings.model)
     length = settings.max_length or min(_MAX_LENGTH, trained_tokens(model.config, tokenizer))
     if settings.max_length is None and length < _MAX_LENGTH:
-        print(f"--max-length {length}: {settings.model} was trained on sequences of at most {length} tokens")
+        print(f"using --max-length {length}, the length that {settings.model} was trained on")
     new_head = any(key.startswith("cls.predictions.") for key in missing)
     if new_head:
         kind = (model.config.architectures or ["encoder"])[0]

@@ -89,7 +89,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     _choose_learning_rate(settings, arguments, task.config.hidden_size)
     length = task.options.max_length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
-        print(f"--max-length {length}: {settings.model} was trained on sequences of at most {length} tokens")
+        print(f"using --max-length {length}, the length that {settings.model} was trained on")
     advise_half(arguments, task.config.hidden_size)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, so fine-tuning has none; BERT uses --dropout 0.1")
@@ -109,7 +109,7 @@ def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArgum
         return
     arguments.learning_rate = default_learning_rate(hidden_size)
     if settings.sweep is None and arguments.process_index == 0:
-        print(f"--learning-rate {arguments.learning_rate:g}: the default for a hidden size of {hidden_size}")
+        print(f"using --learning-rate {arguments.learning_rate:g}, the default for a hidden size of {hidden_size}")
 
 
 def _train_all(

@@ -470,7 +470,7 @@ def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinion
     mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
     printed = capsys.readouterr().out
     assert table_cells(printed)["learning rate of the first run"] == used
-    assert ("--learning-rate 0.001: the default for a hidden size of 32" in printed) == (not given)
+    assert ("using --learning-rate 0.001, the default for a hidden size of 32" in printed) == (not given)
     assert [default_learning_rate(size) for size in (128, 256, 384, 512, 768)] == [1e-3, 3e-4, 3e-4, 5e-5, 5e-5]
 
 
