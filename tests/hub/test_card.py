@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 import modeling_mybert
 from modeling_mybert import AUTO_MAP
 from mybert.common.machine import hardware
+from mybert.common.manifest import fingerprint, write_json
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.run import finetune
 from mybert.finetuning.settings import FinetuneSettings
@@ -118,7 +119,8 @@ def test_the_card_states_and_uses_the_length_of_the_training_sequences(checkpoin
     assert json.loads((checkpoint / "config.json").read_text())["max_position_embeddings"] == 512
     text = card_of(checkpoint).text
     assert "| maximum sequence length | 32 |" in text, "the max_length of the corpus"
-    assert "at most 32 tokens" in text and "512 tokens" in text and "above 32 were not trained" in text
+    assert "trained on sequences of at most 32 tokens" in text
+    assert "accepts 512 tokens, but this training used no position above 32" in text
     assert "tokenizer_kwargs={'truncation': True}" in text
     calls = re.findall(r"tokenizer\(.*\)", text)
     assert calls and all("truncation=True" in call for call in calls)
@@ -129,7 +131,24 @@ def test_unknown_facts_are_left_out(checkpoint):
         (checkpoint / name).unlink()
     made = card_of(checkpoint)
     assert not {"license", "language", "base_model", "datasets", "model-index", "metrics"} & made.data.to_dict().keys()
-    assert not re.search(r"## Training data|## Evaluation|!\[|None|null|unknown", made.text)
+    assert not re.search(r"## Training|## Evaluation|!\[|None|null|unknown|with MyBERT|It was|sequences", made.text)
+    assert "Its tokenizer truncates texts to 32 tokens." in made.text
+
+
+@pytest.mark.parametrize(("stage", "verb"), [("trim", "trimmed"), ("import", "converted"), ("merge", "merged")])
+def test_the_card_of_a_converted_model_states_no_training_that_the_manifests_lack(checkpoint, stage, verb):
+    (checkpoint / "results.json").unlink()
+    write_json(checkpoint / "manifest.json", {"stage": stage, "inputs": {"model": {"path": "ann/bert"}}})
+    text = card_of(checkpoint).text
+    assert f"It was {verb} with MyBERT." in text
+    assert not re.search(r"trained with MyBERT|trained on|sequence length|## Training|this training", text)
+
+
+def test_the_card_of_a_trimmed_model_states_the_training_of_its_parent(checkpoint, trained):
+    inputs = {"model": {"path": str(trained), "sha256": fingerprint(trained / "manifest.json")}}
+    write_json(checkpoint / "manifest.json", {"stage": "trim", "inputs": inputs})
+    text = card_of(checkpoint).text
+    assert "It was trimmed with MyBERT." in text and "trained on sequences of at most 32 tokens" in text
 
 
 def test_models_and_data_sets_of_the_hub_are_in_the_metadata(checkpoint):

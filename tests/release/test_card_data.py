@@ -72,5 +72,15 @@ def test_manifests_of_older_tokenizers_with_unnumbered_inputs_are_read(corpus):
 def test_the_card_shows_the_heads_that_were_trained(stage, losses, nsp, masked_tokens, next_sentences):
     manifest = {"stage": stage, "settings": {"losses": losses}}
     chain = {"corpus": {"stage": "corpus", "settings": {"nsp": nsp}}}
-    data = CardData({"architectures": ["MyBertForPreTraining"]}, 0, manifest, {}, chain)
-    assert (data.predicts_masked_tokens, data.predicts_next_sentences) == (masked_tokens, next_sentences)
+    trimmed = {"model": manifest} | {f"model/{name}": entry for name, entry in chain.items()}
+    for own, inputs in ((manifest, chain), ({"stage": "trim"}, trimmed)):
+        data = CardData({"architectures": ["MyBertForPreTraining"]}, 0, own, {}, inputs)
+        assert (data.predicts_masked_tokens, data.predicts_next_sentences) == (masked_tokens, next_sentences)
+        assert data.untrained_heads == [
+            name
+            for name, is_trained in (
+                ("masked language modelling", masked_tokens),
+                ("next sentence prediction", next_sentences),
+            )
+            if not is_trained
+        ]

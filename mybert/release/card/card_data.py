@@ -16,6 +16,7 @@ RESULTS, PARENT = "results.json", "parent"
 """File of a checkpoint with its scores, and its entry with those of the model that `mybert trim` read."""
 _PARENTS = ("model", "checkpoint", "init_from", "teacher")  # `mybert merge` numbers its models
 _TEXTS = ("input-", "replay-", "task_data-", "train")
+_TRAINING = ("pretrain", "adapt", "distill", "finetune")
 
 
 @dataclass
@@ -79,8 +80,14 @@ class CardData:
         return str(token.get("content")) if isinstance(token, dict) else str(token or "[MASK]")
 
     @property
+    def training(self) -> dict:
+        """The manifest of the last training: of this model, or of the model that it was converted from."""
+        manifests = (self.manifest, *self.chain.values())
+        return next((manifest for manifest in manifests if manifest.get("stage") in _TRAINING), {})
+
+    @property
     def max_length(self) -> int | None:
-        """Tokens of the longest sequence in training, which training stores with the tokenizer."""
+        """Tokens of the longest sequence that the tokenizer keeps: with `training`, of the training sequences."""
         lengths = [self.tokenizer.get("model_max_length"), self.encoder_config.get("max_position_embeddings")]
         return min((length for length in lengths if isinstance(length, int)), default=None)
 
@@ -94,7 +101,7 @@ class CardData:
         if self.head == "MyBertForPreTraining":
             corpora = self.corpora().values()
             single = corpora and all(corpus.get("settings", {}).get("nsp") is False for corpus in corpora)
-            return self.manifest.get("stage") != "adapt" and not single and self._trained_by("hard")
+            return self.training.get("stage") != "adapt" and not single and self._trained_by("hard")
         return self.head == "MyBertForNextSentencePrediction"
 
     @property
@@ -103,11 +110,26 @@ class CardData:
         has_head = self.head in ("MyBertForPreTraining", "MyBertForMaskedLM")
         return has_head and self._trained_by("hard", "soft")
 
+    @property
+    def trained_head(self) -> str:
+        """The class with those pretraining heads that are trained; `head` of a model with another head."""
+        if self.head not in ("MyBertForPreTraining", "MyBertForMaskedLM") or self.predicts_next_sentences:
+            return self.head
+        return "MyBertForMaskedLM" if self.predicts_masked_tokens else "MyBertModel"
+
+    @property
+    def untrained_heads(self) -> list[str]:
+        """The pretraining heads of the checkpoint that the last training did not include."""
+        pretraining = self.head in ("MyBertForPreTraining", "MyBertForMaskedLM")
+        masked = pretraining and not self.predicts_masked_tokens
+        next_sentence = self.head == "MyBertForPreTraining" and not self.predicts_next_sentences
+        return ["masked language modelling"] * masked + ["next sentence prediction"] * next_sentence
+
     def _trained_by(self, *losses: str) -> bool:
         """Whether the model was distilled with one of `losses`, or not distilled."""
-        if self.manifest.get("stage") != "distill":
+        if self.training.get("stage") != "distill":
             return True
-        found = (self.manifest.get("settings") or {}).get("losses") or ()
+        found = (self.training.get("settings") or {}).get("losses") or ()
         return any(loss.partition("=")[0] in losses for loss in found)
 
     def base_model(self) -> str | None:

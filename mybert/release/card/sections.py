@@ -124,7 +124,9 @@ def _or_dash(value: float | None) -> str:
 
 
 def training_rows(data: CardData) -> list[tuple[str, str]]:
-    """Hyperparameters, duration, machine and versions."""
+    """Hyperparameters, duration, machine and versions; empty if no manifest tells of a training."""
+    if not data.training:
+        return []
     results, manifest = data.results, data.manifest
     arguments, settings = results.get("training_arguments") or {}, results.get("settings") or {}
     run = {**results, **(results.get("best") or {})}  # of several runs, the published one
