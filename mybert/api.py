@@ -91,7 +91,7 @@ def adapt(**settings: Unpack[keywords.AdaptKeywords]) -> Result:
 
 
 def trim(**settings: Unpack[keywords.TrimKeywords]) -> Result:
-    """Removes the tokens that a text does not contain from a model, as `mybert trim` does.
+    """Removes from a model the tokens that a text does not contain, as `mybert trim` does.
 
     Example:
         >>> trim(model="classifier", inputs=["train.jsonl"], output="small").manifest["trimmed"]["after"]["tokens"]

@@ -79,7 +79,7 @@ COMMANDS = {
     "trim": Command(
         "mybert.workflows.trim:trim",
         ("mybert.adaptation.settings:TrimSettings",),
-        "Remove the tokens that a text does not contain from a model.",
+        "Remove from a model the tokens that a text does not contain.",
         (
             "mybert trim --model model books/*.txt --output small",
             "mybert trim --model classifier train.jsonl dev.jsonl --output small",

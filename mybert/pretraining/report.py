@@ -110,7 +110,7 @@ def print_report(results: dict) -> None:
     if metrics.get("mlm_accuracy", 1) <= baselines.get("mlm_accuracy", 0):
         print(
             "nothing learned yet: the masked-token accuracy is not above that of the most frequent token. Train for "
-            "more steps, change --learning-rate, or start with shorter examples (--length-schedule)"
+            "more steps, or change --learning-rate"
         )
     rows = [
         ("seed", results["seed"]),

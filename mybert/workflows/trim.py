@@ -1,4 +1,4 @@
-"""`mybert trim`: remove the tokens that a text does not contain from a model; outputs on the text stay equal."""
+"""`mybert trim`: remove from a model the tokens that a text does not contain; outputs on the text stay equal."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -146,7 +146,8 @@ def test_a_model_that_predicts_only_the_most_frequent_token_is_reported(capsys, 
     amounts = dict.fromkeys(("seed", "steps", "tokens_seen", "training_seconds", "tokens_per_second"), 1)
     scores = {"metrics": {"mlm_accuracy": accuracy}, "constant_baselines": {"mlm_accuracy": 0.04}}
     print_report({**amounts, **scores, "idle_share": None})
-    assert ("nothing learned yet" in capsys.readouterr().out) == said
+    out = capsys.readouterr().out
+    assert ("nothing learned yet" in out) == said and "--length-schedule" not in out  # an option that adapt lacks
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_contains_its_evaluation(run):

@@ -25,7 +25,9 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
         return
     found = "red" if accuracy <= _PLATEAU_RED * base else "amber"
     remedy = (
-        "Train for more steps, raise --learning-rate, use --initializer-range of about 1 / sqrt(hidden size) for "
+        "Train for more steps, or raise --learning-rate."
+        if files.stage == "adapt"
+        else "Train for more steps, raise --learning-rate, use --initializer-range of about 1 / sqrt(hidden size) for "
         "narrow models, or start with shorter examples (--phase2-corpus for the longer ones)."
     )
     yield Finding("plateau", found, "The loss is still on its first plateau", evidence, remedy)

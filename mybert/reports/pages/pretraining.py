@@ -49,7 +49,7 @@ def _summary(files: StageFiles) -> str:
     metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
     texts = []
     if (share := metrics.get("mlm_accuracy")) is not None:
-        texts.append(f"The model finds {percent(share)} of the hidden words of text that it has not seen")
+        texts.append(f"The model finds {percent(share)} of the masked tokens of text that it has not seen")
         if (base := constant.get("mlm_accuracy")) is not None:
             texts[-1] += f"; always answering the most frequent one finds {percent(base)}"
     if (share := metrics.get("nsp_accuracy")) is not None:
