@@ -497,7 +497,7 @@ def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, tex
     assert shlex.split(ours) == ["mybert", "predict", str(classifier), "-"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode()), encoding="utf-8"))
     assert predict(*shlex.split(ours)[2:]) == 0
-    assert read(capsys.readouterr().out)[0]["input"] == text
+    assert read(capsys.readouterr().out)[0]["input"] == {"text": text}
 
 
 def test_errors_of_the_last_row_are_reported_before_the_first_prediction(classifier, write_rows, tmp_path, capsys):
