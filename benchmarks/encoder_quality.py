@@ -31,7 +31,6 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from modeling_mybert import MyBertForPreTraining
 from mybert import finetune
 from mybert.common.tables import print_table
-from mybert.finetuning.settings import NARROW
 from tokenization import MyBertTokenizer
 
 WINDOW = 126  # tokens between [CLS] and [SEP]
@@ -88,7 +87,7 @@ def fine_tune(model: str, data: Path, name: str, seeds: int) -> list[float]:
     """The dev scores of one data set, one for each seed."""
     task, metric, rows = SETS[name]
     folder = data / name.removesuffix("_1000")
-    narrow = model_width(model) < NARROW
+    small = model_width(model) < 512
     with tempfile.TemporaryDirectory() as output:
         finetune(
             task=task,
@@ -99,7 +98,8 @@ def fine_tune(model: str, data: Path, name: str, seeds: int) -> list[float]:
             seeds=seeds,
             max_train_samples=rows,
             metric=metric,
-            num_train_epochs=4 if narrow else 3,
+            learning_rate=3e-4 if small else 5e-5,  # fixed, so that all results stand on one scale
+            num_train_epochs=4 if small else 3,
             per_device_train_batch_size=32,
             dropout=0.1,
             bootstrap=0,
