@@ -41,7 +41,7 @@ def test_every_head_loads_by_transformers_class_and_imports_back(saved_head, tmp
         with torch.no_grad():
             expected, found = ours.eval()(**batch), theirs.eval()(**batch)
         real = batch["attention_mask"].bool()
-        for name in expected.keys() - {"past_key_values"}:
+        for name in expected.keys() - {"past_key_values", "cache"}:  # its name since transformers 5.24
             a, b = expected[name], found[name]
             a, b = (a[real], b[real]) if a.shape[: real.dim()] == real.shape else (a, b)
             torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
