@@ -79,6 +79,7 @@ def read_options() -> argparse.Namespace:
     add("--skip-layers", type=float, help="largest probability that a layer is skipped")
     add("--skip-tokens", type=float, help="share of the tokens that skip the layers in the middle")
     add("--frequent-first", action="store_true", help="examples with frequent tokens first")
+    add("--examples", type=int, help="train on this number of examples, repeated")
     add("--keep-frequent", type=float, default=1.0, help="share of the examples, those with the most frequent tokens")
     add("--replaced-tokens", type=float, help="weight of replaced-token detection")
     add("--identity-attention", action="store_true", help="value and output matrices start near the identity")
@@ -160,7 +161,8 @@ class Batches:
             corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
         )
         self.collate = PretrainingCollator(masker, True, corpus.tokenizer.pad_token_id)
-        self.order = permutation(len(self.examples), self.seed, 0)
+        self.used = permutation(len(self.examples), self.seed, 0)[: options.examples]
+        self.order = self.used
         if options.frequent_first or options.keep_frequent < 1:
             sample = self.order[:60_000]
             counts, _ = count_neighbours(corpus, options.seed)
@@ -171,7 +173,7 @@ class Batches:
         count = max(1, round(self.schedule.tokens_per_batch(share) / min(length, self.mean)))
         if self.place + count > len(self.order):
             self.epoch, self.place = self.epoch + 1, 0
-            self.order = permutation(len(self.examples), self.seed, self.epoch)
+            self.order = self.used[permutation(len(self.used), self.seed, self.epoch)]
         keys = [(self.epoch, int(index)) for index in self.order[self.place : self.place + count]]
         self.place += count
         self.examples.mlm_probability = self.schedule.mlm_probability(share)
@@ -277,7 +279,8 @@ def main() -> None:
         model.save_pretrained(options.save)
         corpus.tokenizer.save_pretrained(options.save)
     encoder = count_parameters(model.config)["encoder"]
-    result = {"name": options.name, "arguments": sys.argv[1:], "encoder": encoder, "unique": corpus.shape.tokens}
+    unique = round(corpus.shape.tokens * min(options.examples or math.inf, len(corpus.train)) / len(corpus.train))
+    result = {"name": options.name, "arguments": sys.argv[1:], "encoder": encoder, "unique": unique}
     result |= counts | evaluate(model, corpus)
     print(json.dumps(result))
     with options.output.open("a", encoding="utf-8") as file:
