@@ -207,7 +207,7 @@ def test_a_compiled_layer_contains_no_onednn_product():
     module, x, graphs = nn.Linear(4, 4), torch.randn(16, 4), []
     expected = module(x)
     module.compile(backend=lambda graph, _: graphs.append(graph.code) or graph)
-    assert torch.equal(linear(module, x), expected)
+    torch.testing.assert_close(linear(module, x), expected)  # the graph runs inside the mode
     assert graphs and not any("mkldnn" in code for code in graphs)
 
 
