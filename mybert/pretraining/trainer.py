@@ -260,7 +260,7 @@ class MyBertTrainer(RunTrainer):
         return logs
 
     def watch_losses(self, losses: dict[int, float]) -> None:
-        for step, median in self._spikes.find(losses):
+        for step, median in self._spikes.find(losses, self.current_phase()):
             examples = self.name_examples(step)
             if self.is_world_process_zero():
                 logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, losses[step], median, examples)
