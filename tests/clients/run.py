@@ -164,7 +164,13 @@ def row_of(script: Path) -> str:
     older = f" (transformers {versions['transformers']})" if conflict else ""
     version = versions[names[0]].split("+")[0] + older
     cells = [cell(results[form], results["bert"]) if form in results else "not installable" for form in FORMS]
-    return f"| {settings['TITLE']} | {version} | {' | '.join(cells)} | {settings['REMARK']} |"
+    return f"| {title_of(script)} | {version} | {' | '.join(cells)} | {settings['REMARK']} |"
+
+
+def title_of(script: Path) -> str:
+    """What a script tries; the name of the library links to the script."""
+    library, colon, tried = settings_of(script)["TITLE"].partition(":")
+    return f"[{library}](../../tests/clients/scripts/{script.name}){colon}{tried}"
 
 
 def cell(result: float | str, reference: float | str) -> str:
@@ -194,7 +200,7 @@ def main(names: list[str]) -> int:
         try:
             row = row_of(script)
             with FileLock(BUILD / "page.lock"):
-                write({settings_of(script)["TITLE"]: row})
+                write({title_of(script): row})
             print(row, flush=True)
         except (subprocess.SubprocessError, RuntimeError) as error:
             failed.append(script.stem)

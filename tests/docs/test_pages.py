@@ -14,7 +14,8 @@ BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>.+) -->\n)?```(?P<language>python|bash)\n(?P<code>.*?)^```", re.M | re.S
 )
 OUTPUT = re.compile(r"--output (\S+)|output=\"(\S+)\"")
-PAGES = ("README.md", "docs/start.md", "docs/guides", "docs/concepts")
+PAGES = ("README.md", "docs/start.md", "docs/guides", "docs/concepts", "docs/reference/other-libraries.md")
+LINKING_PAGES = ("README.md", "CONTRIBUTING.md", "docs/reference/other-libraries.md")
 REPLACED = (  # in Python blocks and commands: full size → small size
     (r"max_steps=[\d_]+", "max_steps=2"),
     (r"vocab_size=[\d_]+", "vocab_size=300"),
@@ -70,10 +71,17 @@ def test_every_command_is_in_the_reference():
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("benchmarks/**/*.md")],
+    [*map(ROOT.joinpath, LINKING_PAGES), *ROOT.glob("benchmarks/**/*.md")],
     ids=lambda page: page.name,
 )
 def test_links_to_files_of_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text(encoding="utf-8"))
     for link in {part for pair in links for part in pair if part and "://" not in part}:
         assert (page.parent / link).exists(), link
+
+
+def test_the_table_of_other_libraries_links_to_every_script():
+    text = (ROOT / "docs/reference/other-libraries.md").read_text(encoding="utf-8")
+    scripts = {path.name for path in (ROOT / "tests/clients/scripts").glob("*.py")}
+    linked = re.findall(r"^\| \[[^\]]+\]\(\.\./\.\./tests/clients/scripts/([\w.]+)\)", text, re.M)
+    assert sorted(linked) == sorted(scripts)
