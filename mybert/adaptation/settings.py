@@ -43,7 +43,7 @@ class AdaptSettings(TextSettings):
     model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)")
     output: str = setting("", "folder of the adapted model")
     task_data: list[str] | None = setting(None, "labelled rows whose texts are used as text of the domain")
-    new_words: str | None = setting(
+    new_words: int | str | None = setting(
         None,
         "number of words and word pieces to add to the vocabulary; 0 keeps the vocabulary, auto adds words while each "
         "saves at least 1 of 20,000 tokens (default: 1000, or 0 with --words)",

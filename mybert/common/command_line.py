@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.help_text import GROUPS, group_of, help_of
 from mybert.common.options import Option, complete, current_name, options_of, options_without_import, unknown_name
+from mybert.common.python_values import python_value
 from mybert.common.settings_file import read_settings_file, write_settings_file
 
 
@@ -65,35 +67,26 @@ def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords:
     """Creates settings from the arguments of a Python call: positional options in order, others by keyword.
 
     The keyword `config` names a settings file; other arguments override it.
+
+    Raises:
+        UserError: an argument is unknown, missing, or of a wrong type, or the settings refuse its value.
     """
     settings = [complete(kind) for kind in settings]
     options = options_of(settings)
     names = [name for name, option in options.items() if option.positional]
     keywords = dict(keywords)
     file = keywords.pop("config", None) if "config" not in options else None
-    values = read_settings_file(os.fspath(file), options) if file is not None else {}
-    values |= zip(names, positional, strict=False)
-    for name, value in keywords.items():
+    if not isinstance(file, str | os.PathLike | None):
+        raise UserError(f"config: expected a file name, found {short(file)}")
+    values = {} if file is None else read_settings_file(os.fspath(file), options)
+    for name, value in [*zip(names, positional, strict=False), *keywords.items()]:
         current = current_name(name, options, shown=name)
         if current not in options:
             raise UserError(unknown_name("argument", name, list(options)))
-        values[current] = value
+        values[current] = python_value(value, options[current])
     if missing := [name for name, option in options.items() if option.required and name not in values]:
         raise UserError(f"missing arguments: {', '.join(missing)}")
-    return _instances(settings, {name: _as_setting(name, value) for name, value in values.items()})
-
-
-def _as_setting(name: str, value: Any) -> Any:
-    """Converts paths to text, and dictionaries to the form of the command line: `{"text": "body"}` to `text=body`."""
-    if isinstance(value, list | tuple):
-        return [_as_setting(name, item) for item in value]
-    if name in ("columns", "label_names", "losses") and isinstance(value, Mapping):
-        return [f"{key}={item}" for key, item in value.items()]
-    if hasattr(value, "column_names") or hasattr(value, "to_parquet"):
-        raise UserError(
-            f"{name}: expected the name of a file, found a {type(value).__name__}; write it to a file first"
-        )
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    return _instances(settings, values)
 
 
 def _instances(settings: Iterable[type], values: Mapping[str, Any]) -> tuple:

@@ -39,6 +39,7 @@ class Option:
         kinds: the types of its annotation, without None and type arguments, such as {str, list}.
         convert: from one word of the command line to a value.
         choices: the allowed values; empty for any value.
+        optional: whether its annotation allows None.
         inherited: whether it is an unchanged field of TrainingArguments, which only --help-all shows.
     """
 
@@ -46,6 +47,7 @@ class Option:
     kinds: set[type]
     convert: Callable[[str], Any]
     choices: tuple[str, ...]
+    optional: bool
     inherited: bool
 
     @property
@@ -139,7 +141,9 @@ def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Optio
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     convert = str if str in items or not isinstance(items[-1], type) else items[-1]
     choices = [item.value for enum in enums for item in enum] or field.metadata.get("choices") or ()
-    return Option(field, {typing.get_origin(part) or part for part in parts}, convert, tuple(choices), inherited)
+    kinds = {typing.get_origin(part) or part for part in parts}
+    optional = types.NoneType in typing.get_args(annotation)
+    return Option(field, kinds, convert, tuple(choices), optional, inherited)
 
 
 def current_name(name: str, options: Mapping[str, Option], shown: str) -> str:

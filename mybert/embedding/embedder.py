@@ -4,7 +4,7 @@ Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` nu
 """
 
 from collections.abc import Callable, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from modeling_mybert import MyBertModel
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.packed_batches import batches_by_length, packed_inputs
@@ -82,7 +83,9 @@ class Embedder:
     """
 
     def __init__(self, model: str | PathLike[str] | EncodingSettings, **options: Unpack["EmbedderKeywords"]):
-        self.settings = model if isinstance(model, EncodingSettings) else EncodingSettings(fspath(model), **options)
+        if not isinstance(model, EncodingSettings):
+            (model,) = make_settings([EncodingSettings], (model,), options)
+        self.settings = model
         self.model, tokenizer = _load(self.settings)
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()

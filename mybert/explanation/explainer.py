@@ -1,7 +1,7 @@
 """`Explainer`: predictions of a checkpoint with the words that they depend on."""
 
 from collections.abc import Callable, Iterable, Iterator
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -46,7 +46,7 @@ class Explainer:
     ):
         predictor = model if isinstance(model, Predictor) else None
         if not isinstance(model, ExplainSettings):
-            name = "model" if predictor else fspath(model)
+            name = "model" if predictor else model
             (model,) = make_settings([ExplainSettings], (name, ["-"]), settings)
         self.settings = model
         self.predictor = predictor or make_predictor(model)

@@ -7,7 +7,7 @@ al. 2020, section 2). Copies are batched without padding, and the vocabulary pro
 
 import math
 from collections.abc import Iterable, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 
 from modeling_mybert import MyBertForMaskedLM
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.packed_batches import batches_by_length, packed_inputs
@@ -89,7 +90,7 @@ class Scorer:
         tokens_read: number of tokens read by the model so far, over all masked copies.
 
     Raises:
-        UserError: the checkpoint has no masked-language-model head, or it or the device cannot be used.
+        UserError: the checkpoint has no masked-language-model head, or it or an option cannot be used.
 
     Example:
         >>> scorer = Scorer("model")
@@ -99,7 +100,9 @@ class Scorer:
     """
 
     def __init__(self, model: str | PathLike[str] | ScoringSettings, **options: Unpack["ScorerKeywords"]):
-        self.settings = model if isinstance(model, ScoringSettings) else ScoringSettings(fspath(model), **options)
+        if not isinstance(model, ScoringSettings):
+            (model,) = make_settings([ScoringSettings], (model,), options)
+        self.settings = model
         name = self.settings.model
         bert, self.tokenizer, missing = load_with_tokenizer(MyBertForMaskedLM, name, self.settings.dtype)
         if any(key.startswith("cls.predictions") for key in missing):

@@ -51,8 +51,6 @@ def type_of(option: Option) -> str:
     name, kinds = option.field.name, option.kinds
     if name in ROWS:
         found = "Rows"
-    elif name == "new_words":  # a number, auto, or a file
-        found = "int | Name"
     elif list in kinds:
         one = {str: "Name", int: "int", float: "float"}.get(option.convert, "str")
         found = f"{one} | Sequence[{one}]" + " | Mapping[str, object]" * (name in MAPPINGS)

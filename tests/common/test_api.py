@@ -144,6 +144,12 @@ def test_push_takes_its_settings_by_name(folder, capsys):
         (lambda: mybert.finetune(task="text-classification"), "missing arguments: model, train, output"),
         (lambda: mybert.Predictor("m", max_lenght=5), "'max_lenght'; did you mean 'max_length'"),
         (lambda: mybert.pretrain(corpus="c", output="o", num_train_epochs=-1), "num_train_epochs: expected above 0"),
+        (lambda: mybert.score("m", "t", output="o", pairs=["a", "b"]), r"pairs: expected a text or None, found \['a'"),
+        (lambda: mybert.evaluate(model="m", data="d", output="o", max_length="4"), "max_length: expected a whole nu"),
+        (lambda: mybert.pretrain(corpus="c", output="o", max_steps=1.5), "max_steps: .* number, found 1.5"),
+        (lambda: mybert.Embedder("m", layers=[0.5]), r"layers: expected a whole number or .*, found \[0.5\]"),
+        (lambda: mybert.Scorer("m", max_lenght=5), "'max_lenght'; did you mean 'max_length'"),
+        (lambda: mybert.Predictor(5), "model: expected a text, found 5"),
         (lambda: mybert.export("nowhere/at/all", to="bert", output="o"), "nowhere/at/all"),
     ],
 )  # fmt: skip

@@ -5,13 +5,17 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import transformers
 import yaml
-from transformers import TrainingArguments
+from transformers import SchedulerType, TrainingArguments
 
 from mybert.common.command_line import make_settings, parse_settings
 from mybert.common.errors import UserError
+from mybert.common.options import options_of
+from mybert.common.python_values import python_value
+from mybert.common.quantities import Duration
 from mybert.common.settings import setting
 
 
@@ -138,6 +142,93 @@ def test_settings_are_read_from_json_and_by_python_calls(tmp_path):
         config.write_text(text)
         with pytest.raises(UserError, match=f"run.json: {message}"):
             parse("--config", str(config))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [("fsdp", True, True), ("lr_scheduler_type", SchedulerType.COSINE, SchedulerType.COSINE), ("tf32", None, None),
+     ("run_name", Path("a"), "a"), ("report_to", ["wandb"], ["wandb"]), ("optim_args", None, None),
+     ("weight_decay", 1, 1.0), ("lr_scheduler_kwargs", {"a": 1}, {"a": 1})],
+)  # fmt: skip
+def test_options_of_transformers_take_what_transformers_takes(name, value, expected):
+    assert python_value(value, options_of([TrainingArguments])[name]) == expected
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_steps", "1"), ("weight_decay", "0.1"), ("use_cpu", "yes")])
+def test_numbers_and_switches_of_transformers_are_checked(name, value):
+    with pytest.raises(UserError, match=f"{name}: expected .*, found '{value}'"):
+        python_value(value, options_of([TrainingArguments])[name])
+
+
+@dataclass
+class Call(Example):
+    weights: list[float] | None = setting(None, "numbers")
+    time: Duration | None = setting(None, "time")
+    words: int | str | None = setting(None, "a number or a name")
+    options: dict | str | None = setting(None, "any")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("vocab_size", np.int32(7), 7),
+        ("rate", 1, 1.0),
+        ("rate", np.float32(0.25), 0.25),
+        ("uncased", np.bool_(False), False),
+        ("column", Path("a") / "b", str(Path("a") / "b")),
+        ("column", None, None),
+        ("inputs", Path("a"), ["a"]),
+        ("inputs", ("a", Path("b")), ["a", "b"]),
+        ("inputs", (name for name in "ab"), ["a", "b"]),
+        ("sizes", 3, [3]),
+        ("sizes", range(2), [0, 1]),
+        ("sizes", np.array([1, 2]), [1, 2]),
+        ("weights", [1, 0.5], [1.0, 0.5]),
+        ("time", "2h", "2h"),
+        ("time", 90, 90.0),
+        ("words", 5, 5),
+        ("words", "auto", "auto"),
+        ("options", {"a": [1]}, {"a": [1]}),
+        ("train_limit", np.int64(3), 3),
+    ],
+)
+def test_an_argument_of_a_python_call_becomes_the_type_of_its_setting(name, value, expected):
+    (made,) = make_settings([Call], (["x"],), {name: value})
+    found = getattr(made, "max_samples" if name == "train_limit" else name)
+    assert found == expected and type(found) is type(expected)
+    if isinstance(expected, list):
+        assert [type(item) for item in found] == [type(item) for item in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("vocab_size", "64", "a whole number"),
+        ("vocab_size", 1.5, "a whole number"),
+        ("vocab_size", True, "a whole number"),
+        ("vocab_size", None, "a whole number"),
+        ("max_samples", [1], "a whole number or None"),
+        ("rate", "0.5", "a number"),
+        ("rate", False, "a number"),
+        ("uncased", "no", "True or False"),
+        ("uncased", 1, "True or False"),
+        ("column", ["a", "b"], "a text or None"),
+        ("column", b"a", "a text or None"),
+        ("case", 3, "lower or upper"),
+        ("inputs", 3, "a text or a list of those"),
+        ("inputs", ["a", 3], "a text or a list of those"),
+        ("inputs", {"a": "b"}, "a text or a list of those"),
+        ("sizes", [1, 2.5], "a whole number or a list of those"),
+        ("sizes", "12", "a whole number or a list of those"),
+        ("time", [1], "a text or a number or None"),
+        ("words", 1.5, "a text or a whole number or None"),
+        ("config", 3, "a file name"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_names_itself_what_is_expected_and_its_value(name, value, expected):
+    with pytest.raises(UserError) as raised:
+        make_settings([Call], (), {"inputs": ["x"]} | {name: value})
+    assert str(raised.value) == f"{name}: expected {expected}, found {value!r}"
 
 
 def test_the_keywords_of_the_functions_are_those_of_the_settings():

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import datasets
@@ -112,7 +112,7 @@ class Predictor:
 
     def __init__(self, model: str | PathLike[str] | PredictSettings, **settings: Unpack["PredictKeywords"]):
         if not isinstance(model, PredictSettings):
-            (model,) = make_settings([PredictSettings], (fspath(model), ["-"]), settings)
+            (model,) = make_settings([PredictSettings], (model, ["-"]), settings)
         self._max_tokens_per_batch = model.max_tokens_per_batch
         self.model, self.tokenizer, self.task = self._load(model)
         self._columns = RowColumns(self.task)
