@@ -50,7 +50,7 @@ for head, (folder, inputs, parameters) in json.loads(open(sys.argv[1]).read()).i
     spec.loader.exec_module(handler)
     predict = handler.EndpointHandler(folder)
     one, many = ({"inputs": x, "parameters": parameters} for x in (inputs, [inputs, inputs]))
-    found[head] = {"one": predict(one), "many": predict(many), "errors": []}
+    found[head] = {"one": predict(one), "many": predict(many), "none": predict({"inputs": []}), "errors": []}
     code = {"custom_generate": folder, "trust_remote_code": True}
     for wrong in (
         *({}, None, [inputs], {"inputs": {"no": 1}}, {"inputs": inputs, "parameters": "top_k"}),
@@ -117,6 +117,7 @@ def probabilities(logits: list[float]):
 
 def test_the_handler_of_every_head_answers_like_transformers_bert(served):
     assert served.keys() == PIPELINES.keys() == INPUTS.keys()
+    assert all(found.none == [] for found in served.values())
     texts = served.pop("MyBertEncoderDecoderModel")
     assert texts.many == [*texts.one, *texts.one] and isinstance(texts.one[0]["generated_text"], str)
     assert "would load code" in texts.errors[-1]
