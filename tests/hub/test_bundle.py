@@ -135,6 +135,21 @@ def test_changed_code_is_published_unchanged_with_a_note(bundle, checkpoint):
     assert any("checkpoint's own" in note for note in made.notes)
 
 
+def test_own_handlers_and_other_code_are_published_unchanged_with_a_note(bundle, checkpoint):
+    made = bundle()
+    assert not [note for note in made.notes if "checkpoint's own" in note]
+    for name in ("handler.py", "requirements.txt"):  # those of MyBERT, published and downloaded again
+        shutil.copy(made.files()[name], checkpoint)
+    assert not [note for note in bundle().notes if "checkpoint's own" in note]
+    (checkpoint / "tools").mkdir()
+    for name in ("handler.py", "requirements.txt", "tools/own.py"):
+        (checkpoint / name).write_text("# mine\n")
+    made = bundle()
+    (note,) = [note for note in made.notes if "checkpoint's own" in note]
+    for name in ("handler.py", "requirements.txt", "tools/own.py"):
+        assert made.files()[name].read_text() == "# mine\n" and name in note
+
+
 def test_training_state_other_runs_and_rows_of_the_data_are_left_out(bundle, checkpoint):
     names = [
         *("test/predictions.jsonl", "test/errors.txt", "runs/1/results.json", ".git/config", "__pycache__/a.pyc"),

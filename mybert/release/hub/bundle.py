@@ -160,10 +160,22 @@ def _complete_code(bundle: Bundle) -> None:
 
 
 def _add_handler(bundle: Bundle) -> None:
-    """Adds what Inference Endpoints need, unless the checkpoint has its own: handler.py and requirements.txt."""
+    """Adds what Inference Endpoints need, unless the checkpoint has its own: handler.py and requirements.txt.
+
+    A note names these own files, and other Python files that are not model code.
+    """
     needed = [line for line in importlib.metadata.requires("mybert") or () if Requirement(line).name in _ENDPOINT]
     source = Path(__file__).with_name(HANDLER).read_text(encoding="utf-8")
-    for name, text in ((HANDLER, source), ("requirements.txt", "".join(f"{line}\n" for line in needed))):
+    texts = {HANDLER: source, "requirements.txt": "".join(f"{line}\n" for line in needed)}
+    own = []
+    for name, path in bundle.files().items():
+        if name in texts and path.read_bytes() != texts[name].encode():
+            own.append(f"{name} (without it, MyBERT's is added)")
+        elif path.suffix == ".py" and name not in texts and not is_code(Path(name)):
+            own.append(name)
+    if own:
+        bundle.notes.append(f"the checkpoint's own, uploaded as it is: {', '.join(own)}")
+    for name, text in texts.items():
         if not (bundle.folder / name).exists():
             (bundle.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
