@@ -10,7 +10,7 @@ from mybert.common.json_io import is_json
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import STDIN, is_unicode, open_text
 from mybert.io.python_docs import PYTHON_DOCS, python_documents
-from mybert.io.record_formats import NOT_UTF8, READERS, Record, missing_column, other_columns, parse_lines
+from mybert.io.record_formats import NOT_UTF8, READERS, Record, TextColumn, parse_lines
 from mybert.io.sources import Source, find_sources
 
 _Found = Iterator[tuple[str, int, dict]]  # text, line, other columns
@@ -47,7 +47,7 @@ class Problems(NamedTuple):
 def read_documents(
     inputs: Sequence[str],
     *,
-    text_column: str = "text",
+    text_column: str | TextColumn = "text",
     errors: str = "strict",
     plain_text: str = "paragraphs",
     skipped: Counter | None = None,
@@ -63,10 +63,11 @@ def read_documents(
             `line` or `file`.
         skipped: counts skipped lines by reason; files without a document count as `empty files`.
     """
+    column = TextColumn(text_column) if isinstance(text_column, str) else text_column
     problems = Problems(errors, Counter() if skipped is None else skipped)
     for source in find_sources(inputs):
         is_empty = True
-        for text, line, others in _read(source, text_column, plain_text, with_other_columns, problems):
+        for text, line, others in _read(source, column, plain_text, with_other_columns, problems):
             is_empty = False
             if "\r" in text:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -75,25 +76,25 @@ def read_documents(
             problems.skipped["empty files"] += 1
 
 
-def _read(source: Source, text_column: str, plain_text: str, with_other_columns: bool, problems: Problems) -> _Found:
+def _read(source: Source, column: TextColumn, plain_text: str, with_other_columns: bool, problems: Problems) -> _Found:
     name = source.name
     if source.kind == PYTHON_DOCS:
         yield from ((text, number, {}) for text, number in python_documents(name))
     elif source.kind in ("dataset", "hub"):
-        records = _dataset_records(source, text_column, with_other_columns)
-        yield from _texts(records, name, text_column, problems)
+        records = _dataset_records(source, column, with_other_columns)
+        yield from _texts(records, name, column, problems)
     elif source.kind == ".txt":
         with open_text(name) as file:
             has_json, lines = _has_json_lines(file) if name == STDIN else (False, file)
             if has_json:
-                yield from _texts(parse_lines(lines), name, text_column, problems)
+                yield from _texts(parse_lines(lines), name, column, problems)
             elif plain_text == "line":
                 yield from _lines(lines, name, problems)
             else:
                 yield from _paragraphs(lines, name, plain_text == "file", problems)
     else:
-        records = READERS[source.kind](name, [text_column], only_required=not with_other_columns)
-        yield from _texts(records, name, text_column, problems)
+        records = READERS[source.kind](name, column, only_text=not with_other_columns)
+        yield from _texts(records, name, column, problems)
 
 
 def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
@@ -106,13 +107,12 @@ def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
     return bool(head) and head[-1].lstrip().startswith("{") and is_json(head[-1]), chain(head, lines)
 
 
-def _dataset_records(source: Source, text_column: str, with_other_columns: bool) -> Iterator[Record]:
+def _dataset_records(source: Source, column: TextColumn, with_other_columns: bool) -> Iterator[Record]:
     """Rows of a data set of the Hub, streamed, or of a folder written by `save_to_disk`."""
     data = open_hub(source.name, streaming=True) if source.kind == "hub" else open_saved(source.name)
     if data.column_names is not None:
-        if text_column not in data.column_names:
-            raise missing_column(source.name, text_column, data.column_names)
-        data = data if with_other_columns else data.select_columns([text_column])
+        column.check(source.name, data.column_names)
+        data = data if with_other_columns else data.select_columns([column.name])
     yield from (Record(number, fields, unit="row") for number, fields in enumerate(data, 1))
 
 
@@ -142,17 +142,17 @@ def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Pro
         yield "".join(document), first, {}
 
 
-def _texts(records: Iterable[Record], name: str, text_column: str, problems: Problems) -> _Found:
+def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: Problems) -> _Found:
     for number, fields, problem, detail, unit in records:
-        text = None if fields is None else fields.get(text_column)
+        text = None if fields is None else fields.get(column.name)
         if problem:
             problems.report(name, f"{unit} {number}", problem, detail)
-        elif text_column not in fields:
-            problems.report(name, f"{unit} {number}", f"no column {text_column!r}", other_columns(fields))
+        elif column.name not in fields:
+            problems.report(name, f"{unit} {number}", f"no column {column.name!r}", column.others(fields))
         elif not isinstance(text, str):
             found = "null" if text is None else type(text).__name__
-            problems.report(name, f"{unit} {number}", f"{text_column!r} is not a string", f"found {found}")
+            problems.report(name, f"{unit} {number}", f"{column.name!r} is not a string", f"found {found}")
         elif not is_unicode(text):
             problems.report(name, f"{unit} {number}", "half of a surrogate pair, which is no character")
         else:
-            yield text, number, {column: value for column, value in fields.items() if column != text_column}
+            yield text, number, {other: value for other, value in fields.items() if other != column.name}

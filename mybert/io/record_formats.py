@@ -40,7 +40,24 @@ class Record(NamedTuple):
     unit: str = "line"
 
 
-def read_json_lines(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+class TextColumn(NamedTuple):
+    """The column whose texts a command reads, and what a message advises if a file lacks it."""
+
+    name: str
+    remedy: str = "choose one by --text-column"
+
+    def check(self, file: str, columns: Sequence[str]) -> None:
+        """Raises a UserError if it is none of the `columns` of `file`."""
+        if self.name not in columns:
+            raise UserError(f"{file} has no column {self.name!r} ({self.others(columns)})")
+
+    def others(self, columns: Iterable[str]) -> str:
+        """The columns that there are, and the remedy."""
+        names = short_list(map(short, columns))
+        return f"there are {names}; {self.remedy}" if names else "there are none"
+
+
+def read_json_lines(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """One JSON object per line; blank lines are skipped. Objects with a name twice are not read."""
     with open_text(name) as file:
         yield from parse_lines(file)
@@ -64,7 +81,7 @@ def _record(number: int, value: Any, unit: str) -> Record:
     return Record(number, None, "not an object", f"found {type(value).__name__}", unit)
 
 
-def read_json(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+def read_json(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """A JSON array of objects, one object, or one object per line."""
     with open_text(name) as file:
         first = next((line for line in file if line.strip()), "")
@@ -87,7 +104,7 @@ def read_json(name: str, required: Sequence[str] = (), only_required: bool = Fal
 
 
 def read_table(
-    name: str, required: Sequence[str] = (), only_required: bool = False, *, delimiter: str
+    name: str, text: TextColumn | None = None, only_text: bool = False, *, delimiter: str
 ) -> Iterator[Record]:
     """Fields separated by a delimiter under a header row, quoted as in RFC 4180; every value is text."""
     with open_text(name, newline="") as file:
@@ -96,7 +113,7 @@ def read_table(
             _, header = next(rows, (0, None))
             if header is None:
                 return
-            _check_header(name, header, required)
+            _check_header(name, header, text)
             for line, row in rows:
                 if len(row) != len(header):
                     yield Record(line, None, "wrong number of columns", f"{len(row)}, the header has {len(header)}")
@@ -130,8 +147,8 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
         raise csv.Error(f"row that begins in line {before + 1}: not CSV ({reason}{hint})") from None
 
 
-def _check_header(name: str, header: list[str], required: Sequence[str]) -> None:
-    """Raises if two columns have one name or one of `required` is missing; warns of a header that looks like data."""
+def _check_header(name: str, header: list[str], text: TextColumn | None) -> None:
+    """Raises if two columns have one name or `text` is missing; warns of a header that looks like data."""
     twice = next((column for column, times in Counter(filter(None, header)).items() if times > 1), None)
     if twice is not None:
         raise UserError(f"{name}: two columns are called {short(twice)}; rename one")
@@ -142,9 +159,8 @@ def _check_header(name: str, header: list[str], required: Sequence[str]) -> None
             "as text,label first",
             *(name, short(data)),
         )
-    for column in required:
-        if column not in header:
-            raise missing_column(name, column, header)
+    if text is not None:
+        text.check(name, header)
 
 
 def _looks_like_data(column: str) -> bool:
@@ -154,15 +170,14 @@ def _looks_like_data(column: str) -> bool:
     return is_number or len(column) > _LONG_NAME or len(words) > 6 or (len(words) > 2 and column.rstrip()[-1] in ".!?")
 
 
-def read_parquet(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """Rows of a Parquet file, read in batches."""
     try:
         with pyarrow.parquet.ParquetFile(name) as file:
             names, number = file.schema_arrow.names, 0
-            for column in required:
-                if column not in names:
-                    raise missing_column(name, column, names)
-            for batch in file.iter_batches(1024, columns=list(required) if only_required else None):
+            if text is not None:
+                text.check(name, names)
+            for batch in file.iter_batches(1024, columns=[text.name] if text and only_text else None):
                 arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
                 for row in range(batch.num_rows):
                     number += 1
@@ -174,7 +189,7 @@ def read_parquet(name: str, required: Sequence[str] = (), only_required: bool = 
         raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
 
 
-def read_excel(name: str, required: Sequence[str] = (), only_required: bool = False) -> Iterator[Record]:
+def read_excel(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """Rows of the first sheet of an Excel workbook; every value is text, as in .csv."""
     try:
         with open_file(name) as file:
@@ -183,23 +198,9 @@ def read_excel(name: str, required: Sequence[str] = (), only_required: bool = Fa
         raise UserError(f"{name}: install openpyxl to read .xlsx, or save the sheet as .csv") from error
     except Exception as error:  # zipfile and openpyxl have their own kinds
         raise UserError(f"{name} cannot be read as .xlsx ({cause(error)}); save the sheet as .csv") from error
-    _check_header(name, list(map(str, sheet.columns)), required)
+    _check_header(name, list(map(str, sheet.columns)), text)
     for number, row in enumerate(sheet.itertuples(index=False, name=None), 2):  # row 1 is the header
         yield Record(number, dict(zip(map(str, sheet.columns), row, strict=True)), unit="row")
-
-
-CHOOSE_COLUMN = "choose one by --text-column"
-
-
-def missing_column(name: str, column: str, columns: Iterable[str]) -> UserError:
-    """The error for a file without a column of texts."""
-    return UserError(f"{name} has no column {column!r} ({other_columns(columns)})")
-
-
-def other_columns(columns: Iterable[str]) -> str:
-    """The columns of a file and the flag that chooses one."""
-    names = short_list(map(short, columns))
-    return f"there are {names}; {CHOOSE_COLUMN}" if names else "there are none"
 
 
 READERS: dict[str, Callable[..., Iterator[Record]]] = {
@@ -209,8 +210,8 @@ READERS: dict[str, Callable[..., Iterator[Record]]] = {
     ".parquet": read_parquet,
     ".xlsx": read_excel,
 }
-"""Reader by suffix: (name, required, only_required) → records.
+"""Reader by suffix: (name, text, only_text) → records.
 
-Columns of tables that are `required` raise UserError if they are missing; `only_required` may leave out the others.
+A table without the column `text` raises a UserError; `only_text` may leave out the other columns.
 """
 NOT_COMPRESSED = (".parquet", ".xlsx")

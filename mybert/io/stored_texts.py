@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from mybert.common.errors import UserError
 from mybert.io.documents import Document, Problems, read_documents
+from mybert.io.record_formats import TextColumn
 
 CHARACTERS_PER_BATCH = 1 << 20
 _SCHEMA = pa.schema(
@@ -55,7 +56,7 @@ def store_texts(
     inputs: Sequence[str],
     path: Path,
     *,
-    text_column: str,
+    text_column: str | TextColumn,
     errors: str,
     usable: Callable[[list[Document], Problems], list[Document]] | None = None,
 ) -> StoredTexts:

@@ -5,22 +5,20 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity, json_line, write_manifest
 from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems
-from mybert.io.record_formats import CHOOSE_COLUMN
+from mybert.io.record_formats import TextColumn
 from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
 from mybert.scoring.records import corpus_metrics, scored_lines
 from mybert.scoring.scorer import Scorer
 from mybert.scoring.settings import ScoreSettings
 
 _TEXTS_AT_ONCE = 64
-_CHOOSE_PAIR = "choose two by --pairs A,B"
 _COUNTS = ("tokens", "words", "unknown_words", "characters")
+_pair_column = partial(TextColumn, remedy="choose two by --pairs A,B")
 
 
 def score(settings: ScoreSettings) -> Path:
@@ -39,18 +37,13 @@ def score(settings: ScoreSettings) -> Path:
     with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
         scorer = Scorer(settings)
         columns = settings.pairs.split(",") if settings.pairs else [settings.text_column]
-        try:
-            texts = store_texts(
-                settings.inputs,
-                path.with_name("texts.arrow"),
-                text_column=columns[0],
-                errors=settings.errors,
-                usable=partial(_usable, scorer, columns),
-            )
-        except UserError as error:
-            if settings.pairs:
-                raise UserError(str(error).replace(CHOOSE_COLUMN, _CHOOSE_PAIR)) from error
-            raise
+        texts = store_texts(
+            settings.inputs,
+            path.with_name("texts.arrow"),
+            text_column=_pair_column(columns[0]) if settings.pairs else columns[0],
+            errors=settings.errors,
+            usable=partial(_usable, scorer, columns),
+        )
         sums = _write(settings, scorer, texts, path)
         counts = {name: sums[name] for name in _COUNTS if sums[name]}
         metrics = corpus_metrics(sums)
@@ -78,8 +71,8 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
     for text in texts:
         values = [text.text, *(text.others.get(name) for name in columns[1:])]
         if not isinstance(values[-1], str):
-            names = short_list(map(short, [columns[0], *text.others]))
-            found = "" if columns[-1] in text.others else f"there are {names}; {_CHOOSE_PAIR}"
+            is_there = columns[-1] in text.others
+            found = "" if is_there else _pair_column(columns[-1]).others([columns[0], *text.others])
             problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}", found)
             continue
         lengths = map(len, scorer.backend.encode_batch_fast(values, add_special_tokens=False))
