@@ -1,5 +1,6 @@
 """Tables at the end of `mybert adapt`."""
 
+from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 
 _SHOWN = 50
@@ -16,8 +17,8 @@ def print_adaptation(adaptation: dict) -> None:
     if words := adaptation["new_words"]:
         words = sorted(words, key=lambda word: -word["saved"])  # those of --words come first otherwise
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words[:_SHOWN]]
-        title = f"{len(words):,} new words" + (f"; the {_SHOWN} that save most" if len(words) > _SHOWN else "")
-        print_table(title, rows, ("word", "old pieces", "tokens saved"))
+        most = f"; the {_SHOWN} that save most" if len(words) > _SHOWN else ""
+        print_table(counted(len(words), "new word") + most, rows, ("word", "old pieces", "tokens saved"))
     if nearest := adaptation.get("nearest_tokens"):
         rows = [(word, *(" ".join(found[when]) for when in ("before", "after"))) for word, found in nearest.items()]
         print_table("Nearest tokens of new words", rows, ("word", "start", "trained"))

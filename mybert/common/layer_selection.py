@@ -4,6 +4,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 
 
 def chosen_layers(available: int, kept: int) -> list[int]:
@@ -15,6 +16,6 @@ def keep_layers(model: PreTrainedModel, kept: int, name: str) -> None:
     """Removes all but `kept` evenly spaced layers of the BERT called `name` (Sanh et al. 2019, section 3)."""
     encoder, available = model.base_model.encoder, model.config.num_hidden_layers
     if kept > available:
-        raise UserError(f"--layers {kept}: {name} has {available} layers")
+        raise UserError(f"--layers {kept}: {name} has {counted(available, 'layer')}")
     encoder.layer = nn.ModuleList(encoder.layer[number] for number in chosen_layers(available, kept))
     model.config.num_hidden_layers = kept

@@ -70,3 +70,8 @@ def duration(seconds: float) -> str:
     while len(parts) > 1 and not parts[0][0]:
         parts.pop(0)
     return " ".join(f"{n} {unit}" for n, unit in parts[:2])
+
+
+def counted(number: int, noun: str) -> str:
+    """Formats a count: `counted(1, "layer")` is `1 layer`, `counted(2000, "layer")` is `2,000 layers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -11,6 +11,7 @@ import numpy as np
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.output_folders import refuse_existing
+from mybert.common.quantities import counted
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.examples.shards import Shard, make_shard, plan_shards, save_shards
@@ -54,7 +55,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
         parts = _make_shards(shards, scratch, folder / "tokenizer", settings)
         if not any(record["counts"]["examples"] for record in parts["training"]):
             raise UserError(
-                f"these {len(chosen.documents)} documents give no example: they hold no tokens or, with --negatives "
+                f"{counted(len(chosen.documents), 'document')} without an example: no tokens or, with --negatives "
                 "same-document, no second sentence"
             )
         # everything that determines the examples

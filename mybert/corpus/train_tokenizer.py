@@ -9,6 +9,7 @@ from mybert.common.errors import UserError
 from mybert.common.machine import usable_cores
 from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
+from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.corpus.examples.engines import explain_killed
 from mybert.corpus.examples.text_encoding import load_wordpiece
@@ -48,7 +49,7 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
             show_progress=True,
         )
     if not word_counts[0]:
-        raise UserError(f"{', '.join(settings.inputs)}: no words ({seen['documents']} documents read)")
+        raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
     _warn_of_size(settings, word_counts[0])
     vocabulary = train_wordpiece(
         word_counts[0],
@@ -108,7 +109,7 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
 def _print_report(settings: TokenizerSettings, seen: Counter, skipped: Counter, reports: list[dict]) -> None:
     rows = [(name, *(report[name] for report in reports)) for name in reports[0]]
     columns = ["on the training text", "this vocabulary"] + ([settings.compare] if settings.compare else [])
-    title = f"{settings.output}: {seen['documents']:,} documents, {seen['characters']:,} characters"
+    title = f"{settings.output}: {counted(seen['documents'], 'document')}, {counted(seen['characters'], 'character')}"
     if skipped:
         title += "; skipped: " + ", ".join(f"{n} {reason}" for reason, n in sorted(skipped.items()))
     print_table(title, rows, columns)

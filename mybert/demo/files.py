@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.demo.heads import Head
 from mybert.io.documents import Document, read_documents
 
@@ -22,7 +23,7 @@ def read_texts(path: str, column: str) -> tuple[list[Document], str]:
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.items())
     if not documents:
         raise UserError(f"the file holds no text{f' ({reasons})' if reasons else ''}")
-    return documents, f"{len(documents):,} texts{f'; skipped {reasons}' if reasons else ''}"
+    return documents, f"{counted(len(documents), 'text')}{f'; skipped {reasons}' if reasons else ''}"
 
 
 def answer_file(head: Head, path: str, output: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.common.sequence_length import trained_tokens
 from mybert.distillation.losses import cosine_loss, relation_loss, state_loss
 from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
@@ -94,7 +95,7 @@ class Comparison:
     def description(self, student: MyBertForPreTraining) -> str:
         """The lines about both models and the losses in the plan of a run."""
         models = [
-            f"{name} {model.config.num_hidden_layers} layers of {model.config.hidden_size}, "
+            f"{name} {counted(model.config.num_hidden_layers, 'layer')} of {model.config.hidden_size}, "
             f"{model.num_parameters():,} parameters"
             for name, model in (("teacher:", self.teacher), ("student:", student))
         ]

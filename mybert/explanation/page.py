@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mybert.common.quantities import counted
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.finetuning.data.label_columns import rename_label
 from mybert.finetuning.data.labels import label_name
@@ -59,8 +60,8 @@ def write_page(
 
 def _summary(records: Sequence[Mapping[str, Any]]) -> str:
     wrong = sum("error" in record for record in records)
-    text = f"{len(records) - wrong:,} predictions, each with the words that it depends on."
-    return f"{text} {wrong:,} rows could not be used." if wrong else text
+    text = f"{counted(len(records) - wrong, 'prediction')}, each with the words that it depends on."
+    return f"{text} {counted(wrong, 'row')} could not be used." if wrong else text
 
 
 def _row(record: Mapping[str, Any], task: Task) -> dict:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest
+from mybert.common.quantities import counted
 from mybert.io.files import COMPRESSIONS, STDIN, file_format
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
@@ -98,9 +99,8 @@ def _readable(paths: Sequence[Path], name: str) -> list[Source]:
         raise UserError(f"{name} holds no file of a known format ({_known()})")
     if len(readable) < len(paths):
         others = sorted({path.suffix or path.name for path in paths if not _known_kind(path)})
-        logger.warning(
-            "%s: skipped %d files of other formats (%s)", name, len(paths) - len(readable), ", ".join(others)
-        )
+        skipped = counted(len(paths) - len(readable), "file")
+        logger.warning("%s: skipped %s of other formats (%s)", name, skipped, ", ".join(others))
     return readable
 
 

@@ -281,6 +281,6 @@ def _drop_checkpoints(output: Path, keep: int | None) -> None:
     if checkpoints:
         size = sum(file.stat().st_size for path in checkpoints for file in path.rglob("*") if file.is_file())
         print(
-            f"{len(checkpoints)} training checkpoints in {output} take {with_unit(size, 'B')}; --resume needs them. "
+            f"training checkpoints in {output} take {with_unit(size, 'B')} ({len(checkpoints)}); --resume needs them. "
             "--resume --keep-checkpoints 0 removes them"
         )

@@ -16,6 +16,7 @@ from transformers import TrainerCallback, TrainerState, get_scheduler
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SaveStrategy
 
+from mybert.common.quantities import counted
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
@@ -203,7 +204,7 @@ class ScheduledTrainer(MyBertTrainer):
         if self.clock is None:
             return super().time_message(seconds, steps, first)
         rate = self.current_phase().tokens_per_step / seconds
-        return f"measured {steps} steps: {seconds:.3g} s per step, {rate:,.0f} tokens/s"
+        return f"measured {counted(steps, 'step')}: {seconds:.3g} s per step, {rate:,.0f} tokens/s"
 
 
 class _EndOfStep(TrainerCallback):

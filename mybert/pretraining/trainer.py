@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 
 from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
-from mybert.common.quantities import duration, with_unit
+from mybert.common.quantities import counted, duration, with_unit
 from mybert.pretraining.data.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
@@ -282,7 +282,8 @@ class MyBertTrainer(RunTrainer):
         rate = phase.flops_per_step / seconds
         which, start = ("in total", first) if self.dry_run else ("left", self.state.global_step)
         return (
-            f"measured {steps} steps: {seconds:.3g} s per step, {phase.tokens_per_step / seconds:,.0f} tokens/s, "
+            f"measured {counted(steps, 'step')}: {seconds:.3g} s per step, "
+            f"{phase.tokens_per_step / seconds:,.0f} tokens/s, "
             f"{with_unit(rate, 'FLOP/s')}; {duration(flops_left(self.phases, start) / rate)} of training {which}, "
             "without evaluation"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.common.settings import check, check_choices, setting
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
@@ -93,7 +94,7 @@ class MergeSettings:
             return
         if len(self.weights) != len(self.models):
             raise UserError(
-                f"--weights has {len(self.weights)} values for {len(self.models)} models; name one for each"
+                f"--weights has {counted(len(self.weights), 'value')} for {len(self.models)} models; name one for each"
             )
         fitting = all(math.isfinite(weight) and weight >= 0 for weight in self.weights) and sum(self.weights) > 0
         check(self, "weights", fitting, "numbers from 0 on, not all of them 0")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
-from mybert.common.quantities import duration
+from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
 
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient"}
@@ -34,7 +34,7 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
     if {"train_loss", "train_runtime"} <= logs.keys():
         resumed = f" of this session, to {step:,}," if first else ""
         time, loss = duration(logs["train_runtime"]), _number(logs["train_loss"])
-        return f"{step - first:,} steps{resumed} in {time}: mean loss {loss}"
+        return f"{counted(step - first, 'step')}{resumed} in {time}: mean loss {loss}"
     is_evaluation = any(name.startswith("eval_") for name in logs)
     if is_evaluation:
         logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}

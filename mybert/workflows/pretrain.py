@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.common.quantities import duration
+from mybert.common.quantities import counted, duration
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.settings import PretrainSettings
 from tokenization.wordpiece_training import least_vocab_size
@@ -104,7 +104,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     began = time.monotonic()
     size = _measure(settings.text, one_per_file)
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
-    print(f"text: {size.words:,} words in {size.documents:,} documents")
+    print(f"text: {counted(size.words, 'word')} in {counted(size.documents, 'document')}")
     if not settings.overwrite and _is_of(tokenizer, settings.text):
         print(f"the vocabulary in {tokenizer} is used again")
     else:

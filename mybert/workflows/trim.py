@@ -16,7 +16,7 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import identity, write_json, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
-from mybert.common.quantities import with_unit
+from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
@@ -162,4 +162,4 @@ def _print(settings: TrimSettings, before: dict[str, int], after: dict[str, int]
     sizes = [with_unit(found["bytes"], "B") for found in (before, after)]
     rows.append(("size", *sizes, f"{after['bytes'] / before['bytes']:.1%}"))
     print_table(f"{settings.model} trimmed", rows, ("", "before", "after", "left"))
-    print(f"outputs on {compared} documents of the text are equal")
+    print(f"the outputs are equal on {counted(compared, 'document')} of the text")

@@ -184,7 +184,7 @@ def test_copies_that_crowd_out_all_others_are_named_as_the_reason(build, make_do
 
 def test_documents_of_one_sentence_get_random_segments_or_are_refused(build, make_documents, write_jsonl, tmp_path):
     path = write_jsonl(make_documents(50, sentences=(1, 1)))
-    with pytest.raises(UserError, match=r"50 documents give no example.* no second sentence"):
+    with pytest.raises(UserError, match=r"50 documents without an example: .* no second sentence"):
         build([path], negatives="same-document")
     assert not (tmp_path / "corpus").exists()
     _, training, _, manifest = build([path])

@@ -149,7 +149,7 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
         "raise ValueError('one\\ntwo')": "failed at the document that begins 'text': ValueError: one two$",
         "raise SystemExit(3)": "failed at the document that begins 'text': SystemExit: 3$",
         "return text": "must return True or False; it returned 'text'",
-        "return False": "none of 1 documents is left",
+        "return False": "no document is left of 1",
     }.items(),
 )
 def test_a_filter_that_fails_is_named(body, message, select, write_filter):

@@ -102,7 +102,7 @@ def test_files_of_other_formats_in_a_folder_are_named(tmp_path, caplog):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "b.docx").write_text("text")
     find_sources([str(tmp_path)])
-    assert "skipped 1 files of other formats (.docx)" in caplog.text
+    assert "skipped 1 file of other formats (.docx)" in caplog.text
 
 
 def test_output_folders_of_mybert_in_a_folder_or_pattern_are_skipped(tmp_path, caplog):

@@ -197,7 +197,7 @@ def test_no_threshold_of_squad_2_is_better_than_the_best_one(draw):
 
 
 def test_a_question_without_prediction_or_answer_is_named():
-    with pytest.raises(ValueError, match="1 questions have no prediction, such as '1'"):
+    with pytest.raises(ValueError, match="questions without a prediction: 1, such as '1'"):
         compute("squad", [*replies("a"), {"id": "9", "prediction_text": "b"}], questions(["a"], ["b"]))
     with pytest.raises(ValueError, match="question '1' has no answer"):
         compute("squad", replies("a", "b"), questions(["a"], []))

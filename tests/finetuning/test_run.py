@@ -313,7 +313,7 @@ def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip)
 def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, capsys):
     assert finetune("text-classification", *data, "--num-train-epochs", 1) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"8 rows of validation ({data[3]}) are also in train ({data[1]})" in printed
+    assert f"rows of validation ({data[3]}) that are also in train ({data[1]}): 8 of " in printed
     assert "(validation line 1 is train line 33, validation line 2 is train line 34," in printed
 
 

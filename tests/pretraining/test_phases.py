@@ -3,7 +3,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.quantities import duration, with_unit
+from mybert.common.quantities import counted, duration, with_unit
 from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape, Phase
 
@@ -57,3 +57,7 @@ def test_large_numbers_have_units():
     assert duration(59.6) == "1 min 0 s"
     assert duration(3.2) == "3 s"
     assert duration(93_784) == "1 d 2 h"
+
+
+def test_a_count_of_one_is_singular():
+    assert [counted(number, "layer") for number in (0, 1, 2000)] == ["0 layers", "1 layer", "2,000 layers"]

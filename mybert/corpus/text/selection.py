@@ -38,7 +38,7 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selec
         filtered[name] = int((~good).sum())
         kept = kept[good]
     if not len(kept):
-        raise UserError(f"--filter {' '.join(settings.filter)}: none of {len(stored.lengths)} documents is left")
+        raise UserError(f"--filter {' '.join(settings.filter)}: no document is left of {len(stored.lengths):,}")
     firsts = np.unique(stored.identities[kept], return_index=True)[1]
     duplicates = len(kept) - len(firsts)
     if settings.deduplicate or settings.deduplicate_near:

@@ -49,7 +49,7 @@ function addExplanation(card, found, state, isPrediction) {
   }
   const names = found.texts.flatMap(([, parts]) => parts).filter(([, word]) => word !== null);
   const details = add(block, "details");
-  add(details, "summary", `Values (${found.words.length} words)`);
+  add(details, "summary", `Values (${found.words.length} ${found.words.length === 1 ? "word" : "words"})`);
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
     const error = found.error === null ? "" : `, completeness error ${found.error.toExponential(1)} (${found.steps} steps)`;

@@ -9,6 +9,7 @@ import numpy as np
 from datasets import Dataset, concatenate_datasets
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview
@@ -75,7 +76,7 @@ def load_data(
         unlabelled = usable_rows(
             unlabelled, task, tokenizer, training=False, errors=settings.errors, report=lines.append
         )
-        lines.append(f"unlabelled: {len(unlabelled.rows):,} rows of {settings.unlabelled}")
+        lines.append(f"unlabelled: {counted(len(unlabelled.rows), 'row')} of {settings.unlabelled}")
     if settings.class_weights and task.classes is None:
         raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
     found, duplicates = overview(splits, task, tokenizer), duplicate_rows(splits, task)
@@ -170,7 +171,7 @@ def _warnings(train: dict) -> list[str]:
     typos = find_label_typos(train["balance"])
     lines = [*find_joined_labels(train["balance"]), *typos[:_SHOWN]]
     if len(typos) > _SHOWN:
-        lines.append(f"{len(typos) - _SHOWN:,} more labels look like others")
+        lines.append(f"other pairs of labels that look alike: {len(typos) - _SHOWN:,}")
     if train["rows"] < _FEW_ROWS:
         lines.append(f"{train['rows']} training rows are very few; scores will mean little")
     return lines

@@ -90,10 +90,9 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
             units = splits[one].unit, splits[other].unit
             shown = [f"{other} {units[1]} {row + 1} is {one} {units[0]} {twin + 1}" for twin, row in shared[:_SHOWN]]
             shown += ["…"] if len(shared) > _SHOWN else []
-            number = f"all {len(shared)}" if len(shared) == len(keys[other]) else len(shared)
             lines.append(
-                f"{number} rows of {other} ({splits[other].source}) are also in {one} ({splits[one].source}) "
-                f"({', '.join(shown)})"
+                f"rows of {other} ({splits[other].source}) that are also in {one} ({splits[one].source}): "
+                f"{len(shared):,} of {len(keys[other]):,} ({', '.join(shown)})"
             )
     return lines
 

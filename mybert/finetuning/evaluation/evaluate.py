@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
 from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
+from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
@@ -163,7 +164,7 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
         rows.append((task.title(name), value, interval, found.baselines[name]))
     cut = f", {found.cut:,} truncated to --max-length" if found.cut else ""
-    print(f"{source}: {len(found.predictions):,} rows, {found.results()['rows_per_second']:,} rows/s{cut}")
+    print(f"{source}: {counted(len(found.predictions), 'row')}, {found.results()['rows_per_second']:,} rows/s{cut}")
     print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction"))
     if len(found.labels) > 1:
         rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]

@@ -13,6 +13,7 @@ from datasets import Dataset
 
 from mybert.common.command_line import make_settings
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
@@ -170,7 +171,7 @@ class Predictor:
             raise UserError(f"expected a text, a dictionary or a tuple, found {type(row).__name__}")
         roles = self.task.trained_inputs or sorted(self.task.inputs, key=lambda role: role in self.task.optional)
         if len(row) > len(roles):
-            raise UserError(f"{len(row)} values; the model reads {len(roles)}: {', '.join(roles)}")
+            raise UserError(f"{counted(len(row), 'value')}; the model reads {len(roles)}: {', '.join(roles)}")
         names = self.task.options.given_columns()
         return {names.get(role, role): value for role, value in zip(roles, row, strict=False)}
 

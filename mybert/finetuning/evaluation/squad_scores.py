@@ -43,7 +43,7 @@ def matched(predictions: Sequence[dict], references: Sequence[dict]) -> list[tup
     by_id = {one["id"]: one for one in predictions}
     missing = [one["id"] for one in references if one["id"] not in by_id]
     if missing:
-        raise ValueError(f"{len(missing)} questions have no prediction, such as {missing[0]!r}")
+        raise ValueError(f"questions without a prediction: {len(missing)}, such as {missing[0]!r}")
     return [(by_id[one["id"]], one) for one in references]
 
 

@@ -17,6 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
 from mybert.finetuning.tasks.options import TaskOptions
@@ -181,7 +182,7 @@ class Task(ABC):
     def summary(self, rows: Dataset) -> str:
         """One line: the task, its labels and the reason for them; of a fitted task."""
         labels = self.config.label2id if self.classes else ()
-        return f"{self.name}: {len(labels)} labels ({short_list(labels)})" if labels else self.name
+        return f"{self.name}: {counted(len(labels), 'label')} ({short_list(labels)})" if labels else self.name
 
     # Model
 

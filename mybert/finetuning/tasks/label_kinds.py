@@ -12,6 +12,7 @@ from sklearn.metrics import confusion_matrix
 
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short_list
+from mybert.common.quantities import counted
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.finetuning.evaluation import bootstrap_scores
 from mybert.finetuning.tasks.base import Matrix, most_common
@@ -81,7 +82,7 @@ class SingleLabel(LabelKind):
     best_metric = "accuracy"
 
     def summary(self, references: Sequence) -> str:
-        return f"single label: {len(self.ids)} labels ({short_list(self.ids)})"
+        return f"single label: {counted(len(self.ids), 'label')} ({short_list(self.ids)})"
 
     def reference(self, label: Any) -> str:
         return known_name(label, self.ids)
@@ -126,7 +127,7 @@ class MultiLabel(LabelKind):
     best_metric = "f1_micro"
 
     def summary(self, references: Sequence) -> str:
-        return f"several labels: {len(self.ids)} labels ({short_list(self.ids)})"
+        return f"several labels: {counted(len(self.ids), 'label')} ({short_list(self.ids)})"
 
     def reference(self, label: Sequence) -> list[str]:
         return list(dict.fromkeys(known_name(one, self.ids) for one in label))

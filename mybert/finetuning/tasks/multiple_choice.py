@@ -14,6 +14,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.labels import is_missing
 from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, most_common
@@ -69,7 +70,7 @@ class MultipleChoice(Task):
                 continue
             count = count or len(choices)
             if training and len(choices) != count:
-                problems.append(Problem(number, f"{len(choices)} choices, the first row has {count}"))
+                problems.append(Problem(number, f"{counted(len(choices), 'choice')}, the first row has {count}"))
             if not all(isinstance(choice, str) and choice.strip() for choice in choices):
                 problems.append(Problem(number, "a choice is missing or empty"))
             if "label" in row and _choice(row["label"], len(choices)) is None:

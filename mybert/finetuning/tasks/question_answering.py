@@ -21,6 +21,7 @@ from modeling_mybert.answer_decoding_mybert import (
     encode_windows,
 )
 from mybert.common.error_messages import short
+from mybert.common.quantities import counted
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
 from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
@@ -210,7 +211,7 @@ def _answer_messages(answers: Any, context: str) -> list[str]:
         return [f"expected answers {expected}, found {short(answers)}"]
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
-        return [f"{len(texts)} answers, but {len(starts)} answer_start"]
+        return [f"{counted(len(texts), 'answer')}, but {len(starts)} answer_start"]
     messages = []
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not text.strip() or not isinstance(start, int):

@@ -18,6 +18,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.label_columns import expand_label, with_column
 from mybert.finetuning.data.labels import check_label, label_name, sort_labels
@@ -293,7 +294,7 @@ def _tags_message(row: Mapping[str, Any], known: Mapping[str, int] | None) -> st
     if not isinstance(tags, list):
         return f"the tags {short(tags)} are not a list"
     if len(tags) != len(tokens):
-        return f"{len(tokens)} tokens, but {len(tags)} tags"
+        return f"{counted(len(tokens), 'token')}, but {counted(len(tags), 'tag')}"
     for place, tag in enumerate(tags):
         message = check_label(tag, known)
         if message:

@@ -7,11 +7,11 @@ from mybert.release.card.markdown_escaping import in_markdown
 _SHOWN = 20  # sources
 _WORDS_SHOWN = 50
 _COUNTS = {
-    "documents": "documents",
-    "documents_duplicate": "duplicate documents removed",
-    "sentences": "sentences",
-    "tokens": "tokens of text",
-    "documents_held_out": "documents held out for evaluation",
+    "documents": ("document", ""),
+    "documents_duplicate": ("duplicate document", " removed"),
+    "sentences": ("sentence", ""),
+    "tokens": ("token", " of text"),
+    "documents_held_out": ("document", " held out for evaluation"),
 }
 _ARGUMENTS = {
     "per_device_train_batch_size": "batch size per device",
@@ -38,7 +38,7 @@ def data_lines(data: CardData) -> list[str]:
     for name, manifest in data.corpora().items():
         lines += _corpus_lines(manifest, "second phase: " if "phase2" in name else "")
     for split, found in (data.results.get("data") or {}).items():
-        rows = f"{in_markdown(found['rows'])} rows" if "rows" in found else "rows"
+        rows = _counted(found["rows"], "row") if "rows" in found else "rows"
         lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(data.source_of(split))}")
     return lines
 
@@ -49,12 +49,12 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     deduplicated = manifest.get("settings", {}).get("deduplicate") is not False
     if not deduplicated:
         counts.pop("documents_duplicate", None)
-    counted = [f"{in_markdown(counts[key])} {words}" for key, words in _COUNTS.items() if key in counts]
+    counted = [_counted(counts[key], noun) + rest for key, (noun, rest) in _COUNTS.items() if key in counts]
     if counted:
         lines.append(f"{phase}{', '.join(counted)}{'' if deduplicated else '; duplicates were not removed'}")
     if "training" in statistics:
         examples, tokens = counts.get("examples_training"), statistics["training"].get("tokens")
-        lines.append(f"{phase}{in_markdown(examples)} training examples with {in_markdown(tokens)} tokens")
+        lines.append(f"{phase}{_counted(examples, 'training example')} with {_counted(tokens, 'token')}")
     if "unknown_rate" in statistics:
         lines.append(f"{phase}{statistics['unknown_rate']:.3%} of the tokens are [UNK]")
     return lines
@@ -64,6 +64,10 @@ def _source_lines(manifest: dict, kind: str, use: str) -> list[str]:
     entries = _inputs(manifest, kind)
     more = [f"{use}{len(entries) - _SHOWN:,} more sources"] if len(entries) > _SHOWN else []
     return [f"{use}{_source(entry)}" for entry in entries[:_SHOWN]] + more
+
+
+def _counted(number: object, noun: str) -> str:
+    return f"{in_markdown(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _inputs(manifest: dict, kind: str) -> list[dict]:
@@ -90,7 +94,7 @@ def vocabulary_lines(data: CardData) -> list[str]:
         more = f", and {len(words) - _WORDS_SHOWN:,} more" if len(words) > _WORDS_SHOWN else ""
         if words:
             listed = ", ".join(map(in_markdown, shown)) + more
-            lines.append(f"{len(words):,} new words, with their former word pieces: {listed}")
+            lines.append(f"{_counted(len(words), 'new word')}, with their former word pieces: {listed}")
         if found.get("new_head"):
             lines.append("the masked-language-model head was new, because the original model had none")
     if found := data.manifest.get("trimmed"):
@@ -179,7 +183,7 @@ def result_tables(data: CardData) -> list[tuple[str, list[tuple[str, str, str, s
     for split in ("test", "validation"):
         if found := results.get(split):
             rows = _rows(*(found.get(name) or {} for name in ("metrics", "intervals_95", "constant_baselines")))
-            count = f", {in_markdown(found['rows'])} rows" if "rows" in found else ""
+            count = f", {_counted(found['rows'], 'row')}" if "rows" in found else ""
             tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", rows))
     parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
     return [(f"{title}{parent}", rows) for title, rows in tables if rows]

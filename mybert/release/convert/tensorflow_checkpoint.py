@@ -67,7 +67,7 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
             raise UserError(f"{self.index} was written on a big-endian machine, which is not supported")
         for shard in range(self.shards):
             if not self._file(shard).is_file():
-                raise UserError(f"{self._file(shard)} is missing: {self.prefix} has {self.shards} data file(s)")
+                raise UserError(f"{self._file(shard)} is missing: data files of {self.prefix}: {self.shards}")
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self.entries[name]

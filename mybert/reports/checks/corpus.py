@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, level, passed
 from mybert.reports.stage_files import StageFiles
 
@@ -50,7 +51,7 @@ def duplicates(files: StageFiles) -> Iterator[Finding]:
     removed = settings.get("deduplicate") or settings.get("deduplicate_near")
     number = counts["documents_duplicate"]
     share = number / max(counts["documents"] + (number if removed else 0), 1)
-    evidence = f"{number:,} documents are copies of others ({share:.1%}){', and were removed' if removed else ''}."
+    evidence = f"Copies of other documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
     if removed or share <= _DUPLICATES:
         yield passed("duplicates", "Few documents are trained on twice", evidence)
     else:
@@ -73,10 +74,9 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
 
 
 def few_held_out(files: StageFiles) -> Iterator[Finding]:
-    examples = files.manifest["counts"].get("examples_validation", 0)
-    evidence = (
-        f"{examples:,} examples of {files.manifest['counts'].get('documents_held_out', 0):,} documents are held out."
-    )
+    counts = files.manifest["counts"]
+    examples, documents = counts.get("examples_validation", 0), counts.get("documents_held_out", 0)
+    evidence = f"Held out: {counted(examples, 'example')} of {counted(documents, 'document')}."
     if examples >= _FEW_EXAMPLES:
         yield passed("evaluation-set", "Enough examples are held out", evidence)
     else:
@@ -107,11 +107,10 @@ def skipped_lines(files: StageFiles) -> Iterator[Finding]:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
     if share > _SKIPPED:
         remedy = "Correct these lines; --errors strict names the first."
-        yield Finding(
-            "skipped", "amber", "Many lines were skipped", f"{number:,} lines ({share:.1%}): {reasons}.", remedy
-        )
+        evidence = f"{counted(number, 'line')} ({share:.1%}): {reasons}."
+        yield Finding("skipped", "amber", "Many lines were skipped", evidence, remedy)
     else:
-        yield passed("skipped", "Few or no lines were skipped", f"{number:,} lines were skipped.")
+        yield passed("skipped", "Few or no lines were skipped", f"Skipped lines: {number:,}.")
 
 
 CHECKS = (unknown_tokens, leaking_documents, duplicates, truncation, few_held_out, single_sentences, skipped_lines)

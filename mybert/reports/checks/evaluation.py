@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, level, passed
 from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
@@ -111,7 +112,7 @@ def rows_left_out(files: StageFiles) -> Iterator[Finding]:
     for part, found in files.parts.items():
         left = found.get("rows_left_out", 0)
         if left:
-            evidence = f"{left:,} rows could not be used{of_part(part)}; {found['rows']:,} were evaluated."
+            evidence = f"{counted(left, 'row')} could not be used{of_part(part)}; evaluated: {found['rows']:,}."
             remedy = "Correct these rows; --errors strict names them."
             yield Finding("left-out", "amber", f"Rows were left out{of_part(part)}", evidence, remedy)
 

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
+from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, level, passed
 from mybert.reports.stage_files import StageFiles, is_number
 
@@ -89,7 +90,7 @@ def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
     noise = _at_peak(files, "gradient_noise", 2)
     evidence += _noise_text(noise)
     if skipped:
-        evidence += f" {skipped:,} steps were skipped because their gradient was not finite."
+        evidence += f" {counted(skipped, 'step')} without a finite gradient skipped."
     is_large = ratio is not None and ratio > _LARGE_UPDATE
     rises = last - lowest > max(_UNSTABLE * lowest, _UNDONE * (losses[0] - lowest))
     stays = last > smooth[0] * 0.99 and is_large

@@ -1,5 +1,6 @@
 """The report of a corpus."""
 
+from mybert.common.quantities import counted
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
 from mybert.reports.figures import bar_chart
 from mybert.reports.metric_names import percent
@@ -20,10 +21,12 @@ def page(files: StageFiles) -> Page:
 def _summary(files: StageFiles) -> str:
     counts, skipped = files.manifest["counts"], sum((files.manifest.get("skipped") or {}).values())
     left = counts.get("documents_read", counts["documents"]) - counts["documents"]
-    text = f"{counts['documents']:,} documents became {counts['examples_training']:,} training examples."
+    examples = counted(counts["examples_training"], "training example")
+    text = f"{counted(counts['documents'], 'document')} became {examples}."
     if counts.get("documents_held_out"):
-        text += f" {counts['documents_held_out']:,} of the documents are held out for evaluation."
-    parts = [f"{left:,} documents"] * (left > 0) + [f"{skipped:,} lines that could not be read"] * (skipped > 0)
+        text += f" Held out for evaluation: {counted(counts['documents_held_out'], 'document')}."
+    parts = [counted(left, "document")] * (left > 0)
+    parts += [f"{counted(skipped, 'line')} that could not be read"] * (skipped > 0)
     if parts:
         text += f" Left out: {' and '.join(parts)}."
     return text

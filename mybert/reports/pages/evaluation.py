@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from mybert.common.quantities import counted
 from mybert.reports.checks.evaluation import better_than_constant, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
 from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
@@ -47,7 +48,7 @@ def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[
         return []
     name = main_metric(files, found)
     metric, interval = metric_of(name), interval_of(found, name)
-    notes = [f"{found['rows']:,} rows"] if part else []
+    notes = [counted(found["rows"], "row")] if part else []
     notes += [f"95% interval {metric.interval(*interval)}"] if interval else []
     notes.append(f"best constant prediction {metric.written(found['constant_baselines'].get(name))}")
     where = f" ({part})" if part else ""
@@ -96,7 +97,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     names = _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), names, limit)
     return [
-        Section(f"Scores{named}", _kept(scores), f"{found['rows']:,} rows, {_rate(found)}."),
+        Section(f"Scores{named}", _kept(scores), f"{counted(found['rows'], 'row')}, {_rate(found)}."),
         *_section(f"Probabilities{named}", _kept(curves), "How far the probabilities of the model can be trusted."),
         *_section(f"Where it fails{named}", _kept([*slices, _suspects(analysis)]), "Groups of rows and their scores."),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files, found)}"),
