@@ -68,6 +68,11 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
     if new_head:
         kind = (model.config.architectures or ["encoder"])[0]
         print(f"{settings.model} ({kind}) has no masked-language-model head; a new one is initialised")
+    if (Path(settings.model) / "modules.json").is_file():
+        print(
+            f"modules.json of the sentence encoder {settings.model} is left behind: the result is a masked language "
+            "model. For sentence vectors, train it again, for example by examples/train_sentence_embeddings.py"
+        )
     own = read_words(settings.words, tokenizer) if settings.words else []
     counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows))
     found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))

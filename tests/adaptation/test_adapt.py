@@ -163,6 +163,15 @@ def test_a_preparation_that_was_killed_is_continued_or_removed(function, adapted
     assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
 
 
+def test_the_modules_of_a_sentence_encoder_are_left_behind_with_a_remedy(run, bert, tmp_path, capsys):
+    encoder = shutil.copytree(bert, tmp_path / "encoder")
+    (encoder / "modules.json").write_text("[]")
+    folder = run(model=str(encoder), steps=2)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "modules.json" in line]
+    assert str(encoder) in line and "examples/train_sentence_embeddings.py" in line
+    assert not (folder / "modules.json").exists()
+
+
 def test_words_of_add_tokens_move_behind_the_new_words_with_their_vectors(run, bert, tmp_path):
     tokenizer, model = MyBertTokenizer.from_pretrained(bert), MyBertForPreTraining.from_pretrained(bert)
     tokenizer.add_tokens(["xylo-1", "b-2"])
