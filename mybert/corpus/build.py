@@ -81,7 +81,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
         )
         write_statistics(folder, stored.folder, chosen.documents, parts, settings)
         add_report(folder)
-    print_report(facts, settings.validation_share)
+    print_report(facts, settings)
     return Path(settings.output)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mybert.common.tables import print_table
+from mybert.corpus.settings import CorpusSettings
 
 _PERCENTILES = (0, 10, 50, 90, 100)
 _LARGE_SHARE = 0.1  # of the examples held out
@@ -60,7 +61,7 @@ def _statistics(records: list[dict]) -> dict:
     return found | ({"is_next_share": 1 - sum(random) / examples} if random and examples else {})
 
 
-def print_report(facts: dict, validation_share: float) -> None:
+def print_report(facts: dict, settings: CorpusSettings) -> None:
     """Prints the tables of a corpus and remarks on settings that were probably not intended."""
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
     cut, kept = counts["tokens_cut"], sum(part["tokens"] for part in statistics.values() if isinstance(part, dict))
@@ -69,7 +70,7 @@ def print_report(facts: dict, validation_share: float) -> None:
         ("documents", counts["documents"]),
         ("  empty, removed", counts["documents_empty"]),
         *((f"  removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        ("  duplicates", counts["documents_duplicate"]),
+        (f"  duplicates, {'removed' if settings.removes_duplicates else 'kept'}", counts["documents_duplicate"]),
         *([("  near duplicates, removed", near)] if near else []),
         ("  of one sentence", counts["documents_of_one_sentence"]),
         ("  held out for validation", counts["documents_held_out"]),
@@ -88,7 +89,7 @@ def print_report(facts: dict, validation_share: float) -> None:
         lengths = "/".join(map(str, part["length_percentiles"].values()))
         parts.append((name, counts[f"examples_{name}"], part["tokens"], share, lengths))
     print_table("Examples", parts, ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))}%"])
-    for remark in _remarks(counts, statistics, validation_share):
+    for remark in _remarks(counts, statistics, settings.validation_share):
         print(remark)
 
 

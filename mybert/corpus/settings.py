@@ -123,6 +123,10 @@ class CorpusSettings(DocumentSettings):
         if self.resume and STDIN in self.inputs:
             raise UserError("--resume cannot read standard input again; save it to a file")
 
+    @property
+    def removes_duplicates(self) -> bool:
+        return self.deduplicate or self.deduplicate_near is not None
+
     def decisive(self) -> dict:
         """The settings that determine the examples, apart from the contents of the inputs and the tokenizer."""
         free = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}

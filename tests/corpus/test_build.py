@@ -150,13 +150,17 @@ def test_few_documents_are_held_out_only_if_pairs_can_be_built_in_both_parts(
     assert manifest["counts"]["documents_held_out"] == held_out
 
 
-def test_repeated_and_empty_documents_are_counted_and_removed_on_request(build, make_documents, write_jsonl, tmp_path):
+def test_repeated_and_empty_documents_are_counted_and_removed_on_request(
+    build, make_documents, write_jsonl, tmp_path, capsys
+):
     documents = make_documents(20)
     path = write_jsonl([*documents, "", " \n\t", *documents[:5]])
     for deduplicate, kept in ((False, 25), (True, 20)):
         *_, manifest = build([path], deduplicate=deduplicate, output=str(tmp_path / str(deduplicate)))
         counts = manifest["counts"]
         assert (counts["documents"], counts["documents_duplicate"], counts["documents_empty"]) == (kept, 5, 2)
+        table = capsys.readouterr().out
+        assert re.search(rf"duplicates, {'removed' if deduplicate else 'kept'} +│ +5 ", table), table
 
 
 @pytest.mark.parametrize(

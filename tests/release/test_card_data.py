@@ -11,6 +11,7 @@ from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.manifest_chain import manifest_chain
+from mybert.release.card.sections import data_lines
 
 TEXTS = [f"The cat sat on mat {number}.\nThe dog ran in house {number}." for number in range(8)]
 
@@ -56,6 +57,20 @@ def test_manifests_of_older_tokenizers_with_unnumbered_inputs_are_read(corpus):
     path.write_text(json.dumps(manifest))
     found = card_data(corpus)
     assert "tokenizer" in found.chain and found.datasets() == []
+
+
+@pytest.mark.parametrize(
+    ("exact", "near", "line"),
+    [
+        (False, None, "7 documents, 1 sentence; duplicates were not removed"),
+        (True, None, "7 documents, 2 duplicate documents removed, 1 sentence"),
+        (False, 0.8, "7 documents, 2 duplicate documents removed, 3 near duplicates removed, 1 sentence"),
+    ],
+)
+def test_the_card_counts_the_duplicates_that_were_removed(exact, near, line):
+    counts = {"documents": 7, "documents_duplicate": 2, "documents_near_duplicate": 3, "sentences": 1}
+    corpus = {"stage": "corpus", "settings": {"deduplicate": exact, "deduplicate_near": near}, "counts": counts}
+    assert data_lines(CardData({}, 0, {"stage": "pretrain"}, {}, {"corpus": corpus})) == [line]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
 
 def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "some", "corpus")))
-    assert "copies of another document" in text and "near duplicates, removed" not in text
+    assert "duplicates, kept" in text and "near duplicates, removed" not in text
     counts = ("filtered", "duplicate", "of_one_sentence")
     nothing = {f"manifest/counts/documents_{name}": {} if name == "filtered" else 0 for name in counts}
     nothing |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}

@@ -41,7 +41,7 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selec
         raise UserError(f"--filter {' '.join(settings.filter)}: no document is left of {len(stored.lengths):,}")
     firsts = np.unique(stored.identities[kept], return_index=True)[1]
     duplicates = len(kept) - len(firsts)
-    if settings.deduplicate or settings.deduplicate_near:
+    if settings.removes_duplicates:
         kept = kept[np.sort(firsts)]
     near = 0
     if settings.deduplicate_near:

@@ -9,6 +9,7 @@ _WORDS_SHOWN = 50
 _COUNTS = {
     "documents": ("document", ""),
     "documents_duplicate": ("duplicate document", " removed"),
+    "documents_near_duplicate": ("near duplicate", " removed"),
     "sentences": ("sentence", ""),
     "tokens": ("token", " of text"),
     "documents_held_out": ("document", " held out for evaluation"),
@@ -46,9 +47,12 @@ def data_lines(data: CardData) -> list[str]:
 def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     lines = _source_lines(manifest, "input-", phase)
     counts, statistics = dict(manifest.get("counts", {})), manifest.get("statistics", {})
-    deduplicated = manifest.get("settings", {}).get("deduplicate") is not False
+    settings = manifest.get("settings", {})
+    deduplicated = settings.get("deduplicate") is not False or settings.get("deduplicate_near") is not None
     if not deduplicated:
         counts.pop("documents_duplicate", None)
+    if settings.get("deduplicate_near") is None:
+        counts.pop("documents_near_duplicate", None)
     counted = [_counted(counts[key], noun) + rest for key, (noun, rest) in _COUNTS.items() if key in counts]
     if counted:
         lines.append(f"{phase}{', '.join(counted)}{'' if deduplicated else '; duplicates were not removed'}")

@@ -123,10 +123,12 @@ def _examples(files: StageFiles) -> Section | None:
 
 def _documents(files: StageFiles) -> Section:
     counts, skipped = files.manifest["counts"], files.manifest.get("skipped") or {}
+    settings = files.manifest["settings"]
+    removed = settings.get("deduplicate") or settings.get("deduplicate_near")
     rows = [
         ("empty, removed", counts["documents_empty"]),
         *((f"removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        ("copies of another document", counts["documents_duplicate"]),
+        (f"duplicates, {'removed' if removed else 'kept'}", counts["documents_duplicate"]),
         ("near duplicates, removed", counts["documents_near_duplicate"]),
         ("without tokens", counts.get("documents_without_tokens")),
         ("of one sentence", counts["documents_of_one_sentence"]),
