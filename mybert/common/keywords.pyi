@@ -430,7 +430,7 @@ class BuildCorpusKeywords(TypedDict, total=False):
     num_proc: int | None
     overwrite: bool
     tokenizer: Required[Name]
-    max_length: int
+    max_length: int | None
     short_seq_prob: float
     dupe_factor: int
     negatives: Literal["other-document", "same-document"]

@@ -1,5 +1,6 @@
 """`mybert corpus`: documents to pretraining examples on disk."""
 
+import copy
 import functools
 import json
 import time
@@ -27,6 +28,8 @@ from mybert.io.sources import describe_sources, find_sources
 from mybert.reports.write import add_report
 
 _MAX_UNKNOWN = 0.5
+_MAX_LENGTH = 128
+"""Default of --max-length, unless the tokenizer has a smaller limit."""
 
 
 def build_corpus(settings: CorpusSettings) -> Path:
@@ -46,6 +49,9 @@ def build_corpus(settings: CorpusSettings) -> Path:
     refuse_existing(settings.output, overwrite=settings.overwrite, stage="corpus", inputs=inputs)
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
+    is_limit = settings.max_length is None and tokenizer.model_max_length < _MAX_LENGTH
+    settings = copy.copy(settings)  # which keeps `given`
+    settings.max_length = settings.max_length or min(_MAX_LENGTH, tokenizer.model_max_length)
     with work_folder(settings, describe_job(settings, sources, tokenizer)) as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)
@@ -81,7 +87,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
         )
         write_statistics(folder, stored.folder, chosen.documents, parts, settings)
         add_report(folder)
-    print_report(facts, settings)
+    print_report(facts, settings, is_limit)
     return Path(settings.output)
 
 

@@ -61,8 +61,11 @@ def _statistics(records: list[dict]) -> dict:
     return found | ({"is_next_share": 1 - sum(random) / examples} if random and examples else {})
 
 
-def print_report(facts: dict, settings: CorpusSettings) -> None:
-    """Prints the tables of a corpus and remarks on settings that were probably not intended."""
+def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:
+    """Prints the tables of a corpus and remarks on settings that were probably not intended.
+
+    `is_limit` says whether the maximum length is that of the tokenizer.
+    """
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
     cut, kept = counts["tokens_cut"], sum(part["tokens"] for part in statistics.values() if isinstance(part, dict))
     near = counts["documents_near_duplicate"]
@@ -77,6 +80,7 @@ def print_report(facts: dict, settings: CorpusSettings) -> None:
         ("sentences", counts["sentences"]),
         ("tokens", counts["tokens"]),
         ("unknown tokens", f"{statistics['unknown_rate']:.3%}"),
+        ("maximum length", f"{settings.max_length}, of the tokenizer" if is_limit else settings.max_length),
         ("truncated examples", f"{statistics['truncated_share']:.1%}"),
         ("  truncated tokens", f"{cut / max(1, kept + cut):.1%}"),
         ("examples with a short target length", f"{statistics['short_share']:.1%}"),

@@ -71,7 +71,12 @@ class CorpusSettings(DocumentSettings):
     """Settings of `build_corpus`."""
 
     tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer")
-    max_length: int = setting(128, "maximum tokens of an example, special tokens included (8 or more)", least=8)
+    max_length: int | None = setting(
+        None,
+        "maximum tokens of an example, special tokens included (8 or more; default: 128, or model_max_length of the "
+        "tokenizer if that is smaller)",
+        least=8,
+    )
     short_seq_prob: float = setting(0.1, "share of documents with a shorter, random target length (0 to 1)")
     dupe_factor: int = setting(
         1, "number of times that each training document is used, with different splits", least=1

@@ -150,6 +150,22 @@ def test_few_documents_are_held_out_only_if_pairs_can_be_built_in_both_parts(
     assert manifest["counts"]["documents_held_out"] == held_out
 
 
+@pytest.mark.parametrize(
+    ("limit", "given", "expected", "shown"),
+    [(24, None, 24, "24, of the tokenizer"), (24, 40, 40, "40"), (512, None, 128, "128"), (None, None, 128, "128")],
+)
+def test_the_default_length_is_at_most_that_of_the_tokenizer(
+    build, make_documents, write_jsonl, vocabulary_folder, tmp_path, capsys, limit, given, expected, shown
+):
+    tokenizer = AutoTokenizer.from_pretrained(vocabulary_folder)
+    tokenizer.model_max_length = limit or int(1e30)
+    tokenizer.save_pretrained(tmp_path / "limited")
+    documents = write_jsonl(make_documents(30, sentences=(40, 50)))
+    _, training, _, manifest = build([documents], tokenizer=str(tmp_path / "limited"), max_length=given)
+    assert manifest["settings"]["max_length"] == max(map(len, training["input_ids"])) == expected
+    assert re.search(rf"maximum length +│ +{shown} ", capsys.readouterr().out)
+
+
 def test_repeated_and_empty_documents_are_counted_and_removed_on_request(
     build, make_documents, write_jsonl, tmp_path, capsys
 ):
