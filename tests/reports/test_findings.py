@@ -137,6 +137,33 @@ def test_gradient_noise_is_evidence_for_the_learning_rate(tmp_path):
     assert {finding.name: finding.level for finding in doctor(small)}["learning-rate-low"] == "green"
 
 
+RISING = [*losses(8, 4, 20), *(4 + i / 10 for i in range(20))]
+PLATEAU = {"results/metrics/mlm_accuracy": 0.055}
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "name"),
+    [
+        ("pretrain", pretraining_log(RISING, ratio=1e-5), "learning-rate-high"),  # a loss that rises, by small steps
+        ("pretrain", pretraining_log(losses(8.0, 7.9), ratio=1e-5, gradient_noise=1.4), "learning-rate-low"),
+        ("pretrain", pretraining_log(ratio=0.1, warmup=1), "learning-rate-high"),
+        ("pretrain", pretraining_log([8.0, 7.0, 9.9, 9.0, *FALL[4:]], warmup=1), "warm-up"),
+        ("pretrain", pretraining_log(RISING) | PLATEAU, "learning-rate-high"),
+        ("pretrain", pretraining_log(losses(8.0, 7.9), ratio=1e-5) | PLATEAU, "learning-rate-low"),
+        ("pretrain", PLATEAU, "plateau"),
+        (
+            "finetune",
+            part(metrics={"accuracy": 0.49}) | {"log": training_log(losses(0.70, 0.69), rate=1e-8, ratio=1e-7)},
+            "learning-rate-low",
+        ),
+        ("finetune", part(metrics={"accuracy": 0.49}), "learned"),
+    ],
+)
+def test_one_finding_at_most_advises_another_learning_rate(stage, changes, name, tmp_path):
+    found = find(read_stage(write_stage(tmp_path / "run", stage, changes)))
+    assert [finding.name for finding in found if "--learning-rate" in finding.remedy] == [name]
+
+
 def test_a_good_run_has_no_problem_and_no_warning(good_run):
     assert {finding.level for finding in find(read_stage(good_run))} == {"green"}
 

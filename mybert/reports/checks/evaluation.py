@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mybert.common.quantities import counted
+from mybert.reports.checks.training import advises_rate
 from mybert.reports.finding import Finding, level, passed
 from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
@@ -29,9 +30,8 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         elif good and sure:
             yield passed("learned", f"The model is better than a constant prediction{of_part(part)}", evidence)
         else:
-            remedy = (
-                "Use more rows or epochs, a higher --learning-rate for small models, or a better pretrained model."
-            )
+            rate = "" if advises_rate(files) else ", a higher --learning-rate for small models"
+            remedy = f"Use more rows or epochs{rate}, or a better pretrained model."
             title = (
                 "The model may be no better than a constant prediction" if good else "The model has learned nothing"
             )

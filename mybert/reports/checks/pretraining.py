@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from mybert.reports.checks.training import advises_rate
 from mybert.reports.finding import Finding, passed
 from mybert.reports.stage_files import StageFiles
 
@@ -24,12 +25,11 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
         yield passed("plateau", "The model has learned more than the most frequent token", evidence)
         return
     found = "red" if accuracy <= _PLATEAU_RED * base else "amber"
-    remedy = (
-        "Train for more steps, or raise --learning-rate."
-        if files.stage == "adapt"
-        else "Train for more steps, raise --learning-rate, use --initializer-range of about 1 / sqrt(hidden size) for "
-        "narrow models, or start with shorter examples (--phase2-corpus for the longer ones)."
-    )
+    remedies = ["Train for more steps", *([] if advises_rate(files) else ["raise --learning-rate"])]
+    if files.stage != "adapt":
+        remedies.append("use --initializer-range of about 1 / sqrt(hidden size) for narrow models")
+        remedies.append("start with shorter examples (--phase2-corpus for the longer ones)")
+    remedy = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]])) + "."
     yield Finding("plateau", found, "The loss is still on its first plateau", evidence, remedy)
 
 

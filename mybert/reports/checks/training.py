@@ -76,7 +76,22 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
         yield passed("converged", "The held-out loss hardly fell at the end", evidence)
 
 
-def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
+def learning_rate(files: StageFiles) -> Iterator[Finding]:
+    """At most one advice. A loss that rises outweighs small steps; these outweigh large or opposed single steps."""
+    found = [*_too_high(files), *_too_low(files)]
+    advice = [finding for finding in found if finding.level != "green"]
+    if len(advice) == 2:
+        high, low = advice
+        found.remove(low if high.level == "red" else high)
+    yield from found
+
+
+def advises_rate(files: StageFiles) -> bool:
+    """Whether `learning_rate` advises another learning rate; then no other check does."""
+    return any(finding.level != "green" for finding in learning_rate(files))
+
+
+def _too_high(files: StageFiles) -> Iterator[Finding]:
     losses, rates = files.logged("loss"), files.logged("learning_rate")
     if len(losses) < 12 or not rates:
         return
@@ -108,7 +123,7 @@ def learning_rate_too_high(files: StageFiles) -> Iterator[Finding]:
         yield passed("learning-rate-high", "The training loss is stable at this learning rate", evidence)
 
 
-def learning_rate_too_low(files: StageFiles) -> Iterator[Finding]:
+def _too_low(files: StageFiles) -> Iterator[Finding]:
     losses, rates = files.logged("loss"), files.logged("learning_rate")
     ratios, noises = files.logged("update_ratio"), files.logged("gradient_noise")
     if len(losses) < 8 or not ratios or not rates:
@@ -153,7 +168,8 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     largest = max((ratio for ratio in first if is_number(ratio)), default=0.0)
     evidence += f" A step there changes the weights by up to {largest:.1%}."
     if (jump > _EARLY_JUMP or largest > _LARGE_START) and warmup < _SHORT_WARMUP:
-        remedy = "Use --warmup-steps 0.1 (a tenth of the steps), or a lower --learning-rate."
+        lower = "" if advises_rate(files) else ", or a lower --learning-rate"
+        remedy = f"Use --warmup-steps 0.1 (a tenth of the steps){lower}."
         yield Finding("warm-up", "amber", "The warm-up is too short for this learning rate", evidence, remedy)
     else:
         yield passed("warm-up", "The loss falls from the start", evidence)
@@ -211,4 +227,4 @@ def _smoothed(values: Sequence[float], width: int) -> list[float]:
     return [statistics.mean(values[end - width : end]) for end in range(width, len(values) + 1)]
 
 
-CHECKS = (held_out_loss_rises, learning_rate_too_high, learning_rate_too_low, warmup_too_short, not_converged, slow)
+CHECKS = (held_out_loss_rises, learning_rate, warmup_too_short, not_converged, slow)
