@@ -101,8 +101,39 @@ def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
     nothing = {f"manifest/counts/documents_{name}": {} if name == "filtered" else 0 for name in counts}
     nothing |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}
     text, _ = read(write_report(write_stage(tmp_path / "none", "corpus", nothing)))
-    assert "Nothing was left out." in text and "copies of another document" not in text
+    assert "Nothing was left out." in text and "duplicates, kept" not in text
     assert "Left out:" not in text and "documents read" in text
+
+
+def scores(tokens: float, bits: float | None) -> dict:
+    return {"tokens_per_word": tokens, "unknown_rate": 0.0, "bits_per_character": bits}
+
+
+@pytest.mark.parametrize(
+    ("domain", "general", "sentence"),
+    [
+        (
+            (scores(1.5, 1.85), scores(1.14, 1.5)),
+            (scores(1.2, 1.5), scores(1.2, 1.52)),
+            "24% fewer tokens and 0.35 fewer bits per character on held-out text of the domain; 0.02 more bits per "
+            "character on general text.",
+        ),
+        (
+            (scores(1.5, 1.5), scores(1.5, 1.499)),
+            None,
+            "As many bits per character on held-out text of the domain.",
+        ),
+        ((scores(1.5, None), scores(1.2, 1.5)), None, "20% fewer tokens on held-out text of the domain."),
+        (None, None, ""),
+    ],
+)
+def test_an_adaptation_begins_with_what_has_changed(domain, general, sentence, tmp_path):
+    texts = (("domain", domain), ("general", general))
+    held_out = {name: dict(zip(("before", "after"), pair, strict=True)) for name, pair in texts if pair}
+    changes = {"manifest/stage": "adapt", "results/adaptation": {"held_out": held_out}}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain", changes)))
+    (summary,) = re.findall(r'<p class="summary">(.*?)</p>', text)
+    assert summary.removeprefix(sentence).lstrip().startswith("The model finds 40.0% of the masked tokens")
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -6,7 +6,7 @@ from typing import Any
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
 from mybert.reports.metric_names import percent
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
-from mybert.reports.stage_files import StageFiles
+from mybert.reports.stage_files import StageFiles, is_number
 
 _COLUMNS = 8  # evaluations shown for each sentence
 
@@ -45,9 +45,9 @@ def page(files: StageFiles) -> Page:
 
 
 def _summary(files: StageFiles) -> str:
-    """What the model has learned, in words."""
+    """What the model has learned, in words; of an adaptation, first what has changed."""
     metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
-    texts = []
+    texts = _changes((files.results.get("adaptation") or {}).get("held_out") or {})
     if (share := metrics.get("mlm_accuracy")) is not None:
         texts.append(f"The model finds {percent(share)} of the masked tokens of text that it has not seen")
         if (base := constant.get("mlm_accuracy")) is not None:
@@ -57,6 +57,29 @@ def _summary(files: StageFiles) -> str:
         if (base := constant.get("nsp_accuracy")) is not None:
             texts[-1] += f"; one answer for all is right in {percent(base)}"
     return " ".join(f"{text}." for text in texts)
+
+
+def _changes(held_out: Mapping[str, Any]) -> list[str]:
+    """One sentence without its full stop about the scores before and after an adaptation; none without scores."""
+    parts = []
+    for text, title in (("domain", "held-out text of the domain"), ("general", "general text")):
+        before, after = (held_out.get(text, {}).get(when) or {} for when in ("before", "after"))
+        found = []
+        words, trained = before.get("tokens_per_word"), after.get("tokens_per_word")
+        if words and is_number(words) and is_number(trained) and (shown := f"{abs(trained / words - 1):.0%}") != "0%":
+            found.append(f"{shown} {_more(trained - words)} tokens")
+        bits, left = before.get("bits_per_character"), after.get("bits_per_character")
+        if is_number(bits) and is_number(left):
+            change = f"{abs(left - bits):.2f} {_more(left - bits)}"
+            found.append(f"{'as many' if change.startswith('0.00') else change} bits per character")
+        if found:
+            parts.append(f"{' and '.join(found)} on {title}")
+    sentence = "; ".join(parts)
+    return [sentence[0].upper() + sentence[1:]] if sentence else []
+
+
+def _more(change: float) -> str:
+    return "more" if change > 0 else "fewer"
 
 
 def _tiles(files: StageFiles) -> list[Tile]:
