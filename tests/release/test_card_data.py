@@ -59,6 +59,34 @@ def test_manifests_of_older_tokenizers_with_unnumbered_inputs_are_read(corpus):
     assert "tokenizer" in found.chain and found.datasets() == []
 
 
+def test_the_card_of_a_student_names_its_teachers_and_what_they_learned_from():
+    def of(stage: str, **inputs: str) -> dict:
+        named = {name.replace("_", "-"): {"path": path, "sha256": "a" * 64} for name, path in inputs.items()}
+        return {"stage": stage, "settings": {"deduplicate": True}, "inputs": named}
+
+    student = of("finetune", model="small", train="own.csv", teacher="classifier")
+    chain = {
+        "model": of("distill", corpus="corpus", teacher="large"),
+        "model/corpus": of("corpus", input_0="books.txt"),
+        "model/teacher": of("pretrain", corpus="old", **{"phase2_corpus": "long"}),
+        "model/teacher/corpus": of("corpus", input_0="news.txt"),
+        "model/teacher/phase2_corpus": of("corpus", input_0="long.txt"),
+        "teacher": of("finetune", model="adapted", train="labels.csv"),
+        "teacher/model": of("adapt", input_0="papers.txt", replay_0="general.txt"),
+    }
+    lines = [line.partition(", SHA-256")[0] for line in data_lines(CardData({}, 0, student, {}, chain))]
+    assert lines == [
+        "teacher: classifier",
+        "teacher: large",
+        "books.txt",
+        "for the teacher: news.txt",
+        "for the teacher: second phase: long.txt",
+        "for the teacher: labelled rows: labels.csv",
+        "for the teacher: papers.txt",
+        "for the teacher: general text, mixed in: general.txt",
+    ]
+
+
 @pytest.mark.parametrize(
     ("exact", "near", "line"),
     [
@@ -80,6 +108,7 @@ def test_the_card_counts_the_duplicates_that_were_removed(exact, near, line):
         ("pretrain", None, False, True, False),
         ("adapt", None, True, True, False),
         ("distill", ["soft=5", "hard=2"], True, True, True),
+        ("distill", ["soft=5", "hard=2"], False, True, False),
         ("distill", ["soft=5"], True, True, False),
         ("distill", ["relations=1"], True, False, False),
     ],
@@ -87,6 +116,8 @@ def test_the_card_counts_the_duplicates_that_were_removed(exact, near, line):
 def test_the_card_shows_the_heads_that_were_trained(stage, losses, nsp, masked_tokens, next_sentences):
     manifest = {"stage": stage, "settings": {"losses": losses}}
     chain = {"corpus": {"stage": "corpus", "settings": {"nsp": nsp}}}
+    if stage == "distill":  # whatever the teacher has learned
+        chain["teacher/corpus"] = {"stage": "corpus", "settings": {"nsp": True}}
     trimmed = {"model": manifest} | {f"model/{name}": entry for name, entry in chain.items()}
     for own, inputs in ((manifest, chain), ({"stage": "trim"}, trimmed)):
         data = CardData({"architectures": ["MyBertForPreTraining"]}, 0, own, {}, inputs)

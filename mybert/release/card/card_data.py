@@ -91,15 +91,16 @@ class CardData:
         lengths = [self.tokenizer.get("model_max_length"), self.encoder_config.get("max_position_embeddings")]
         return min((length for length in lengths if isinstance(length, int)), default=None)
 
-    def corpora(self) -> dict[str, dict]:
-        """Manifests of `mybert corpus` in the chain."""
-        return {name: manifest for name, manifest in self.chain.items() if manifest.get("stage") == "corpus"}
+    def corpora(self) -> list[dict]:
+        """Manifests of `mybert corpus` in the chain, except those of teachers."""
+        own = (manifest for name, manifest in self.chain.items() if "teacher" not in name.split("/"))
+        return [manifest for manifest in own if manifest.get("stage") == "corpus"]
 
     @property
     def predicts_next_sentences(self) -> bool:
         """Whether the next sentence head is trained, as far as the manifests say; `adapt` does not train it."""
         if self.head == "MyBertForPreTraining":
-            corpora = self.corpora().values()
+            corpora = self.corpora()
             single = corpora and all(corpus.get("settings", {}).get("nsp") is False for corpus in corpora)
             return self.training.get("stage") != "adapt" and not single and self._trained_by("hard")
         return self.head == "MyBertForNextSentencePrediction"

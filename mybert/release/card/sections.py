@@ -30,14 +30,19 @@ _ARGUMENTS = {
 
 
 def data_lines(data: CardData) -> list[str]:
-    """Sources and counts of the pretraining text; rows of the fine-tuning data."""
+    """Sources and counts of the pretraining text; rows of the fine-tuning data; teachers and their data."""
     lines = []
-    if data.manifest.get("stage") == "adapt":
-        lines += _corpus_lines(data.manifest, "")
-        for kind, use in (("task_data-", "texts of labelled rows"), ("replay-", "general text, mixed in")):
-            lines += _source_lines(data.manifest, kind, f"{use}: ")
-    for name, manifest in data.corpora().items():
-        lines += _corpus_lines(manifest, "second phase: " if "phase2" in name else "")
+    for name, manifest in {"": data.manifest, **data.chain}.items():
+        stage, inputs = manifest.get("stage"), name.split("/")
+        use = "for the teacher: " if "teacher" in inputs else ""
+        if stage in ("adapt", "corpus"):
+            lines += _corpus_lines(manifest, f"{use}second phase: " if inputs[-1] == "phase2_corpus" else use)
+        if stage == "adapt":
+            lines += _source_lines(manifest, "task_data-", f"{use}texts of labelled rows: ")
+            lines += _source_lines(manifest, "replay-", f"{use}general text, mixed in: ")
+        if stage == "finetune" and use:
+            lines += _source_lines(manifest, "train", f"{use}labelled rows: ")
+        lines += _source_lines(manifest, "teacher", "teacher: ")
     for split, found in (data.results.get("data") or {}).items():
         rows = _counted(found["rows"], "row") if "rows" in found else "rows"
         lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(data.source_of(split))}")
