@@ -128,7 +128,9 @@ class Comparison:
         wanted |= {relation_layer - 1} if "relations" in self.weights else set()
         return sorted(wanted)
 
-    def losses(self, student: nn.Module, inputs: dict, logits: Tensor, states: tuple[Tensor, ...] | None) -> dict:
+    def losses(
+        self, student: nn.Module, inputs: dict, logits: Tensor, states: tuple[Tensor, ...] | None
+    ) -> tuple[dict[str, Tensor], Tensor | None]:
         """
         Args:
             student: the model itself, not its wrapper.
@@ -137,7 +139,8 @@ class Comparison:
             states: hidden states of the student.
 
         Returns:
-            The mean of each loss over labelled or all real tokens.
+            The mean of each loss over labelled or all real tokens; and the logits (n, V) of the teacher, None if no
+            loss needs them.
         """
         depth = self.teacher.config.num_hidden_layers
         relation_layer = _RELATION_LAYER.get(depth, depth)
@@ -147,7 +150,7 @@ class Comparison:
             wanted = self._states(depth, relation_layer) or False
             places = inputs["masked_lm_positions"] if "soft" in self.weights else ()
             output = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
-        found, tokens = {}, _Tokens(inputs)
+        found, expected, tokens = {}, None, _Tokens(inputs)
         if "soft" in self.weights:
             with torch.no_grad():
                 expected = self.teacher.cls.predictions(output.last_hidden_state)
@@ -166,7 +169,7 @@ class Comparison:
             with torch.no_grad():
                 other = _projections(self.teacher, relation_layer, tokens.of(output.hidden_states[relation_layer - 1]))
             found["relations"] = relation_loss(own, other, tokens.lengths, self.relation_heads)
-        return found
+        return found, expected
 
 
 class _Tokens:

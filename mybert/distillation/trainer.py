@@ -10,7 +10,7 @@ from transformers import EvalPrediction
 from modeling_mybert.losses_mybert import at_least_one
 from mybert.distillation.teacher import Comparison
 from mybert.pretraining.data.masking import IGNORED
-from mybert.pretraining.evaluation import metrics_from_sums
+from mybert.pretraining.evaluation import label_sums, metrics_from_sums
 from mybert.pretraining.scheduled_trainer import ScheduledTrainer
 from mybert.pretraining.trainer import MyBertTrainer
 
@@ -37,7 +37,7 @@ class DistillationTrainer(MyBertTrainer):
         inputs = self._inputs(inputs)
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         share = self._share(inputs, num_items_in_batch)
-        parts = {name: part * share for name, part in self._losses(inputs, outputs).items()}
+        parts = {name: part * share for name, part in self._losses(inputs, outputs)[0].items()}
         self.metrics.add_losses([None] * (len(self.loss_parts) - len(parts)) + list(parts.values()))
         weights = self._comparison.weights
         hard = loss * weights["hard"] if "hard" in weights else 0.0  # no zero gradients, which weight decay follows
@@ -60,7 +60,7 @@ class DistillationTrainer(MyBertTrainer):
     def _student(self) -> nn.Module:
         return self.accelerator.unwrap_model(self.model)
 
-    def _losses(self, inputs: dict, outputs: Any) -> dict[str, Tensor]:
+    def _losses(self, inputs: dict, outputs: Any) -> tuple[dict[str, Tensor], Tensor | None]:
         return self._comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
 
     def _share(self, inputs: dict, num_items_in_batch: Tensor | int | None) -> Tensor | float:
@@ -80,25 +80,32 @@ class DistillationTrainer(MyBertTrainer):
         return logs
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
-        """The sums of the pretraining evaluation, the distillation losses of the batch, and 1 to count batches."""
+        """The sums of the evaluation for student and teacher, the distillation losses of the batch, and 1 to count it.
+
+        The teacher has sums if the losses need its predictions; it reads the same masked tokens.
+        """
         inputs = self._inputs(self._prepare_inputs(inputs))
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
-            losses = self._losses(inputs, outputs)
-        sums = self.sums_of(inputs, outputs)
-        others = torch.stack([*losses.values(), sums.new_ones(())])[None]
+            losses, expected = self._losses(inputs, outputs)
+        sums, of_teacher = self.sums_of(inputs, outputs), torch.zeros(3)
+        if expected is not None:
+            of_teacher = label_sums(expected, inputs["labels"].flatten()[inputs["masked_lm_positions"]])
+        others = torch.cat([of_teacher.to(sums), torch.stack([*losses.values(), sums.new_ones(())])])[None]
         return None, torch.cat([sums, others.to(sums.dtype)], dim=1), sums.new_zeros(1)
 
     def _metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
-        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 7 + len(self._names))
+        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 10 + len(self._names))
         metrics = metrics_from_sums(EvalPrediction(rows[:, :6], None))
-        *sums, batches = rows[:, 6:].sum(0)
+        of_teacher = metrics_from_sums(EvalPrediction(np.pad(rows[:, 6:9], ((0, 0), (0, 3))), None))
+        *sums, batches = rows[:, 9:].sum(0)
         losses = {name: total / batches for name, total in zip(self._names, sums, strict=True)}
         weights = self._comparison.weights
         metrics["loss"] = weights.get("hard", 0.0) * metrics["loss"] + sum(
             weights[name.removesuffix("_loss")] * loss for name, loss in losses.items()
         )
-        return metrics | losses
+        teacher = {f"teacher_{name}": of_teacher[name] for name in ("mlm_loss", "mlm_accuracy") if name in of_teacher}
+        return metrics | losses | teacher
 
 
 class ScheduledDistillationTrainer(DistillationTrainer, ScheduledTrainer):

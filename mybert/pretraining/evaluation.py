@@ -23,15 +23,16 @@ def batch_sums(
     Returns:
         (1, 6) float32: number of labelled tokens, their summed loss, correct predictions; the same for pairs.
     """
-    tokens = _sums(prediction_logits, labels)
+    tokens = label_sums(prediction_logits, labels)
     if next_sentence_label is None:
         pairs = torch.zeros_like(tokens)
     else:
-        pairs = _sums(seq_relationship_logits, next_sentence_label)
+        pairs = label_sums(seq_relationship_logits, next_sentence_label)
     return torch.cat([tokens, pairs])[None]
 
 
-def _sums(logits: Tensor, labels: Tensor) -> Tensor:
+def label_sums(logits: Tensor, labels: Tensor) -> Tensor:
+    """(3,) the number of labels of `logits` (n, C), their summed loss, and the correct predictions."""
     loss = cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
     correct = (logits.argmax(-1) == labels).sum()  # argmax is never `IGNORED`
     return torch.stack([(labels != IGNORED).sum(), loss, correct])

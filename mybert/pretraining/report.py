@@ -17,6 +17,8 @@ RESULTS = "results.json"
 _DRAWS = {"mlm_accuracy": "mlm_tokens", "nsp_accuracy": "nsp_pairs"}
 """Metrics that are shares, and the metric with the number of draws."""
 _METRICS = ("mlm_loss", "mlm_accuracy", "perplexity", "mlm_tokens", "nsp_loss", "nsp_accuracy", "nsp_pairs")
+_TEACHER_METRICS = ("teacher_mlm_loss", "teacher_mlm_accuracy")
+"""Of a distillation."""
 
 
 def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
@@ -26,7 +28,7 @@ def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
     logged = [log for log in trainer.state.log_history if "eval_loss" in log]
     fresh = logged and logged[-1]["step"] == trainer.state.global_step and not trainer.args.load_best_model_at_end
     metrics = logged[-1] if fresh else trainer.evaluate()
-    names = dict.fromkeys((*_METRICS, *trainer.loss_parts))
+    names = dict.fromkeys((*_METRICS, *trainer.loss_parts, *_TEACHER_METRICS))
     return {name: metrics[f"eval_{name}"] for name in names if f"eval_{name}" in metrics}
 
 

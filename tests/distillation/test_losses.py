@@ -89,7 +89,7 @@ def padded_and_packed() -> list[dict]:
 def losses(comparison: Comparison, student: MyBertForPreTraining, batch: dict) -> dict[str, torch.Tensor]:
     states = comparison.student_states(student)
     output = student(**batch, sparse_logits=True, output_hidden_states=states)
-    return comparison.losses(student, batch, output.prediction_logits, output.hidden_states)
+    return comparison.losses(student, batch, output.prediction_logits, output.hidden_states)[0]
 
 
 def test_a_student_equal_to_its_teacher_has_no_loss(pair):

@@ -59,6 +59,18 @@ def test_a_student_comes_closer_to_its_teacher_and_its_folder_names_it(run, teac
     assert rows["layers kept of the initial weights"] == "2"
 
 
+def test_the_teacher_is_scored_on_the_masked_tokens_of_the_student(run, tmp_path, capsys):
+    same = read_manifest(run(output=tmp_path / "same", max_steps=1, layers=4, learning_rate=1e-12))["metrics"]
+    names = ("mlm_loss", "mlm_accuracy")
+    assert [same[f"teacher_{name}"] for name in names] == pytest.approx([same[name] for name in names], rel=1e-5)
+    output = run(max_steps=2, layers=2)
+    small = read_manifest(output)["metrics"]
+    assert [small[f"teacher_{name}"] for name in names] == pytest.approx([same[name] for name in names], rel=1e-5)
+    assert small["mlm_loss"] != pytest.approx(same["mlm_loss"], rel=1e-3)
+    assert "teacher mlm accuracy" in capsys.readouterr().out
+    assert f"its teacher finds {same['mlm_accuracy']:.1%}" in (output / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
     arguments = {"max_steps": 4, "save_steps": 2, "eval_strategy": "no"}

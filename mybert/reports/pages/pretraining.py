@@ -52,6 +52,8 @@ def _summary(files: StageFiles) -> str:
         texts.append(f"The model finds {percent(share)} of the masked tokens of text that it has not seen")
         if (base := constant.get("mlm_accuracy")) is not None:
             texts[-1] += f"; always answering the most frequent one finds {percent(base)}"
+        if (teacher := metrics.get("teacher_mlm_accuracy")) is not None:
+            texts[-1] += f"; its teacher finds {percent(teacher)}"
     if (share := metrics.get("nsp_accuracy")) is not None:
         texts.append(f"It tells the next sentence from another one in {percent(share)} of the pairs")
         if (base := constant.get("nsp_accuracy")) is not None:
