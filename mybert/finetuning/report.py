@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.common.manifest import versions, write_json
+from mybert.common.tables import format_cell
 from mybert.finetuning.data.data_checks import check_data
 from mybert.finetuning.evaluation.calibration import fit_temperature, labelled_logits, scale_head
 from mybert.finetuning.evaluation.evaluate import (
@@ -20,7 +21,8 @@ from mybert.finetuning.evaluation.evaluate import (
 )
 from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.recipes import Run, print_summaries, summarise
-from mybert.finetuning.task_checkpoint import new_model
+from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import ERRORS, MODEL, RESULTS, RUNS, Job
 from mybert.reports.write import add_report
@@ -57,6 +59,7 @@ def write_results(
         print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
     found = _evaluate(job, folder, model, task)
     evaluations = {name: evaluation.results() for name, evaluation in found.items()}
+    teacher = _score_teacher(job) if settings.teacher else {}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
     constant = found["validation"].baselines.get(metric) if "validation" in found else None
     panels = [Panel("loss", "loss", "eval_loss"), Panel(metric, None, f"eval_{metric}", constant)]
@@ -82,6 +85,7 @@ def write_results(
             "duplicates": data.duplicates,
             "data_checks": check_data(data.splits, task),
             "temperature": temperature,
+            "teacher": teacher,
             "settings": dataclasses.asdict(settings),
             "training_arguments": arguments.to_dict(),
             "versions": versions(),
@@ -124,6 +128,19 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
                 print_if_nothing_learned(metric, found)
             evaluations[name] = found
     return evaluations
+
+
+def _score_teacher(job: Job) -> dict[str, dict[str, float]]:
+    """Scores the teacher on the validation and test rows as the student read them; returns and prints its metrics."""
+    settings, _, task, tokenizer, data, metric, _ = job
+    teacher = load_finetuned(PredictSettings(model=settings.teacher, inputs=["-"]))
+    task = dataclasses.replace(task, config=teacher.task.config)  # with the thresholds of the teacher
+    scores = {}
+    for name in ("validation", "test"):
+        if name in data.splits:
+            scores[name] = evaluate_rows(teacher.model, task, tokenizer, data.splits[name].rows, samples=0).metrics
+            print(f"{name}, teacher {settings.teacher}: {task.title(metric)} {format_cell(scores[name].get(metric))}")
+    return scores
 
 
 def _errors_of_runs(output: Path) -> list[list[float]]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import mybert
 from modeling_mybert import MyBertConfig
 from mybert import UserError
 from mybert.common.manifest import fingerprint, read_manifest
@@ -185,6 +186,19 @@ def test_a_student_learns_from_unlabelled_rows_what_its_teacher_knows(
     inputs = read_manifest(tmp_path / "out")["inputs"]
     assert inputs["teacher"] == {"path": str(classifier), "sha256": fingerprint(classifier)}
     assert inputs["unlabelled"]["path"].endswith("texts.jsonl")
+
+
+def test_the_teacher_is_scored_on_rows_of_its_student(finetune, write_rows, opinions, classifier, tmp_path, capsys):
+    dev = [*opinions[3:20], opinions[0] | {"label": {"good": "bad", "bad": "good"}[opinions[0]["label"]]}]
+    words = ("--train", write_rows("train.jsonl", opinions[:8]), "--validation", write_rows("dev.jsonl", dev))
+    assert finetune("text-classification", *words, "--teacher", classifier, "--max-steps", 1) == 0
+    expected = mybert.evaluate(model=classifier, data=words[3], output=tmp_path / "scores", bootstrap=0).metrics
+    assert 0.5 < expected["accuracy"] < 1
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    assert found["teacher"] == {"validation": pytest.approx(expected)}
+    assert f"validation, teacher {classifier}: accuracy {expected['accuracy']:.4g}\n" in capsys.readouterr().out
+    report = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert f"its teacher {expected['accuracy']:.1%}" in report
 
 
 def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(finetune, write_rows, opinions, classifier, tmp_path):

@@ -50,6 +50,8 @@ def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[
     metric, interval = metric_of(name), interval_of(found, name)
     notes = [counted(found["rows"], "row")] if part else []
     notes += [f"95% interval {metric.interval(*interval)}"] if interval else []
+    teacher = (files.results.get("teacher") or {}).get(part, {})
+    notes += [f"its teacher {metric.written(teacher[name])}"] if name in teacher else []
     notes.append(f"best constant prediction {metric.written(found['constant_baselines'].get(name))}")
     where = f" ({part})" if part else ""
     return [Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), "; ".join(notes))]
