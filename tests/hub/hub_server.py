@@ -63,7 +63,11 @@ class Hub:
         for listener in self.listeners:
             listener.daemon_threads = True
             threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True).start()
-        self.url, self.storage = (f"http://127.0.0.1:{listener.server_address[1]}" for listener in self.listeners)
+        # Two hosts: some versions of the client send the token to the storage if only the ports differ.
+        hosts = ("127.0.0.1", "localhost")
+        self.url, self.storage = (
+            f"http://{host}:{listener.server_address[1]}" for host, listener in zip(hosts, self.listeners, strict=True)
+        )
 
     def close(self) -> None:
         for listener in self.listeners:
