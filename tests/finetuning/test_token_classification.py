@@ -75,7 +75,7 @@ def test_a_broken_line_is_named(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"tags": ["O"]}, "2 tokens, but 1 tags"),
+        ({"tags": ["O"]}, "2 tokens, but 1 tag"),
         ({"tokens": [], "tags": []}, "the sentence is empty"),
         ({"tokens": ["a", " "]}, "token 2 is missing or empty"),
         ({"tags": ["O", None]}, "token 2 ('b'): the label is missing"),
