@@ -179,6 +179,5 @@ def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     if (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
         print(
             f"nothing learned: a constant prediction has {metric} {baseline:.4g}, the model {value:.4g}. Try more "
-            "rows or epochs, another --learning-rate (such as 1e-3 for tiny, 3e-4 for mini; the default is for base), "
-            "no --freeze, or more pretraining"
+            "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
         )
