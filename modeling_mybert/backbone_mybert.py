@@ -20,6 +20,7 @@ from .configuration_mybert import MyBertConfig
 from .cpu_mybert import row_multiple
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
+from .int8_mybert import use_int8
 from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
 from .query_subset_mybert import first_token_queries, query_subset
 
@@ -53,6 +54,16 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}  # noqa: RUF012
 
+    def train(self, mode: bool = True) -> "MyBertPreTrainedModel":
+        """As in torch.
+
+        Raises:
+            ValueError: the model has int8 weights, which cannot be trained.
+        """
+        if mode and self.config.int8_outliers is not None:
+            raise ValueError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
+        return super().train(mode)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Normal weights truncated at two standard deviations, zero biases (google-research/bert)."""
@@ -83,6 +94,8 @@ class MyBertModel(MyBertPreTrainedModel):
             )
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertEncoder(config)
+        if config.int8_outliers is not None:
+            use_int8(self.encoder, config.int8_outliers)
         self.pooler = MyBertPooler(config) if add_pooling_layer else None
         self.post_init()
 

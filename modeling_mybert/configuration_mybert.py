@@ -85,6 +85,8 @@ class MyBertConfig(PreTrainedConfig):
         add_cross_attention: the causal model attends to an encoder.
         use_cache: the causal model returns its keys and values.
         bos_token_id, eos_token_id: first and last token of generation.
+        int8_outliers: features inside each feed-forward layer that stay in float32 while the weights are int8
+            (`mybert quantize`); None: the weights are not int8.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a field, named in the message, has the wrong type or range.
@@ -117,6 +119,7 @@ class MyBertConfig(PreTrainedConfig):
     use_cache: bool = True
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+    int8_outliers: int | None = None
 
     @classmethod
     def from_size(cls, size: str, **settings: Any) -> "MyBertConfig":
@@ -152,6 +155,8 @@ class MyBertConfig(PreTrainedConfig):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"hidden_act must be one of {', '.join(sorted(ACT2FN))}, got {self.hidden_act!r}")
+        if self.int8_outliers is not None and not 0 <= self.int8_outliers <= self.intermediate_size:
+            raise ValueError(f"int8_outliers must lie in [0, {self.intermediate_size}], got {self.int8_outliers}")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(f"pad_token_id must lie in [0, {self.vocab_size}), got {self.pad_token_id}")
 

@@ -109,6 +109,16 @@ def merge(**settings: Unpack[keywords.MergeKeywords]) -> Result:
     return _result("merge", settings)
 
 
+def quantize(**settings: Unpack[keywords.QuantizeKeywords]) -> Result:
+    """Converts a checkpoint to int8 weights for the CPU, as `mybert quantize` does.
+
+    Example:
+        >>> quantize(model="model", texts=["articles.jsonl"], output="int8").manifest["calibration_tokens"]
+        16011
+    """
+    return _result("quantize", settings)
+
+
 def distill(**settings: Unpack[keywords.DistillKeywords]) -> Result:
     """Distils a teacher into a smaller encoder, as `mybert distill` does.
 

@@ -225,6 +225,16 @@ COMMANDS = {
             "mybert merge classifier-seed-0 classifier-seed-1 classifier-seed-2 --output merged",
         ),
     ),
+    "quantize": Command(
+        "mybert.release.convert.quantize:quantize",
+        ("mybert.release.settings:QuantizeSettings",),
+        "Convert a checkpoint to int8 weights for the CPU.",
+        (
+            "mybert quantize model --texts articles.jsonl --output int8",
+            "mybert quantize classifier --texts train.csv --text-column sentence --output int8",
+            "mybert quantize all-MiniLM-L6-v2 --texts notes.txt --tokens 32000 --output int8",
+        ),
+    ),
     "push": Command(
         "mybert.release.hub.push:push",
         ("mybert.release.settings:PushSettings",),

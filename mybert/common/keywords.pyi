@@ -385,6 +385,18 @@ class MergeKeywords(TypedDict, total=False):
     weights: float | Sequence[float] | None
     overwrite: bool
 
+class QuantizeKeywords(TypedDict, total=False):
+    """Of `quantize`."""
+
+    config: Name
+    text_column: Name
+    errors: Literal["strict", "skip"]
+    model: Required[Name]
+    texts: Required[Name | Sequence[Name]]
+    output: Required[Name]
+    tokens: int
+    overwrite: bool
+
 class PushKeywords(TypedDict, total=False):
     """Of `push`."""
 

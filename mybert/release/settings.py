@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.common.settings import check, check_choices, setting
+from mybert.common.settings import TextFileOptions, check, check_choices, setting
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
 _REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no quoting
@@ -104,6 +104,22 @@ class MergeSettings:
         """The weights, with a sum of 1."""
         weights = self.weights or [1.0] * len(self.models)
         return [weight / sum(weights) for weight in weights]
+
+
+@dataclass
+class QuantizeSettings(TextFileOptions):
+    """Settings of `quantize`."""
+
+    model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True)
+    texts: list[str] = setting(
+        help="text like that which the model will read: files, data sets or python-docs; the first `tokens` are used"
+    )
+    output: str = setting(help="output folder")
+    tokens: int = setting(16_000, "number of tokens of the texts to calibrate with", least=1)
+    overwrite: bool = setting(False, "replace the output folder")
+
+    def __post_init__(self):
+        check_choices(self)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from mybert.common.output_folders import staged_folder
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.export_onnx import check_onnx_packages, write_int8, write_onnx
-from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion
+from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
 from mybert.release.settings import ExportSettings
 
 
@@ -26,6 +26,7 @@ def export(settings: ExportSettings) -> Path:
     output = Path(settings.output)
     with staged_folder(output, overwrite=settings.overwrite, stage="export", inputs=[settings.model]) as folder:
         checkpoint = load_checkpoint(settings.model)
+        refuse_int8(checkpoint)
         write = write_bert if settings.to == "bert" else write_onnx
         measured = {"differences": write(checkpoint.model, folder)}
         refuse_above(settings.tolerance, measured["differences"], "--tolerance")

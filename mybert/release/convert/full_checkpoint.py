@@ -69,6 +69,14 @@ def load_checkpoint(name: str) -> Checkpoint:
     return Checkpoint(name, model.eval(), tokenizer, left_out)
 
 
+def refuse_int8(checkpoint: Checkpoint) -> None:
+    """Raises a UserError if the weights are int8, which cannot be converted or averaged."""
+    if getattr(checkpoint.model.config, "int8_outliers", None) is not None:
+        raise UserError(
+            f"checkpoint {checkpoint.name} has int8 weights; name the checkpoint that it was quantised from"
+        )
+
+
 def _named_class(name: str, values: dict) -> type[MyBertPreTrainedModel]:
     architecture = (values.get("architectures") or [MyBertModel.__name__])[0]
     cls = getattr(modeling_mybert, f"My{architecture.removeprefix('My')}", None)

@@ -8,7 +8,7 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.tables import print_table
-from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
+from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, refuse_int8, save_companions
 from mybert.release.settings import MergeSettings
 
 STAGE = "merge"
@@ -33,6 +33,7 @@ def merge(settings: MergeSettings) -> Path:
     first, total = load_checkpoint(settings.models[0]), {}
     for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
         checkpoint = load_checkpoint(name) if number else first
+        refuse_int8(checkpoint)
         _refuse_different(first, checkpoint)
         for key, value in checkpoint.model.state_dict().items():
             total[key] = total.get(key, 0) + share * value.double() if value.is_floating_point() else value

@@ -1,0 +1,195 @@
+"""int8 models: products, rounding, accuracy on a tiny model, folders that load again, and refusals."""
+
+import copy
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from modeling_mybert import MyBertModel
+from modeling_mybert.int8_mybert import MyBertInt8Linear, int8_obstacle
+from mybert import Embedder, Predictor, UserError, cli, quantize
+from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
+from tokenization import MyBertTokenizer
+
+pytestmark = pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
+TEXTS = ["the great film sings", "ann bert in rome", "dull song, very dull song", "who is where? the sea!"] * 8
+
+
+@pytest.fixture(scope="module")
+def quantised(models, tmp_path_factory):
+    """A function from a name of `models` to the folder of its int8 form."""
+    folder = tmp_path_factory.mktemp("int8")
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+
+    def quantised(name: str):
+        if not (folder / name).exists():
+            quantize(model=str(models(name)), texts=[str(folder / "texts.jsonl")], output=str(folder / name))
+        return folder / name
+
+    return quantised
+
+
+def layer_and_inputs(one_sided: bool, rows: int = 4000) -> tuple[nn.Linear, torch.Tensor]:
+    """Correlated inputs with two exceptional features."""
+    torch.manual_seed(0)
+    x = torch.randn(rows, 64) @ torch.randn(64, 64) * 0.2 + torch.randn(64)
+    x[:, 5] *= 40
+    x[:, 9] *= 15
+    return nn.Linear(64, 48), nn.functional.gelu(x) if one_sided else x
+
+
+@pytest.mark.parametrize(("one_sided", "outliers"), [(False, 0), (True, 0), (True, 2)])
+def test_a_product_is_that_of_the_rounded_inputs_and_weights(one_sided, outliers):
+    linear, x = layer_and_inputs(one_sided)
+    int8 = int8_linear(linear, x, outliers)
+    found = int8(x[:128].view(2, 64, 64)).detach().view(128, 48).double().numpy()
+    state = {name: value.double().numpy() for name, value in int8.state_dict().items()}
+    assert state["zero_point"] == (0 if one_sided else 128)
+    z = x[:128].double().numpy() * state["factor"] + state["shift"]
+    step = np.abs(z).max(1, keepdims=True) / (255 if one_sided else 127)
+    rounded = np.clip(np.round(z / step), 0 if one_sided else -127, 255) * step
+    expected = rounded @ (state["weight"] * state["weight_scale"][:, None]).T + state["bias"]
+    if outliers:
+        assert state["outliers"].tolist() == [5, 9]
+        assert not state["weight"][:, [5, 9]].any()
+        expected += x[:128, [5, 9]].double().numpy() @ state["outlier_weight"].T
+    largest_step = (step * state["weight_scale"]).max() * 127  # an input at the middle of a step may round either way
+    assert np.abs(found - expected).max() < largest_step
+    assert np.abs(found - expected).mean() < 1e-3 * np.abs(expected).mean()
+
+
+@pytest.mark.parametrize("one_sided", [False, True])
+def test_an_int8_layer_keeps_the_mean_and_is_close_to_the_float32_layer(one_sided):
+    linear, x = layer_and_inputs(one_sided)
+    with torch.no_grad():
+        expected, found = linear(x), int8_linear(linear, x, 2)(x)
+    torch.testing.assert_close(found.mean(0), expected.mean(0), rtol=0, atol=2e-3)
+    assert (found - expected).square().mean() < 2e-4 * expected.var(0).mean()
+
+
+def test_feedback_rounds_like_round_where_inputs_are_independent():
+    torch.manual_seed(0)
+    inputs = torch.linalg.qr(torch.randn(200, 150)).Q
+    weight, scale = torch.randn(7, 150), torch.full((7,), 0.05)
+    assert torch.equal(round_with_feedback(weight, scale, inputs), (weight / scale[:, None]).round().clamp(-127, 127))
+
+
+def test_feedback_has_less_error_than_rounding_where_inputs_are_correlated():
+    torch.manual_seed(0)
+    inputs = torch.randn(2000, 30) @ torch.randn(30, 150)
+    weight = torch.randn(7, 150)
+    scale = weight.abs().amax(1) / 127
+    found = round_with_feedback(weight, scale, inputs)
+    assert found.abs().max() <= 127
+    assert torch.equal(found, found.round())
+
+    def error(integers: torch.Tensor) -> float:
+        return (inputs @ (integers * scale[:, None] - weight).T).square().mean().item()
+
+    assert error(found) < 0.3 * error((weight / scale[:, None]).round())
+
+
+def test_vectors_are_close_to_float32_and_equal_with_and_without_padding(quantised, models):
+    vectors = Embedder(str(quantised("encoder"))).texts(TEXTS[:4])
+    exact = Embedder(str(models("encoder"))).texts(TEXTS[:4])
+    cosines = (vectors * exact).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(exact, axis=1)
+    assert cosines.min() > 0.999
+    assert not np.array_equal(vectors, exact)
+    tokenizer = MyBertTokenizer.from_pretrained(quantised("encoder"))
+    model = MyBertModel.from_pretrained(quantised("encoder"), add_pooling_layer=False).eval()
+    batch = tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+    mask = batch["attention_mask"][..., None]
+    np.testing.assert_allclose((states * mask).sum(1) / mask.sum(1), vectors, atol=1e-3)
+
+
+def test_a_folder_loads_again_with_any_auto_class_and_saves_the_same_weights(quantised, tmp_path):
+    model = AutoModelForSequenceClassification.from_pretrained(quantised("classifier")).eval()
+    weight = model.bert.encoder.layer[0].intermediate.dense.weight
+    assert weight.dtype == torch.int8
+    assert AutoModel.from_pretrained(quantised("classifier")).encoder.layer[1].output.dense.outliers is not None
+    batch = MyBertTokenizer.from_pretrained(quantised("classifier"))(TEXTS[:3], padding=True, return_tensors="pt")
+    model.save_pretrained(tmp_path / "again")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "again").eval()
+    expected = model(**batch).logits
+    for other in (again, copy.deepcopy(model)):
+        assert torch.equal(other(**batch).logits, expected)
+        assert other.state_dict().keys() == model.state_dict().keys()
+
+
+def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, models):
+    both = (Predictor(str(folder))(TEXTS[:4]) for folder in (quantised("classifier"), models("classifier")))
+    for int8, exact in zip(*both, strict=True):
+        assert int8["scores"] == pytest.approx(exact["scores"], abs=0.03)
+        assert int8["scores"] != exact["scores"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("export {} --to bert --output {}-out", "has int8 weights; name the checkpoint"),
+        ("merge {} {} --output {}-out", "has int8 weights; name the checkpoint"),
+        ("quantize {} --texts {}/../texts.jsonl --output {}-out", "has int8 weights; name the checkpoint"),
+        ("embed {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.npy", "scales in float32"),
+        (
+            "finetune --model {} --task sentiment --train {}/../rows.jsonl --output {}-out",
+            "int8 weights cannot be trained",
+        ),
+        ("explain --model {} --data {}/../texts.jsonl --output {}-out.jsonl", "int8 weights have no gradients"),
+    ],
+)
+def test_commands_refuse_int8_weights(arguments, message, quantised, capsys):
+    folder = quantised("classifier")
+    rows = ({"text": text, "label": label} for text, label in zip(TEXTS[:8], ["bad", "good"] * 4, strict=True))
+    (folder / "../rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert cli.main(arguments.replace("{}", str(folder)).split()) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_refuses_training_and_gradients(quantised):
+    model = MyBertModel.from_pretrained(quantised("encoder"), add_pooling_layer=False).eval()
+    with pytest.raises(ValueError, match="int8 weights cannot be trained"):
+        model.train()
+    states = model(input_ids=torch.tensor([[2, 7, 3]])).last_hidden_state
+    with pytest.raises(RuntimeError, match="int8 weights have no gradients"):
+        states.sum().backward()
+
+
+@pytest.mark.parametrize("lacking", ["processor", "operation"])
+def test_a_machine_without_int8_products_says_so(lacking, quantised, models, monkeypatch, tmp_path):
+    folder = quantised("encoder")
+    if lacking == "processor":
+        monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
+        message = "this processor has no int8 instructions"
+    else:
+        monkeypatch.setattr("modeling_mybert.int8_mybert._PRODUCT", "no_such_operation")
+        message = "has no int8 products by oneDNN; install a build for x86-64"
+    with pytest.raises(UserError, match=f"{message}.*use the checkpoint that this one was quantised from"):
+        Embedder(str(folder))
+    with pytest.raises(UserError, match=message):
+        quantize(model=str(models("encoder")), texts=[str(folder / "../texts.jsonl")], output=str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_or_text_that_cannot_be_used_is_refused(models, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
+    bare = shutil.copytree(models("encoder"), tmp_path / "bare")
+    for name in ("tokenizer.json", "vocab.txt"):
+        (bare / name).unlink(missing_ok=True)
+    for model, message in ((models("encoder"), "no document holds text"), (bare, "has no tokenizer")):
+        with pytest.raises(UserError, match=message):
+            quantize(model=str(model), texts=[str(tmp_path / "empty.txt")], output=str(tmp_path / "out"))
+
+
+def test_a_new_int8_layer_has_the_buffers_that_are_loaded():
+    layer = MyBertInt8Linear(6, 4, 2)
+    assert {name: tuple(value.shape) for name, value in layer.state_dict().items()} == {
+        "weight": (4, 6), "weight_scale": (4,), "shift": (6,), "factor": (6,), "zero_point": (), "bias": (4,),
+        "outliers": (2,), "outlier_weight": (4, 2),
+    }  # fmt: skip
