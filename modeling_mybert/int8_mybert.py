@@ -157,9 +157,7 @@ def use_int8(encoder: Any, outliers: int) -> None:
     if obstacle := int8_obstacle():
         raise ValueError(f"{obstacle}, which int8 weights need; use the checkpoint that this one was quantised from")
     if torch.get_default_dtype() != torch.float32:
-        raise ValueError(
-            f"the scales of int8 weights must be float32, not {torch.get_default_dtype()}; leave dtype out"
-        )
+        raise ValueError(f"int8 weights have scales in float32, not {torch.get_default_dtype()}; leave dtype out")
     for layer in encoder.layer:
         for parent, name, may_have_outliers in int8_products(layer):
             linear = getattr(parent, name)

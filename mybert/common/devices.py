@@ -4,13 +4,23 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from mybert.common.errors import UserError
 
 
-def choose_device(name: str) -> torch.device:
-    """`name` is a torch device such as `cuda:1`; or `auto`, the GPU if there is one."""
+def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> torch.device:
+    """The device that `model` will be moved to; models with int8 weights run on the CPU in float32 only.
+
+    Args:
+        name: a torch device such as `cuda:1`; or `auto`, the GPU if there is one.
+        dtype: the data type that `model` will have.
+    """
+    if getattr(model.config, "int8_outliers", None) is not None:
+        if name not in ("auto", "cpu") or dtype != "float32":
+            raise UserError("a model with int8 weights runs on the CPU in float32; leave out --device and --dtype")
+        name = "cpu"
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -75,7 +75,7 @@ def heads_of(name: str, device: str = "auto") -> list[Head]:
     if not isinstance(predictor, SimilarityPredictor):
         return [_TASKS[predictor.task.name](predictor, recorded_examples(name, predictor))]
     checkpoint = load_checkpoint(name)
-    checkpoint.model.to(choose_device(device))
+    checkpoint.model.to(choose_device(device, checkpoint.model))
     return [*_pretrained(checkpoint, recorded_samples(name)), _similarity(predictor), _search(predictor)]
 
 

@@ -85,6 +85,8 @@ class Attributor:
             if settings.method == INTEGRATED_GRADIENTS:
                 raise UserError("an ONNX model has no gradients; use --method occlusion")
         else:
+            if self.model.config.int8_outliers is not None and settings.method == INTEGRATED_GRADIENTS:
+                raise UserError("int8 weights have no gradients; use --method occlusion")
             self.model.requires_grad_(False)  # gradients of the embeddings only
 
     def attributions(self, given: Sequences, progress: Callable[[int], Any] = lambda count: None) -> list[Attribution]:

@@ -90,7 +90,8 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
             raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
         return Finetuned(OnnxModel(path, task.config), tokenizer, task)
     model = _load_model(task, settings.model, head_is_new=False)
-    model = model.eval().to(choose_device(settings.device), getattr(torch, settings.dtype))
+    device = choose_device(settings.device, model, settings.dtype)
+    model = model.eval().to(device, getattr(torch, settings.dtype))
     return Finetuned(model, tokenizer, task)
 
 

@@ -19,6 +19,7 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from mybert.common.errors import UserError
 from mybert.training.checkpoint_trainer import CheckpointTrainer
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.history import History
@@ -61,6 +62,8 @@ class RunTrainer(CheckpointTrainer):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        if getattr(self.model.config, "int8_outliers", None) is not None:
+            raise UserError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
         if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
             set_seed((self.args.seed + self.args.process_index) % 2**32)
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation in every step

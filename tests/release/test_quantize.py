@@ -136,12 +136,16 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
         ("export {} --to bert --output {}-out", "has int8 weights; name the checkpoint"),
         ("merge {} {} --output {}-out", "has int8 weights; name the checkpoint"),
         ("quantize {} --texts {}/../texts.jsonl --output {}-out", "has int8 weights; name the checkpoint"),
-        ("embed {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.npy", "scales in float32"),
+        ("embed {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.npy", "scales"),
         (
             "finetune --model {} --task sentiment --train {}/../rows.jsonl --output {}-out",
             "int8 weights cannot be trained",
         ),
-        ("explain --model {} --data {}/../texts.jsonl --output {}-out.jsonl", "int8 weights have no gradients"),
+        (
+            "explain {} {}/../texts.jsonl --output {}-out.jsonl",
+            "int8 weights have no gradients; use --method occlusion",
+        ),
+        ("predict {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.jsonl", "leave out --device and --dtype"),
     ],
 )
 def test_commands_refuse_int8_weights(arguments, message, quantised, capsys):
