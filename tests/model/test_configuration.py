@@ -33,6 +33,7 @@ def test_fields_have_berts_names_and_defaults():
         ("layer_norm_eps", 0.0),
         ("pad_token_id", 30522),
         ("hidden_size", "768"),
+        ("int8_outliers", -1),
     ],
 )
 def test_a_bad_value_is_refused_by_name(field, value):
