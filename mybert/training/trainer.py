@@ -62,7 +62,7 @@ class RunTrainer(CheckpointTrainer):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        if getattr(self.model.config, "int8_outliers", None) is not None:
+        if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:
             raise UserError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
         if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
             set_seed((self.args.seed + self.args.process_index) % 2**32)
