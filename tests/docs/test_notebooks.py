@@ -24,7 +24,9 @@ def test_a_notebook_runs(name, workspace, tmp_path):
     cell.source = PARAMETERS[name]
     for path in workspace.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    NotebookClient(notebook, timeout=120, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=120, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
 
 
 def test_every_notebook_is_run_here_and_has_no_outputs():
