@@ -54,6 +54,8 @@ class MyBertDecoder(MyBertPreTrainedModel):
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
+        if config.int8_outliers is not None:
+            raise ValueError("a causal model has no int8 form; use the checkpoint that this one was quantised from")
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertDecoderStack(config)
         self.gradient_checkpointing = False

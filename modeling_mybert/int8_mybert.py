@@ -68,8 +68,13 @@ class MyBertInt8Linear(nn.Module):
         """(…, I) → (…, O).
 
         Raises:
-            ValueError: the input is not on the CPU.
+            ValueError: the input is not on the CPU, or the scales are no longer in float32.
         """
+        if self.weight_scale.dtype != torch.float32:
+            raise ValueError(
+                f"int8 weights have scales in float32, not {self.weight_scale.dtype}; load the model again and leave "
+                "its data type as it is"
+            )
         if x.device.type != "cpu":
             raise ValueError(f"int8 weights work on the CPU, and the input is on {x.device}; choose the device cpu")
         return _Int8Product.apply(x, self) if torch.is_grad_enabled() else self.product(x)
@@ -84,7 +89,7 @@ class MyBertInt8Linear(nn.Module):
         y, others = product.mul_(scale), self.bias
         if self.outliers is not None and self.outlier_weight is not None:
             others = nn.functional.linear(rows.index_select(1, self.outliers), self.outlier_weight, self.bias)
-        return y.add_(others).to(x.dtype).view(*x.shape[:-1], -1)
+        return y.add_(others).to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     def quantise(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(T, I) → uint8 (T, I), and the scale of each row (T, 1)."""

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.devices import quiet_loading
+from mybert.common.devices import quiet_loading, torch_dtype
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.hub import check_repository
@@ -78,7 +77,7 @@ def load_with_tokenizer(
     with explain_unreadable(name):
         tokenizer = MyBertTokenizer.from_pretrained(name)
         model, report = kind.from_pretrained(
-            name, dtype=getattr(torch, dtype), output_loading_info=True, ignore_mismatched_sizes=True
+            name, dtype=torch_dtype(dtype), output_loading_info=True, ignore_mismatched_sizes=True
         )
     refuse_other_shapes(name, report["mismatched_keys"])
     refuse_other_vocabulary(name, tokenizer, model.config)

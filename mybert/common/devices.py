@@ -15,12 +15,20 @@ def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> 
 
     Args:
         name: a torch device such as `cuda:1`; or `auto`, the GPU if there is one.
-        dtype: the data type that `model` will have.
+        dtype: the setting `dtype`.
+
+    Raises:
+        UserError: the device cannot be used, or the model has no weights of this data type.
     """
     if getattr(model.config, "int8_outliers", None) is not None:
-        if name not in ("auto", "cpu") or dtype != "float32":
+        if name not in ("auto", "cpu") or dtype == "bfloat16":
             raise UserError("a model with int8 weights runs on the CPU in float32; leave out --device and --dtype")
         name = "cpu"
+    elif dtype == "int8":
+        raise UserError(
+            f"checkpoint {model.name_or_path} has no int8 weights; run "
+            f"`mybert quantize {model.name_or_path} --texts FILES --output int8` and use the folder int8"
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -29,6 +37,11 @@ def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> 
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
     return device
+
+
+def torch_dtype(dtype: str) -> torch.dtype:
+    """The data type of activations for the setting `dtype`: float32 for int8 weights."""
+    return getattr(torch, "float32" if dtype == "int8" else dtype)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ class EmbedderKeywords(TypedDict, total=False):
     """Of `Embedder`."""
 
     device: Name
-    dtype: Literal["float32", "bfloat16"]
+    dtype: Literal["float32", "bfloat16", "int8"]
     layers: int | Sequence[int]
     normalize: bool
     long_texts: Literal["refuse", "window"]
@@ -30,7 +30,7 @@ class ScorerKeywords(TypedDict, total=False):
     """Of `Scorer`."""
 
     device: Name
-    dtype: Literal["float32", "bfloat16"]
+    dtype: Literal["float32", "bfloat16", "int8"]
     max_length: int | None
     max_tokens_per_batch: int | None
 
@@ -169,7 +169,7 @@ class InferenceKeywords(TypedDict, total=False):
     """Of all predictions."""
 
     device: Name
-    dtype: Literal["float32", "bfloat16"]
+    dtype: Literal["float32", "bfloat16", "int8"]
     task: Name | None
     max_tokens_per_batch: int | None
 

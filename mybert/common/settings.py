@@ -14,7 +14,7 @@ ERRORS = ("strict", "skip")
 SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 """The keys of `modeling_mybert.NAMED_SIZES`, whose import takes seconds."""
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "int8")
 """Number formats for inference."""
 
 ENGINES = ("local", "ray")
@@ -76,7 +76,9 @@ class DeviceOptions:
     """Options of commands that compute with a trained model."""
 
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
-    dtype: str = setting("float32", "Data type of the model.", choices=DTYPES)
+    dtype: str = setting(
+        "float32", "Data type of the model; int8 needs an output of `mybert quantize`.", choices=DTYPES
+    )
 
 
 def as_list(value: object) -> list[str]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple, get_origin
 
-import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
@@ -20,7 +19,7 @@ from mybert.common.checkpoint_loading import (
     refuse_other_shapes,
     refuse_other_vocabulary,
 )
-from mybert.common.devices import choose_device
+from mybert.common.devices import choose_device, torch_dtype
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.sequence_length import check_max_length, trained_tokens
@@ -91,7 +90,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         return Finetuned(OnnxModel(path, task.config), tokenizer, task)
     model = _load_model(task, settings.model, head_is_new=False)
     device = choose_device(settings.device, model, settings.dtype)
-    model = model.eval().to(device, getattr(torch, settings.dtype))
+    model = model.eval().to(device, torch_dtype(settings.dtype))
     return Finetuned(model, tokenizer, task)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from modeling_mybert import MyBertModel
 from modeling_mybert.int8_mybert import MyBertInt8Linear, int8_obstacle
@@ -145,6 +145,7 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
             "explain {} {}/../texts.jsonl --output {}-out.jsonl",
             "int8 weights have no gradients; use --method occlusion",
         ),
+        ("import {} --output {}-out", "has int8 weights; name the checkpoint"),
         ("predict {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.jsonl", "leave out --device and --dtype"),
     ],
 )
@@ -189,6 +190,64 @@ def test_a_checkpoint_or_text_that_cannot_be_used_is_refused(models, tmp_path):
     for model, message in ((models("encoder"), "no document holds text"), (bare, "has no tokenizer")):
         with pytest.raises(UserError, match=message):
             quantize(model=str(model), texts=[str(tmp_path / "empty.txt")], output=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_checkpoint_in_half_precision_is_quantised_as_its_float32_copy(dtype, quantised, models, tmp_path):
+    folder, half = quantised("encoder"), shutil.copytree(models("encoder"), tmp_path / "half")
+    model = MyBertModel.from_pretrained(half).to(dtype)
+    model.save_pretrained(half)
+    model.float().save_pretrained(shutil.copytree(half, tmp_path / "float"))
+    vectors = []
+    for name in ("half", "float"):
+        quantize(model=str(tmp_path / name), texts=[str(folder / "../texts.jsonl")], output=str(tmp_path / f"{name}8"))
+        vectors.append(Embedder(str(tmp_path / f"{name}8")).texts(TEXTS[:4]))
+    assert np.array_equal(*vectors)
+
+
+def test_damaged_weights_are_refused(quantised, models, tmp_path):
+    model = MyBertModel.from_pretrained(shutil.copytree(models("encoder"), tmp_path / "damaged"))
+    model.encoder.layer[1].output.dense.weight.data[3, 3] = torch.nan
+    model.save_pretrained(tmp_path / "damaged")
+    texts = [str(quantised("encoder") / "../texts.jsonl")]
+    with pytest.raises(UserError, match="NaN or infinity on the texts; its weights are damaged"):
+        quantize(model=str(tmp_path / "damaged"), texts=texts, output=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_in_another_data_type_says_so(dtype, quantised):
+    model = MyBertModel.from_pretrained(quantised("encoder")).to(dtype)
+    with pytest.raises(ValueError, match=f"scales in float32, not {dtype}; load the model again"):
+        model(input_ids=torch.tensor([[2, 7, 3]]))
+
+
+def test_a_causal_model_refuses_int8_weights(quantised):
+    with pytest.raises(ValueError, match="a causal model has no int8 form"):
+        AutoModelForCausalLM.from_pretrained(quantised("filler"))
+
+
+@pytest.mark.parametrize("command", ["embed", "predict"])
+def test_dtype_int8_needs_an_int8_model(command, quantised, models, tmp_path, capsys):
+    texts = quantised("classifier") / "../texts.jsonl"
+    arguments = [
+        str(texts),
+        "--dtype",
+        "int8",
+        "--output",
+        str(tmp_path / ("x.npy" if command == "embed" else "x.jsonl")),
+    ]
+    assert cli.main([command, str(models("classifier")), *arguments]) == 2
+    assert f"has no int8 weights; run `mybert quantize {models('classifier')} --texts" in capsys.readouterr().err
+    assert cli.main([command, str(quantised("classifier")), *arguments]) == 0
+
+
+def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(quantised, capsys):
+    assert cli.main(["push", str(quantised("filler")), "--repo-id", "ann/int8", "--dry-run"]) == 0
+    card = capsys.readouterr().out
+    assert "The outputs of the saved head and of the encoder are equal" in card
+    assert "It needs a processor with VNNI instructions" in card
+    for claim in ("Without remote code", "AutoModelForCausalLM", "Exported to transformers", "Fine-tune"):
+        assert claim not in card
 
 
 def test_a_new_int8_layer_has_the_buffers_that_are_loaded():

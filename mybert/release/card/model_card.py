@@ -42,6 +42,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
     data = CardData.of(bundle.folder)
     results, task = result_tables(data), PIPELINES[data.head]
     config, texts = data.encoder_config, examples_in(settings.language)
+    bert, is_int8 = data.head.removeprefix("My"), data.config.get("int8_outliers") is not None
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
     labels = [in_markdown(label) for label in data.labels]
     card = ModelCard.from_template(
@@ -56,7 +57,8 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         masked_tokens=data.predicts_masked_tokens,
         next_sentences=data.predicts_next_sentences,
         task=task,
-        bert=data.head.removeprefix("My") if hasattr(transformers, data.head.removeprefix("My")) else None,
+        bert=bert if hasattr(transformers, bert) and not is_int8 else None,
+        is_int8=is_int8,
         texts=texts,
         code=repr,
         request=json.dumps({"inputs": request_inputs(data.head, texts, data.mask)}, ensure_ascii=False),

@@ -6,7 +6,7 @@ from mybert.common.errors import UserError
 from mybert.common.output_folders import staged_folder
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_bert import differences_from_bert
-from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion
+from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
 from mybert.release.convert.import_tensorflow import find_prefix, load_tensorflow_checkpoint
 from mybert.release.settings import ImportSettings
 
@@ -28,6 +28,7 @@ def import_bert(settings: ImportSettings) -> Path:
             raise UserError("--casing is for TensorFlow checkpoints; others have it in tokenizer_config.json")
         if prefix is None:
             checkpoint, found = load_checkpoint(settings.model), {}
+            refuse_int8(checkpoint)
         else:
             checkpoint, found = load_tensorflow_checkpoint(prefix, settings.casing)
         checkpoint.model.save_pretrained(folder)

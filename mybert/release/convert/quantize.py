@@ -48,6 +48,7 @@ def quantize(settings: QuantizeSettings) -> Path:
         checkpoint = load_checkpoint(settings.model)
         model = checkpoint.model
         refuse_int8(checkpoint)
+        model.float()  # of a checkpoint in half precision
         encoder = getattr(model, model.base_model_prefix, model)
         if not isinstance(encoder, MyBertModel):
             raise UserError(f"checkpoint {settings.model} is a {type(model).__name__}; expected an encoder")
@@ -109,8 +110,10 @@ def _quantise_layer(layer: Any, states: list[Tensor], layouts: list[RaggedLayout
     """Replaces the products of one layer in the order of computation, and `states` by its outputs."""
 
     def replace(parent: torch.nn.Module, name: str, has_outliers: bool, inputs: list[Tensor]) -> None:
-        count = outliers if has_outliers else 0
-        setattr(parent, name, int8_linear(getattr(parent, name), torch.cat(inputs), count))
+        linear, rows = getattr(parent, name), torch.cat(inputs)
+        if not (rows.isfinite().all() and linear.weight.isfinite().all()):
+            raise UserError("the checkpoint computes NaN or infinity on the texts; its weights are damaged")
+        setattr(parent, name, int8_linear(linear, rows, outliers if has_outliers else 0))
 
     query, key, first, second = int8_products(layer)
     replace(*query, states)
