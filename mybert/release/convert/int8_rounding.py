@@ -12,6 +12,7 @@ _EXPONENT = 0.57  # of the inputs' spread; the rest falls to the weights (Xiao e
 _DAMPING = 0.01  # share of the mean of the diagonal (Frantar et al. 2022)
 _BLOCK = 128  # columns whose errors are spread to the later ones together
 _LEAST_ACTIVATION = -0.3  # GELU, SiLU and ReLU have no lower output
+_LEAST_SPREAD = 0.01  # share of the mean; a feature that is constant here may vary later
 
 
 def int8_linear(linear: nn.Linear, inputs: Tensor, outliers: int) -> MyBertInt8Linear:
@@ -24,7 +25,7 @@ def int8_linear(linear: nn.Linear, inputs: Tensor, outliers: int) -> MyBertInt8L
     weight = linear.weight.detach().float()
     quantised = MyBertInt8Linear(linear.in_features, linear.out_features, outliers)
     least = inputs.amin()
-    one_sided = bool(least > _LEAST_ACTIVATION)
+    one_sided = outliers > 0 and bool(least > _LEAST_ACTIVATION)  # only after the activation, which has a minimum
     centre = least.expand(linear.in_features) if one_sided else inputs.mean(0)
     spread = (inputs - centre).pow_(8).mean(0).pow(1 / 8)
     largest = (spread * weight.norm(dim=0)).argsort(descending=True)[:outliers].sort().values
@@ -86,5 +87,6 @@ def round_with_feedback(weight: Tensor, scale: Tensor, inputs: Tensor) -> Tensor
 def _smoothing(spread: Tensor, weight: Tensor) -> Tensor:
     """(I,) what each input is multiplied by: more for small inputs with large weights."""
     weights = weight.abs().amax(0)
-    factor = weights.clamp(min=1e-5) ** (1 - _EXPONENT) / spread.clamp(min=1e-5) ** _EXPONENT
+    least = max(_LEAST_SPREAD * float(spread.mean()), 1e-5)
+    factor = weights.clamp(min=1e-5) ** (1 - _EXPONENT) / spread.clamp(min=least) ** _EXPONENT
     return factor / factor.mean()
