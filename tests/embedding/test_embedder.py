@@ -178,7 +178,7 @@ def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
         ({"stride": 8}, r"--stride has no effect without --long-texts window; add that or remove"),
         ({"device": "cuda:99"}, r"--device cuda:99 cannot be used"),
         ({"device": "meta"}, r"--device meta cannot be used"),
-        ({"dtype": "float8"}, r"--dtype: expected float32 or bfloat16, found 'float8'"),
+        ({"dtype": "float8"}, r"--dtype: expected float32 or bfloat16 or int8, found 'float8'"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_named(minilm_folder, setting, message):
