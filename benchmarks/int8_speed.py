@@ -29,9 +29,11 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    if arguments.quantized:
-        compare_quantized(arguments)
-        return
+    (compare_quantized if arguments.quantized else compare_onnx)(arguments)
+
+
+def compare_onnx(arguments: argparse.Namespace) -> None:
+    import torch
 
     from mybert.common.onnx_session import onnx_outputs
     from mybert.io.documents import read_documents

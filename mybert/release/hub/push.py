@@ -42,8 +42,8 @@ def push(settings: PushSettings) -> Published | None:
             folder.mkdir()
             bundle = make_bundle(settings, folder)
             classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
-            if bundle.config.get("int8_outliers") is not None:
-                classes.remove("AutoModelForCausalLM")  # has no int8 form
+            if bundle.config.get("int8_outliers") is not None:  # the causal model has no int8 form
+                classes = [name for name in classes if name != "AutoModelForCausalLM"]
             if settings.verify:
                 print(
                     f"Verifying: a clean process runs the code in {settings.model} (trust_remote_code=True); "
