@@ -120,6 +120,17 @@ def test_the_higher_losses_of_longer_sequences_are_no_spikes():
     assert spikes.find({200: 9.0}, long) == [(200, 5.9)]
 
 
+def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch, caplog):
+    trainer = make_trainer(max_steps=2)
+    monkeypatch.setattr(trainer, "name_examples", lambda step: "examples 1, 2")
+    for phase, steps, loss in ((object(), range(100), 4.5), (object(), range(100, 200), 5.9)):
+        monkeypatch.setattr(trainer, "current_phase", lambda phase=phase: phase)
+        trainer.watch_losses(dict.fromkeys(steps, loss))
+    assert "examples 1, 2" not in caplog.text
+    trainer.watch_losses({200: 9.0})
+    assert "step 201: loss 9 after 5.9, examples 1, 2" in caplog.text
+
+
 def test_a_resumed_epoch_skips_keys_and_leaves_the_others_unchanged():
     sampler = EpochSampler(50, seed=1, second_length=7, multiple=16)
     for epoch, switch in [(0, None), (1, None), (1, 70), (2, 70)]:
