@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
 from .cpu_mybert import dropout as apply_dropout
-from .cpu_mybert import linear, sdpa_on_cpu
+from .cpu_mybert import linear, sdpa_on_cpu, softmax
 from .input_checks_mybert import can_read_without_sync
 from .padding_mybert import Layout, RaggedLayout
 from .query_subset_mybert import QuerySubset
@@ -61,7 +61,7 @@ def eager_attention_forward(
             bias = attention_mask.clamp(min=least).to(query.dtype)
         bias = bias.expand(*query.shape[:2], -1, -1).flatten(0, 1)
         scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scaling)
-    probabilities = scores.softmax(-1).to(query.dtype).unflatten(0, query.shape[:2])
+    probabilities = softmax(scores).to(query.dtype).unflatten(0, query.shape[:2])
     probabilities = apply_dropout(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
 
@@ -217,7 +217,7 @@ class MyBertSelfAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
         context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)
-        return context.flatten(-2), probabilities if output_attentions else None
+        return context.flatten(-2), probabilities.to(hidden_states.dtype) if output_attentions else None
 
     def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:
         """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): only this step computes padding."""

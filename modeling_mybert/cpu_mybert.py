@@ -4,6 +4,7 @@ A reader of the model may skip this file: it changes no result beyond rounding, 
 thresholds are measured (benchmarks/RESULTS.md). Other devices and compiled graphs use PyTorch's own operations.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,13 @@ def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
     return next((multiple for multiple in (64, 32, 16) if total >= 8 * multiple), 1)
 
 
+@functools.cache
+def has_bfloat16_products() -> bool:
+    """Whether this processor has instructions that multiply bfloat16."""
+    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+
+
 # Dropout
 
 _STEPS = 1 << 16  # 16 bits decide on one value
@@ -83,6 +91,14 @@ class MyBertDropout(nn.Dropout):
 
 # Attention
 
+
+def softmax(scores: Tensor) -> Tensor:
+    """`scores.softmax(-1)`, by way of float32 where the kernel for half precision is up to five times as slow."""
+    if _is_plain_cpu(scores.device) and scores.dtype in _HALF and scores.shape[-1] % 32:
+        return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
+    return scores.softmax(-1)
+
+
 _MIN_SCORES = 20_000  # mean scores per sequence; with fewer, calls for each sequence cost more than padding
 _MIN_PADDED_SHARE = 4  # scores of the grid / of real tokens; with less, padding is cheaper than compiling new shapes
 
@@ -110,8 +126,8 @@ def sdpa_on_cpu(
         (R, A, D), or a name.
     """
     # The fused kernel has no dropout on the CPU, and its gradients in bfloat16 take eight times as long as products'.
-    eager = p > 0 or (learns and query.dtype != torch.float32)
-    if _is_faster_per_sequence(query, lengths_q, lengths_k, learns):
+    eager = p > 0 or (query.dtype != torch.float32 and (learns or _products_are_faster(query.dtype)))
+    if _is_faster_per_sequence(query, lengths_q, lengths_k, eager):
         return per_sequence_attention(query, key, value, lengths_q, lengths_k, scaling, p, eager)
     return "eager" if eager else "sdpa"
 
@@ -136,14 +152,21 @@ def per_sequence_attention(
     for q, k, v in zip(*sequences, strict=True):
         if eager:
             scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
-            mixed = dropout(scores.softmax(-1).to(v.dtype), p, True) @ v
+            mixed = dropout(softmax(scores).to(v.dtype), p, True) @ v
         else:
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))
     return torch.cat([*context, query.new_zeros(len(query) - sum(lengths_q), *query.shape[1:])])
 
 
-def _is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], learns: bool) -> bool:
+@functools.cache
+def _products_are_faster(dtype: torch.dtype) -> bool:
+    """Whether two products are faster than the fused kernel, which uses no bfloat16 instructions but AMX."""
+    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16")
+
+
+def _is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], eager: bool) -> bool:
     """Whether `per_sequence_attention` is faster than the grid.
 
     Half-precision products are compiled for each new shape, 1.5 to 2.5 ms each. Lengths change with every batch, so
@@ -152,7 +175,7 @@ def _is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list
     scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
     if scores < _MIN_SCORES * len(lengths_k):
         return False
-    if query.dtype == torch.float32 or not learns:
+    if query.dtype == torch.float32 or not eager:
         return True
     return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _MIN_PADDED_SHARE * scores
 

@@ -5,17 +5,21 @@ per token. Each input feature is shifted and multiplied by a factor first, and i
 the factor (Xiao et al. 2023, SmoothQuant). A few features of the activations inside the feed-forward layer are far
 larger than all others; these are multiplied in float32 (Dettmers et al. 2022, LLM.int8()).
 
-Values and attention outputs are computed in bfloat16, everything else in float32: int8 would cost accuracy there and
-gain little time (benchmarks/RESULTS.md).
+Attention is computed in bfloat16, everything else in float32: int8 would cost accuracy there and gain little time
+(benchmarks/RESULTS.md).
 """
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .cpu_mybert import has_bfloat16_products
+
 _OPS, _PRODUCT, _PACK = torch.ops.onednn, "qlinear_pointwise", "qlinear_prepack"
+
+_MAGIC = 1.5 * 2**23
+"""A float32 of this size has no fraction: adding it rounds a small number to a whole one, in the lowest bits."""
 
 
 def int8_obstacle() -> str | None:
@@ -39,6 +43,7 @@ class MyBertInt8Linear(nn.Module):
         bias: (O,).
         outliers: (K,) int64, the features in float32; None without any.
         outlier_weight: (O, K) or None.
+        output_dtype: None: that of the input.
     """
 
     weight: Tensor
@@ -49,6 +54,7 @@ class MyBertInt8Linear(nn.Module):
     bias: Tensor
     outliers: Tensor | None
     outlier_weight: Tensor | None
+    output_dtype: torch.dtype | None = None
 
     def __init__(self, in_features: int, out_features: int, outliers: int = 0):
         super().__init__()
@@ -85,25 +91,21 @@ class MyBertInt8Linear(nn.Module):
         x8, scale = self.quantise(rows)
         packed, zeros, zero_point = self._prepared()
         scales = 1.0, zero_point, packed, self.weight_scale, zeros
-        product = getattr(_OPS, _PRODUCT)(x8, *scales, None, 1.0, 0, torch.float32, "none", [], "none")
-        y, others = product.mul_(scale), self.bias
+        y = getattr(_OPS, _PRODUCT)(x8, *scales, None, 1.0, 0, torch.float32, "none", [], "none")
+        others = self.bias
         if self.outliers is not None and self.outlier_weight is not None:
             others = nn.functional.linear(rows.index_select(1, self.outliers), self.outlier_weight, self.bias)
-        return y.add_(others).to(x.dtype).view(*x.shape[:-1], self.out_features)
+        y = torch.addcmul(others, y, scale, out=y)
+        return y.to(self.output_dtype or x.dtype).view(*x.shape[:-1], self.out_features)
 
     def quantise(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(T, I) → uint8 (T, I), and the scale of each row (T, 1)."""
         zero_point = self._prepared()[2]
         z = torch.addcmul(self.shift, rows, self.factor)
-        if zero_point == 0:
-            z.clamp_(min=0)
         largest = (z.abs() if zero_point else z).amax(-1, keepdim=True)
-        scale = largest.div_(255 - zero_point or 255).clamp_(min=1e-12)
-        z.mul_(scale.reciprocal())
-        if zero_point == 0:
-            z.sub_(128)
-        # By way of int8, since PyTorch converts to uint8 eight times more slowly.
-        return z.round_().to(torch.int8).view(torch.uint8).add_(128), scale
+        scale = largest.div_(127 if zero_point else 255).clamp_(min=1e-12)
+        torch.addcmul(rows.new_full((self.in_features,), _MAGIC + zero_point), z, scale.reciprocal(), out=z)
+        return z.view(torch.int32).to(torch.uint8), scale  # the lowest byte
 
     def _prepared(self) -> tuple[Any, ...]:
         """The weights in oneDNN's layout, zero points of the weights, and the zero point of the inputs."""
@@ -134,23 +136,17 @@ class _Int8Product(torch.autograd.Function):
 
 
 class MyBertBfloat16Linear(nn.Linear):
-    """`nn.Linear`, computed in bfloat16 on a CPU that has instructions for it."""
+    """`nn.Linear`, computed in bfloat16 on a CPU that has instructions for it. The output is then in bfloat16."""
 
     def forward(self, input: Tensor) -> Tensor:
         """(…, I) → (…, O)."""
-        if input.device.type != "cpu" or not _has_bfloat16():
+        if input.device.type != "cpu" or not has_bfloat16_products():
             return super().forward(input)
         x, weight = input.bfloat16(), self.weight.bfloat16()
         bias = None if self.bias is None else self.bias.bfloat16()
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return nn.functional.linear(x, weight, bias).to(input.dtype)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [None], "").to(input.dtype)  # faster
-
-
-@functools.cache
-def _has_bfloat16() -> bool:
-    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+            return nn.functional.linear(x, weight, bias)
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [None], "")  # faster
 
 
 def use_int8(encoder: Any, outliers: int) -> None:
@@ -168,7 +164,7 @@ def use_int8(encoder: Any, outliers: int) -> None:
             linear = getattr(parent, name)
             count = outliers if may_have_outliers else 0
             setattr(parent, name, MyBertInt8Linear(linear.in_features, linear.out_features, count))
-        use_bfloat16(layer)
+        use_bfloat16_attention(layer)
 
 
 def int8_products(layer: Any) -> list[tuple[nn.Module, str, bool]]:
@@ -185,7 +181,10 @@ def int8_products(layer: Any) -> list[tuple[nn.Module, str, bool]]:
     ]
 
 
-def use_bfloat16(layer: Any) -> None:
-    """Computes values and attention outputs of a `MyBertLayer` in bfloat16."""
-    for linear in (layer.attention.self.value, layer.attention.output.dense):
+def use_bfloat16_attention(layer: Any) -> None:
+    """Computes the attention of a `MyBertLayer` in bfloat16, with the query and key products in int8."""
+    attention = layer.attention.self
+    for linear in (attention.value, layer.attention.output.dense):
         linear.__class__ = MyBertBfloat16Linear
+    if has_bfloat16_products():
+        attention.query.output_dtype = attention.key.output_dtype = torch.bfloat16

@@ -281,6 +281,26 @@ def test_half_precision_stays_near_the_formula_and_trains(tiny_config, backend, 
     assert module.value.weight.grad.any()
 
 
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_inference_in_half_precision_stays_near_the_formula(tiny_config, backend):
+    module = attention(tiny_config, backend)
+    x = tokens(tiny_config)
+    with torch.inference_mode():
+        expected = per_sequence(module, x, LENGTHS)
+        found = module.bfloat16()(x.bfloat16(), pack())[0]
+    assert found.dtype == torch.bfloat16
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("length", [1, 31, 32, 40])
+def test_softmax_is_the_formula_in_its_dtype(dtype, length):
+    scores = torch.randn(3, 5, length).to(dtype)
+    found = cpu_mybert.softmax(scores)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), scores.double().softmax(-1), rtol=torch.finfo(dtype).eps, atol=1e-7)
+
+
 @pytest.mark.parametrize(("lengths", "alone"), [([64, 50, 64], False), ([64, *[2] * 8], True)])
 def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_of_the_formula(
     tiny_config, monkeypatch, lengths, alone

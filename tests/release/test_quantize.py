@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers.activations import ACT2FN
 
 from modeling_mybert import MyBertModel
 from modeling_mybert.int8_mybert import MyBertInt8Linear, int8_obstacle
 from mybert import Embedder, Predictor, UserError, cli, quantize
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
+from mybert.release.convert.quantize import least_output
 from tokenization import MyBertTokenizer
 
 pytestmark = pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
@@ -34,6 +36,9 @@ def quantised(models, tmp_path_factory):
     return quantised
 
 
+LEAST_GELU = -0.1699712  # x Φ(x) at x = -0.7517916
+
+
 def layer_and_inputs(one_sided: bool, rows: int = 4000) -> tuple[nn.Linear, torch.Tensor]:
     """Correlated inputs with two exceptional features."""
     torch.manual_seed(0)
@@ -46,7 +51,7 @@ def layer_and_inputs(one_sided: bool, rows: int = 4000) -> tuple[nn.Linear, torc
 @pytest.mark.parametrize(("one_sided", "outliers"), [(False, 0), (False, 2), (True, 2)])
 def test_a_product_is_that_of_the_rounded_inputs_and_weights(one_sided, outliers):
     linear, x = layer_and_inputs(one_sided)
-    int8 = int8_linear(linear, x, outliers)
+    int8 = int8_linear(linear, x, outliers, LEAST_GELU if one_sided else None)
     found = int8(x[:128].view(2, 64, 64)).detach().view(128, 48).double().numpy()
     state = {name: value.double().numpy() for name, value in int8.state_dict().items()}
     assert state["zero_point"] == (0 if one_sided else 128)
@@ -73,11 +78,35 @@ def test_a_feature_that_is_constant_in_calibration_may_vary_later():
     assert error < 0.1
 
 
+def test_an_activation_lower_than_all_in_calibration_is_no_large_one():
+    linear, x = layer_and_inputs(one_sided=True)
+    int8 = int8_linear(linear, x.clamp(min=-0.05), 2, LEAST_GELU)
+    x[:, 11] = LEAST_GELU
+    with torch.no_grad():
+        error = (int8(x) - linear(x)).norm() / linear(x).norm()
+    assert error < 0.02
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("gelu", LEAST_GELU), ("relu", 0.0), ("silu", -0.2784645), ("tanh", None)]
+)
+def test_the_minimum_of_an_activation(name, least):
+    assert least_output(ACT2FN[name]) == (None if least is None else pytest.approx(least, abs=1e-6))
+
+
+def test_large_inputs_do_not_overflow_in_calibration():
+    linear, x = layer_and_inputs(one_sided=False)
+    x[:, 3] *= 1e6
+    with torch.no_grad():
+        found, expected = int8_linear(linear, x)(x), linear(x)
+    assert (found - expected).norm() < 0.01 * expected.norm()
+
+
 @pytest.mark.parametrize("one_sided", [False, True])
 def test_an_int8_layer_keeps_the_mean_and_is_close_to_the_float32_layer(one_sided):
     linear, x = layer_and_inputs(one_sided)
     with torch.no_grad():
-        expected, found = linear(x), int8_linear(linear, x, 2)(x)
+        expected, found = linear(x), int8_linear(linear, x, 2, LEAST_GELU if one_sided else None)(x)
     torch.testing.assert_close(found.mean(0), expected.mean(0), rtol=0, atol=2e-3)
     assert (found - expected).square().mean() < 2e-4 * expected.var(0).mean()
 

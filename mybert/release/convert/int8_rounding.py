@@ -11,27 +11,27 @@ from modeling_mybert.int8_mybert import MyBertInt8Linear
 _EXPONENT = 0.57  # of the inputs' spread; the rest falls to the weights (Xiao et al. 2023)
 _DAMPING = 0.01  # share of the mean of the diagonal (Frantar et al. 2022)
 _BLOCK = 128  # columns whose errors are spread to the later ones together
-_LEAST_ACTIVATION = -0.3  # GELU, SiLU and ReLU have no lower output
 _LEAST_SPREAD = 0.01  # share of the mean; a feature that is constant here may vary later
 
 
-def int8_linear(linear: nn.Linear, inputs: Tensor, outliers: int) -> MyBertInt8Linear:
+def int8_linear(linear: nn.Linear, inputs: Tensor, outliers: int = 0, least: float | None = None) -> MyBertInt8Linear:
     """The int8 form of a layer.
 
     Args:
         inputs: (T, I) float32.
         outliers: K.
+        least: no input is ever smaller, and 0 and above are common; None: the inputs lie on both sides of their mean.
     """
     weight = linear.weight.detach().float()
     quantised = MyBertInt8Linear(linear.in_features, linear.out_features, outliers)
-    least = inputs.amin()
-    one_sided = outliers > 0 and bool(least > _LEAST_ACTIVATION)  # only after the activation, which has a minimum
-    centre = least.expand(linear.in_features) if one_sided else inputs.mean(0)
-    spread = (inputs - centre).pow_(8).mean(0).pow(1 / 8)
+    centre = inputs.mean(0) if least is None else inputs.new_full((linear.in_features,), least)
+    centred = (inputs - centre).abs_()
+    largest_of_each = centred.amax(0).clamp(min=1e-30)
+    spread = centred.div_(largest_of_each).pow_(8).mean(0).pow(1 / 8) * largest_of_each  # without overflow
     largest = (spread * weight.norm(dim=0)).argsort(descending=True)[:outliers].sort().values
     factor = _smoothing(spread, weight)
     factor[largest] = 0
-    quantised.zero_point.fill_(0 if one_sided else 128)
+    quantised.zero_point.fill_(128 if least is None else 0)
     quantised.factor.copy_(factor)
     quantised.shift.copy_(-centre * factor)
     if quantised.outliers is not None and quantised.outlier_weight is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from modeling_mybert import MyBertModel
-from modeling_mybert.int8_mybert import int8_obstacle, int8_products, use_bfloat16
+from modeling_mybert.int8_mybert import int8_obstacle, int8_products, use_bfloat16_attention
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout
 from mybert.common.errors import UserError
 from mybert.common.output_folders import staged_folder
@@ -30,7 +30,7 @@ _BATCH = 2048  # tokens
 def quantize(settings: QuantizeSettings) -> Path:
     """Quantises the linear layers of an encoder for CPUs with int8 instructions (VNNI).
 
-    Query, key and feed-forward products become int8; values and attention outputs are computed in bfloat16.
+    Query, key and feed-forward products become int8; the rest of attention is computed in bfloat16.
     Embeddings, pooler and head stay as they are. The weights are rounded one layer after the other, with the inputs
     that each gets from the quantised layers before it.
 
@@ -109,18 +109,26 @@ def _quantise_layers(encoder: MyBertModel, sequences: list[np.ndarray], outliers
 def _quantise_layer(layer: Any, states: list[Tensor], layouts: list[RaggedLayout], outliers: int) -> None:
     """Replaces the products of one layer in the order of computation, and `states` by its outputs."""
 
-    def replace(parent: torch.nn.Module, name: str, has_outliers: bool, inputs: list[Tensor]) -> None:
+    def replace(
+        parent: torch.nn.Module, name: str, has_outliers: bool, inputs: list[Tensor], least: float | None = None
+    ) -> None:
         linear, rows = getattr(parent, name), torch.cat(inputs)
         if not (rows.isfinite().all() and linear.weight.isfinite().all()):
             raise UserError("the checkpoint computes NaN or infinity on the texts; its weights are damaged")
-        setattr(parent, name, int8_linear(linear, rows, outliers if has_outliers else 0))
+        setattr(parent, name, int8_linear(linear, rows, outliers if has_outliers else 0, least))
 
     query, key, first, second = int8_products(layer)
     replace(*query, states)
     replace(*key, states)
-    use_bfloat16(layer)
+    use_bfloat16_attention(layer)
     attended = [layer.attention(x, layout)[0] for x, layout in zip(states, layouts, strict=True)]
     replace(*first, attended)
     activated = [layer.intermediate(x) for x in attended]
-    replace(*second, activated)
+    replace(*second, activated, least_output(layer.intermediate.activation))
     states[:] = [layer.output(x, y) for x, y in zip(activated, attended, strict=True)]
+
+
+def least_output(activation: torch.nn.Module) -> float | None:
+    """The minimum of GELU, SiLU, ReLU and the like; None for functions with large negative outputs."""
+    least = float(activation(torch.linspace(-20, 20, 40_001)).min())
+    return least if least > -0.3 else None
