@@ -39,7 +39,9 @@ class TextSettings(TextFileOptions):
 class AdaptSettings(TextSettings):
     """Settings of `adapt`; optimisation is in `PretrainingArguments`."""
 
-    inputs: list[str] | None = setting(None, f"text of the domain: {_TEXTS}", positional=True)
+    inputs: list[str] | None = setting(
+        None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True
+    )
     model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)")
     output: str = setting("", "folder of the adapted model")
     task_data: list[str] | None = setting(None, "labelled rows whose texts are used as text of the domain")
@@ -79,7 +81,7 @@ class AdaptSettings(TextSettings):
         "the model was trained on if that is less)",
         least=8,
     )
-    whole_word_masking: bool = setting(False, "label all tokens of a word together")
+    whole_word_masking: bool = setting(False, "mask all tokens of a word together")
     validation_share: float = setting(0.05, "share of the documents of each text that is held out (0 to 0.5)")
     eval_characters: int = setting(
         10_000,
@@ -120,7 +122,9 @@ class AdaptSettings(TextSettings):
 class TrimSettings(TextSettings):
     """Settings of `trim`."""
 
-    inputs: list[str] | None = setting(None, f"text that the model must still read: {_TEXTS}", positional=True)
+    inputs: list[str] | None = setting(
+        None, f"text that the model must still read, required without --task-data: {_TEXTS}", positional=True
+    )
     model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)")
     output: str = setting("", "folder of the smaller model")
     task_data: list[str] | None = setting(None, "labelled rows whose texts the model must still read")

@@ -12,18 +12,19 @@ _NAMES = {
     "train validation validation_share",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
-    "pad_to_multiple_of size uncased vectors vocab_size weights words",
+    "pad_to_multiple_of pooling size uncased vectors vocab_size weights words",
     "task": "label_all_tokens label_names label_separator labels max_answer_length method n_best problem steps task "
     "top_k",
-    "training": "adam_epsilon class_weights gradient_accumulation_steps learning_rate length_schedule masking_seed "
-    "max_predictions_per_seq max_steps max_tokens_per_batch mlm_probability num_train_epochs on_nonfinite optimizer "
-    "patience per_device_train_batch_size row_steps seed seeds start_mlm_probability start_tokens_per_batch sweep "
+    "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "
+    "mlm_probability num_train_epochs on_nonfinite optimizer patience row_steps start_mlm_probability sweep "
     "time_budget warmup_steps weight_decay whole_word_masking",
+    "batches": "gradient_accumulation_steps max_tokens_per_batch per_device_eval_batch_size "
+    "per_device_train_batch_size start_tokens_per_batch",
+    "seeds": "masking_seed seed seeds",
     "teacher": "losses relation_heads soft_share teacher temperature unlabelled",
-    "evaluation": "bootstrap calibrate eval_characters eval_steps eval_strategy load_best_model_at_end metric "
-    "per_device_eval_batch_size slices",
+    "evaluation": "bootstrap calibrate eval_characters eval_steps eval_strategy load_best_model_at_end metric slices",
     "hardware": "bandwidth bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops price",
-    "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait pooling port timeout",
+    "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait port timeout",
     "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
     "overwrite report report_to resume save_steps save_strategy save_total_limit tolerance",
     "repository": "create_pr exclude license max_file_size public revision space tag verify",

@@ -58,9 +58,8 @@ class Option:
     def metavar(self) -> str:
         """How the help writes a value: INT, FLOAT, or the last word of the name."""
         last = self.field.name.rpartition("_")[2]
-        return {int: "INT", float: "FLOAT"}.get(
-            self.convert, last.removesuffix("s" if self.positional else "").upper()
-        )
+        one = last.removesuffix("s") if self.positional and list in self.kinds else last
+        return {int: "INT", float: "FLOAT"}.get(self.convert, one.upper())
 
     @property
     def positional(self) -> bool:

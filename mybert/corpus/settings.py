@@ -79,7 +79,7 @@ class CorpusSettings(DocumentSettings):
     )
     short_seq_prob: float = setting(0.1, "share of documents with a shorter, random target length (0 to 1)")
     dupe_factor: int = setting(
-        1, "number of times that each training document is used, with different splits", least=1
+        1, "number of times that each training document is used, divided into segments differently each time", least=1
     )
     negatives: str = setting("other-document", "source of random next segments", choices=NEGATIVES)
     nsp: bool = setting(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import as_list, check, check_choices, setting
+from mybert.common.settings import SIZES, as_list, check, check_choices, setting
 from mybert.pretraining.settings import PretrainSettings
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
@@ -20,10 +20,16 @@ class DistillSettings(PretrainSettings):
     """Teacher, losses and student; the other settings are those of pretraining."""
 
     corpus: str | None = setting(
-        None, "Folder of examples with the teacher's vocabulary: `mybert corpus … --tokenizer TEACHER`."
+        None, "Folder of examples with the teacher's vocabulary, required: `mybert corpus … --tokenizer TEACHER`."
     )
     text: list[str] = setting(default_factory=list, help=argparse.SUPPRESS)
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
+    size: str | None = setting(
+        None, f"Size of a student with new weights: {', '.join(SIZES)} (default: none; see --layers)."
+    )
+    init_from: str | None = setting(
+        None, "Checkpoint with the teacher's vocabulary (folder or Hub name) as the student."
+    )
     initial_weights: str = setting("random", argparse.SUPPRESS)
     teacher: str = setting(
         "", "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer."
@@ -37,9 +43,10 @@ class DistillSettings(PretrainSettings):
     losses: list[str] | None = setting(
         None,
         "Losses and their weights, as NAME=WEIGHT. soft: distribution of masked tokens; hard: the masked tokens and, "
-        "with pairs, next sentences; cosine: last hidden states; mse: hidden states of all layers; relations: "
-        "query-query, key-key and value-value relations of the last layer, for students of any width (default: soft=5 "
-        "hard=2 cosine=1; without the cosine for another width; relations=1 if the teacher has no masked-LM head).",
+        "with pairs, next sentences; cosine: last hidden states; mse: hidden states of the student's layers and of "
+        "evenly spaced layers of the teacher; relations: query-query, key-key and value-value relations of the last "
+        "layer, for students of any hidden size (default: soft=5 hard=2 cosine=1; without cosine if the hidden sizes "
+        "differ; relations=1 if the teacher has no masked-language-model head).",
     )
     temperature: float = setting(2.0, "Temperature of the soft distributions, above 0.")
     relation_heads: int | None = setting(

@@ -22,7 +22,7 @@ class FinetuningArguments(FinetuningOptions, DeviceArguments):
                 raise UserError(f"{name} is not supported: the best checkpoint is chosen by --metric")
         super().__post_init__()
         unsupported = {
-            "bf16_full_eval": "it would round the weights that are kept; --bf16 true evaluates in bfloat16, too",
+            "bf16_full_eval": "it would round the weights that are kept; --bf16 evaluates in bfloat16, too",
             "fp16_full_eval": "it would round the weights that are kept",
             "push_to_hub": "`mybert push` uploads the finished model, verified",
             "dataloader_drop_last": "every row is trained on and scored",

@@ -59,19 +59,19 @@ class PretrainSettings:
         "adamw: the optimizer of --optim. muon: Muon for the matrices of the encoder and AdamW for the other weights, "
         "with the same learning rate; needs fewer steps.",
     )
-    mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are labelled, in (0, 1).")
+    mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are masked, in (0, 1).")
     start_mlm_probability: float | None = setting(
         None,
-        "Share of labelled tokens at the first step, in (0, 1); changes linearly to --mlm-probability (default: "
+        "Share of masked tokens at the first step, in (0, 1); changes linearly to --mlm-probability (default: "
         "constant).",
     )
-    max_predictions_per_seq: int | None = setting(None, "Maximum number of labelled tokens per sequence, at least 1.")
-    whole_word_masking: bool = setting(False, "Label all tokens of a word together.")
+    max_predictions_per_seq: int | None = setting(None, "Maximum number of masked tokens per sequence, at least 1.")
+    whole_word_masking: bool = setting(False, "Mask all tokens of a word together.")
     masking_seed: int | None = setting(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = setting(
         None,
         "Maximum number of real tokens per batch; replaces --per-device-train-batch-size. Batches have sequences of "
-        "similar length if the train sampling strategy is group_by_length.",
+        "similar length with --train-sampling-strategy group_by_length.",
     )
     start_tokens_per_batch: int | None = setting(
         None,
@@ -88,7 +88,7 @@ class PretrainSettings:
         None, "Second folder of examples for the last steps, usually of 512 tokens, built with the same tokenizer."
     )
     phase2_share: float = setting(0.1, "Share of the steps that read the second corpus, in (0, 1).")
-    on_nonfinite: str = setting("stop", "What to do if a gradient is not finite: stop the run, or skip the step.")
+    on_nonfinite: str = setting("stop", "What to do if a gradient is not finite: stop (the run) or skip (the step).")
     peak_flops: float | None = setting(
         None,
         "Peak floating point operations per second of a device, used for the MFU in the log (default: measured with "
@@ -193,7 +193,7 @@ class PretrainingOptions(TrainingOptions):
 
     complete: ClassVar[str] = "mybert.pretraining.arguments:PretrainingArguments"
 
-    learning_rate: float = setting(1e-4, "Peak learning rate of AdamW (paper: 1e-4).")
+    learning_rate: float = setting(1e-4, "Peak learning rate (paper: 1e-4 with AdamW).")
     num_train_epochs: float = setting(3.0, "Passes over the examples.")
     warmup_steps: float = setting(
         0.01, "Warm-up steps, or their share of all steps if below 1 (paper: 10,000 of 1,000,000)."

@@ -112,7 +112,7 @@ class QuantizeSettings(TextFileOptions):
 
     model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True)
     texts: list[str] = setting(
-        help="text like that which the model will read: files, data sets or python-docs; the first `tokens` are used"
+        help="text like that which the model will read: files, data sets or python-docs; see --tokens"
     )
     output: str = setting(help="output folder")
     tokens: int = setting(16_000, "number of tokens of the texts to calibrate with", least=1)
@@ -128,7 +128,9 @@ class PushSettings:
 
     model: str = setting(help="folder of the trained model", positional=True, old_name="checkpoint")
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
-    public: bool = setting(False, "create the repository as public; otherwise it is private", negation="private")
+    public: bool = setting(
+        False, "create the repository as public; --private (the default) creates it as private", negation="private"
+    )
     revision: str = setting("main", "branch to commit to, created from main if it does not exist; or refs/pr/N")
     tag: str | None = setting(
         None, "tag for the commit, used in the examples of the model card (default: a hash of the content)"

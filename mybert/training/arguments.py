@@ -82,7 +82,7 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
     if arguments.n_gpu > 1:
         raise UserError(
             f"{arguments.n_gpu} GPUs in one process: start one process per GPU with `torchrun --nproc-per-node "
-            f"{arguments.n_gpu} -m mybert.cli {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
+            f"{arguments.n_gpu} -m mybert {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     arguments.accelerator_config.non_blocking |= arguments.dataloader_pin_memory
@@ -103,7 +103,7 @@ def advise_half(arguments: TrainingArguments, hidden_size: int) -> None:
         return
     if bfloat16_is_faster(arguments.device):
         gain = "several times as fast on this GPU" if arguments.device.type == "cuda" else "about twice as fast here"
-        print(f"training in float32; --bf16 true is {gain}")
+        print(f"training in float32; --bf16 is {gain}")
 
 
 def bfloat16_is_faster(device: torch.device) -> bool:

@@ -191,7 +191,7 @@ def slow(files: StageFiles) -> Iterator[Finding]:
         problems.append("find the program that competes for the machine, or whether it is throttled")
     if used and statistics.median(used) < _LOW_MFU:
         problems.append(
-            "use larger batches, --bf16 true on hardware that has it, more --dataloader-num-workers, or set "
+            "use larger batches, --bf16 on hardware that has it, more --dataloader-num-workers, or set "
             "OMP_NUM_THREADS to the free cores"
         )
     if idle and statistics.median(idle) > _IDLE:
