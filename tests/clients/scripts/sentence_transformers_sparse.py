@@ -1,4 +1,4 @@
-"""sentence-transformers: SparseEncoder (SPLADE) from the masked-LM head."""
+"""sentence-transformers: SparseEncoder (SPLADE) from the masked-language-model head."""
 
 from sentence_transformers import SparseEncoder
 
