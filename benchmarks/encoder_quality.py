@@ -8,7 +8,7 @@ data set, with train.jsonl and dev.jsonl, and `corpus/wikitext_valid.jsonl`, the
 - **Masked words.** 15% of the words of the held-out text are masked with all their tokens; a hash of document and
   position chooses them, so the words are the same for every vocabulary. Reported: the share of words predicted
   completely, and bits per character, the log-probability of the masked tokens divided by the words' characters. Models
-  without a masked-LM head are not scored.
+  without a masked-language-model head are not scored.
 - **Next sentences.** Consecutive windows of the text, and the same first windows before a window of another document.
 - **Tasks.** One recipe for every model of a size, fixed rows and seeds: mean and standard deviation of the dev score.
 
@@ -125,7 +125,7 @@ class Window(NamedTuple):
 
 
 def masked_words_and_pairs(model: str, data: Path, documents: int) -> dict[str, float]:
-    """Scores of the pretraining heads on the held-out text; empty without a masked-LM head."""
+    """Scores of the pretraining heads on the held-out text; empty without a masked-language-model head."""
     tokenizer = MyBertTokenizer.from_pretrained(model)
     bert, report = MyBertForPreTraining.from_pretrained(model, output_loading_info=True)
     missing = " ".join(report["missing_keys"])

@@ -2,9 +2,9 @@
 
     python benchmarks/scoring.py FILE MODEL [--limit 100] [--threads 2]
 
-FILE contains rows with a column `text`. MODEL is a BERT checkpoint; without a masked-LM head it gets a random one,
-which changes the scores but not the time. Times are CPU seconds, which other programs change little. The scores of all
-sides are compared. Prints a Markdown table.
+FILE contains rows with a column `text`. MODEL is a BERT checkpoint; without a masked-language-model head it gets a
+random one, which changes the scores but not the time. Times are CPU seconds, which other programs change little. The
+scores of all sides are compared. Prints a Markdown table.
 """
 
 import argparse
