@@ -1,4 +1,4 @@
-"""Sequence to sequence: transformers' `EncoderDecoderModel`, whose folders carry the code.
+"""The encoder-decoder: transformers' `EncoderDecoderModel`, saved together with its code.
 
 Folders of the stock class and of this one are interchangeable. This one adds the code, so that `AutoModelForSeq2SeqLM`
 reads the folder anywhere, and a loss that honours `num_items_in_batch`.

@@ -1,4 +1,4 @@
-"""Ragged and dense layouts of a batch: where its real tokens stand.
+"""Conversion of a batch between padded and packed form.
 
 Shape letters of this package:
     B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence, T tokens in the ragged

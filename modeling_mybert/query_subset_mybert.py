@@ -1,4 +1,4 @@
-"""Queries of the last layer when only some tokens are read: a subset of the ragged tokens.
+"""The last layer's queries, restricted to the tokens whose output is used.
 
 For the letters of shapes see `padding_mybert`.
 """

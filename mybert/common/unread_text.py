@@ -1,4 +1,4 @@
-"""Shorten pairs of very long texts before tokenisation."""
+"""Shorten pairs of very long texts before tokenization."""
 
 from transformers import PreTrainedTokenizerBase
 

@@ -1,4 +1,4 @@
-"""What the page offers for a checkpoint: functions from typed texts to what is shown, one for each head."""
+"""The functions of the page for each head: from the user's input to the output that is shown."""
 
 import contextlib
 import itertools

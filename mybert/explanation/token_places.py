@@ -1,4 +1,4 @@
-"""Where the tokens of a feature stand in the texts of its row."""
+"""Positions of a feature's tokens in the texts of its row."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -13,7 +13,7 @@ class Schedule:
     Attributes:
         lengths: pairs of a sequence length and the share of the run at which it ends; the last share is 1.
         tokens: tokens per batch at the start and at the end; linear in between.
-        masked: share of labelled tokens at the start and at the end; linear in between.
+        masked: share of masked tokens at the start and at the end; linear in between.
     """
 
     lengths: tuple[tuple[int, float], ...]

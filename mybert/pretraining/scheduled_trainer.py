@@ -27,7 +27,7 @@ from mybert.training.run_progress import ClockProgress, StepProgress
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
 EVALUATED = 0.15
-"""Share of labelled tokens in evaluations, whatever the schedule of the training is."""
+"""Share of masked tokens in evaluations, whatever the schedule of the training is."""
 _MARGIN = 1.15
 """Factor of the expected time after the last step."""
 _VIRTUAL_STEPS = 10_000

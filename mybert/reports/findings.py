@@ -1,4 +1,4 @@
-"""All findings about a stage, the gravest first."""
+"""All findings about a stage, the most severe first."""
 
 from mybert.reports.checks import corpus, evaluation, finetuning, pretraining, training
 from mybert.reports.finding import LEVELS, Finding

@@ -1,4 +1,4 @@
-"""The start of an epoch, where its sampler is set, and its end, where it is evaluated and saved."""
+"""Callbacks at the start of an epoch (set the sampler) and at its end (evaluate and save)."""
 
 import math
 

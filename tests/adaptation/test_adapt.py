@@ -373,7 +373,7 @@ def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
     assert "- 5 new words, with their former word pieces: " in card
     assert "AutoModelForMaskedLM" in card
     assert "AutoModelForNextSentencePrediction" not in card  # its head is not trained on single texts
-    assert "both pretraining heads" not in card and "next sentences" not in card
+    assert "heads for masked language modelling and" not in card and "next sentences" not in card
     assert "A BERT encoder with a masked language modelling head" in card
     assert "- The training did not include its next sentence prediction head." in card
     assert all(word["piece"] in card for word in adaptation["new_words"])

@@ -1,4 +1,4 @@
-"""A tiny corpus, teachers with and without a masked-LM head, and a function that runs `distill`."""
+"""A tiny corpus, teachers with and without a masked-language-model head, and a function that runs `distill`."""
 
 import datasets
 import numpy as np
@@ -46,7 +46,7 @@ def corpus(tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def teachers(tokenizer, tmp_path_factory):
-    """`bert`: 4 layers and both heads; `encoder`: no masked-LM head; `other`: another vocabulary."""
+    """`bert`: 4 layers and both heads; `encoder`: no masked-language-model head; `other`: another vocabulary."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.2}
     config = BertConfig(vocab_size=len(tokenizer), num_hidden_layers=4, max_position_embeddings=32, **sizes)

@@ -42,11 +42,11 @@ def test_parameters_of_each_part_are_those_of_the_model(size):
     found = {
         "embeddings": model.bert.embeddings,
         "encoder": model.bert.encoder,
-        "masked-token head": model.cls.predictions,
+        "masked-language-model head": model.cls.predictions,
         "next-sentence head": torch.nn.ModuleList([model.bert.pooler, model.cls.seq_relationship]),
     }
     found = {part: sum(p.numel() for p in module.parameters()) for part, module in found.items()}
-    found["masked-token head"] -= model.cls.predictions.decoder.weight.numel()
+    found["masked-language-model head"] -= model.cls.predictions.decoder.weight.numel()
     assert count_parameters(config) == found
     assert sum(found.values()) == sum(p.numel() for p in model.parameters())
 

@@ -1,4 +1,4 @@
-"""A tiny stock BERT with a masked-LM head and the vocabulary of BERT."""
+"""A tiny stock BERT with a masked-language-model head and the vocabulary of BERT."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A block of documents to examples."""
+"""Build the examples of one block of documents."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Tokenised documents to segment pairs, as ranges of tokens.
+"""Tokenized documents to segment pairs, as ranges of tokens.
 
 The sentences of a block are concatenated in one array of tokens. A segment is a range of this array.
 """

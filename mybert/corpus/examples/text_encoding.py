@@ -1,4 +1,4 @@
-"""Loading a WordPiece tokenizer, and its form for plain text."""
+"""Load a WordPiece tokenizer, and encode plain text with it."""
 
 import functools
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ class Examples:
         lengths: (N,).
         next_sentence_label: (N,), None without pairs.
         epochs, indices: (N,) their keys.
-        mlm_probability: share of labelled tokens; None for that of the masker.
+        mlm_probability: share of masked tokens; None for that of the masker.
     """
 
     input_ids: np.ndarray

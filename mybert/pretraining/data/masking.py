@@ -19,28 +19,28 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True)
 class Masker:
-    """Devlin et al. 2019, appendix A.1: 15% of the tokens are labelled; 80% of these become [MASK], 10% another
+    """Devlin et al. 2019, appendix A.1: 15% of the tokens are masked; 80% of these become [MASK], 10% another
     token.
 
     In a sequence of n real tokens, including special tokens as in the reference implementation, exactly round(n ×
-    `probability`) tokens are labelled (Python's `round`), at least one and at most `max_predictions`. Special tokens
-    ([UNK] included) are never labelled. Replacements are drawn from the vocabulary without special and [unusedN]
+    `probability`) tokens are masked (Python's `round`), at least one and at most `max_predictions`. Special tokens
+    ([UNK] included) are never masked. Replacements are drawn from the vocabulary without special and [unusedN]
     tokens; as in the reference implementation, a replacement can equal the original.
 
-    With `whole_words` all tokens of a word are labelled or none. A word is a token and the `##` tokens that follow it;
+    With `whole_words` all tokens of a word are masked or none. A word is a token and the `##` tokens that follow it;
     BERT's pre-tokenizer makes each punctuation mark and CJK character a word. Words are taken in random order; one
-    that would exceed the number is skipped, so fewer tokens may be labelled. If every word is too long, the first
-    tokens of the first word are labelled. The 80/10/10 rule then applies to each token.
+    that would exceed the number is skipped, so fewer tokens may be masked. If every word is too long, the first
+    tokens of the first word are masked. The 80/10/10 rule then applies to each token.
 
     The result depends only on seed, epoch, example index and tokens.
 
     Attributes:
-        maskable: (V,) bool, tokens that may be labelled.
+        maskable: (V,) bool, tokens that may be masked.
         continues: (V,) bool, `##` tokens.
         replacements: (R,) int64, tokens that replace others.
         probability: share of the real tokens, in (0, 1).
-        max_predictions: maximum number of labels per sequence, None for no limit.
-        whole_words: label words instead of single tokens.
+        max_predictions: maximum number of masked tokens per sequence, None for no limit.
+        whole_words: mask words instead of single tokens.
         seed: in [0, 2**64).
     """
 

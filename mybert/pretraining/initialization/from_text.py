@@ -1,4 +1,4 @@
-"""Initialise a new model from its text: embeddings, MLM head, and attention to neighbouring tokens."""
+"""Initialise a new model from its text: embeddings, masked-language-model head, attention to neighbouring tokens."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from mybert.pretraining.initialization.neighbour_attention import attend_to_neig
 
 _MOST_DIMENSIONS = 256
 _IDENTITY, _NOISE = 0.7, 0.5
-"""Weights of the identity and of the random start in the transform of the MLM head."""
+"""Weights of the identity and of the random start in the transform of the masked-language-model head."""
 
 
 def initialize_from_text(model: MyBertForPreTraining, corpus: Corpus, seed: int) -> None:
@@ -21,8 +21,8 @@ def initialize_from_text(model: MyBertForPreTraining, corpus: Corpus, seed: int)
       al. 2015). Special tokens and tokens that the sample lacks keep their random vectors.
     - Position vectors: sinusoids (Vaswani et al. 2017, section 3.5).
     - First layer: each head attends to one of the nearest positions, see `attend_to_neighbours`.
-    - MLM head: its transform is close to the identity, so that hidden states are compared with token vectors from the
-      first step; its bias has the logarithms of the token frequencies.
+    - Masked-language-model head: its transform is close to the identity, so that hidden states are compared with token
+      vectors from the first step; its bias has the logarithms of the token frequencies.
 
     Args:
         model: a new model, changed in place.

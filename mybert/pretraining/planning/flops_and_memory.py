@@ -24,7 +24,7 @@ def count_parameters(config: PreTrainedConfig) -> dict[str, int]:
     return {
         "embeddings": rows * hidden + norm,
         "encoder": config.num_hidden_layers * layer,
-        "masked-token head": square + norm + config.vocab_size,
+        "masked-language-model head": square + norm + config.vocab_size,
         "next-sentence head": square + 2 * hidden + 2,
     }
 
@@ -62,7 +62,12 @@ class ModelCosts:
         scores = layers * 2 * c.hidden_size * self.attended  # scores, and the weighted sum
         masked = self.mlm_probability * (c.hidden_size**2 + c.hidden_size * c.vocab_size)
         pair = self.has_pairs * (c.hidden_size**2 + 2 * c.hidden_size) / self.length
-        products = {"encoder": matrices, "attention": scores, "masked-token head": masked, "next-sentence head": pair}
+        products = {
+            "encoder": matrices,
+            "attention": scores,
+            "masked-language-model head": masked,
+            "next-sentence head": pair,
+        }
         return {part: 6 * count for part, count in products.items()}
 
     @property

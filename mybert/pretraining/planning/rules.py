@@ -1,4 +1,4 @@
-"""The rules of the budget mode, from budget_rules.yaml."""
+"""The rules by which a run with a time budget chooses its settings, from budget_rules.yaml."""
 
 from functools import cache
 from importlib import resources

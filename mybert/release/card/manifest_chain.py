@@ -1,4 +1,4 @@
-"""The manifests behind a checkpoint: of its corpus, its tokenizer, the model it started from, and of theirs."""
+"""All manifests behind a checkpoint: of its corpus, its tokenizer, its initial model, and their inputs."""
 
 import os
 from pathlib import Path

@@ -58,7 +58,7 @@ def load_checkpoint(name: str) -> Checkpoint:
             model, missing, left_out = _load(MyBertEncoderDecoderModel, name)
         else:
             model, missing, left_out = _load(_named_class(name, values), name)
-        if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased names only its masked-LM head
+        if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased names this head only
             loaded = ((model, missing, left_out), *(_load(cls, name) for cls in _PRETRAINING))
             model, missing, left_out = min(loaded, key=lambda found: (len(found[1]), len(found[2])))
         refuse_missing(name, missing, remedy=f"they would be random in {type(model).__name__}")
