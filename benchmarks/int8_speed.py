@@ -1,18 +1,23 @@
 """Speed and accuracy of int8: sentence vectors of one checkpoint, in ONNX or by `mybert quantize`.
 
     python benchmarks/int8_speed.py CHECKPOINT TEXTS [--count 200] [--batch 8] [--rounds 5] [--threads 1]
-    python benchmarks/int8_speed.py CHECKPOINT TEXTS --quantized FOLDER [--count 200] [--rounds 5] [--threads 1]
+    python benchmarks/int8_speed.py CHECKPOINT TEXTS --quantized FOLDER --calibration TEXTS [--count 200] [--rounds 5]
+        [--threads 1]
 
 Vectors are means over tokens, scaled to length 1. Each round runs all sides, one after the other. The first form
-compares torch, ONNX, and ONNX with int8 weights on the same batches. The second compares transformers in its fastest
-batches of sorted texts, and `Embedder` in float32, in bfloat16 and with the int8 FOLDER, from texts to vectors, in CPU
-seconds.
+compares torch, ONNX, and ONNX with int8 weights on the same batches. The second compares CPU seconds from texts to
+vectors: `Embedder` in float32, in bfloat16 and with the int8 FOLDER, and other engines, each in its fastest batches of
+sorted texts. These are transformers, ONNX Runtime with int8 weights and dynamic activations, and OpenVINO with static
+int8 by NNCF, calibrated on the other texts (`pip install openvino nncf`; left out without them). The backends "onnx"
+and "openvino" of sentence-transformers use these engines.
 """
 
 import argparse
+import importlib.util
 import statistics
 import tempfile
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +29,7 @@ def main() -> None:
     for name, default in (("count", 200), ("batch", 8), ("rounds", 5), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--quantized", help="output of `mybert quantize CHECKPOINT`")
+    parser.add_argument("--calibration", help="texts for OpenVINO, as for `mybert quantize`")
     arguments = parser.parse_args()
 
     import torch
@@ -101,14 +107,16 @@ def compare_quantized(arguments: argparse.Namespace) -> None:
 
     keep_freed_memory()
     texts = [document.text for document in islice(read_documents([arguments.texts]), arguments.count)]
-    transformers = transformers_vectors(arguments.checkpoint)
-    sizes = {size: cpu_seconds(transformers, texts, size)[0] for size in (8, 16, 32, 64)}
-    size = min(sizes, key=sizes.get)
-    sides = {
-        f"transformers, batches of {size}": lambda texts: transformers(texts, size),
-        "float32": Embedder(arguments.checkpoint, normalize=True).texts,
-        "bfloat16": Embedder(arguments.checkpoint, dtype="bfloat16", normalize=True).texts,
-        "int8": Embedder(arguments.quantized, normalize=True).texts,
+    sides = {}
+    for name, run in other_engines(arguments).items():
+        side = sorted_batches(arguments.checkpoint, run)
+        sizes = {size: cpu_seconds(side, texts, size)[0] for size in (4, 8, 16, 32, 64)}
+        size = min(sizes, key=sizes.get)
+        sides[f"{name}, batches of {size}"] = partial(side, size=size)
+    sides |= {
+        "MyBERT, float32": Embedder(arguments.checkpoint, normalize=True).texts,
+        "MyBERT, bfloat16": Embedder(arguments.checkpoint, dtype="bfloat16", normalize=True).texts,
+        "MyBERT, int8": Embedder(arguments.quantized, normalize=True).texts,
     }
     seconds, found = {name: [] for name in sides}, {}
     for _ in range(arguments.rounds + 1):  # the first one warms up
@@ -118,7 +126,7 @@ def compare_quantized(arguments: argparse.Namespace) -> None:
     print(f"{len(texts)} texts, {arguments.threads} thread(s)")
     print("| side | CPU seconds | times as fast as transformers | mean cosine | lowest | same nearest neighbour |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    exact, slowest = found["float32"], statistics.median(seconds[next(iter(sides))][1:])
+    exact, slowest = found["MyBERT, float32"], statistics.median(seconds[next(iter(sides))][1:])
     for name, vectors in found.items():
         median, cosines = statistics.median(seconds[name][1:]), (vectors * exact).sum(1)
         nearest = [(x @ x.T - 2 * np.eye(len(x))).argmax(1) for x in (vectors, exact)]
@@ -128,31 +136,78 @@ def compare_quantized(arguments: argparse.Namespace) -> None:
         )
 
 
-def transformers_vectors(checkpoint: str):
-    """Mean vectors by transformers' BERT, of padded batches of texts sorted by length."""
+def other_engines(arguments: argparse.Namespace) -> dict:
+    """By name: functions from inputs to last hidden states (B, S, H)."""
+    from transformers import BertModel
+
+    from mybert.common.onnx_session import onnx_outputs
+    from mybert.release.convert.export import export
+    from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE
+    from mybert.release.settings import ExportSettings
+
+    scratch = Path(tempfile.mkdtemp())
+    folder = export(ExportSettings(arguments.checkpoint, to="onnx", output=str(scratch / "onnx"), int8=True))
+    int8 = onnx_outputs(folder / INT8_FILE)
+    bert = BertModel.from_pretrained(arguments.checkpoint).eval()
+    engines = {
+        "transformers": lambda batch: bert(**batch).last_hidden_state,
+        "ONNX Runtime, int8": lambda batch: int8(batch)["last_hidden_state"],
+    }
+    if arguments.calibration and importlib.util.find_spec("openvino") and importlib.util.find_spec("nncf"):
+        engines["OpenVINO, int8"] = openvino_int8(folder / ONNX_FILE, arguments)
+    return engines
+
+
+def openvino_int8(graph: Path, arguments: argparse.Namespace):
+    """The ONNX graph quantised by NNCF, calibrated on 300 texts, and compiled for the CPU."""
+    import nncf
+    import openvino
+    import torch
+    from transformers import AutoTokenizer
+
+    from mybert.io.documents import read_documents
+
+    tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
+    texts = [document.text for document in islice(read_documents([arguments.calibration]), 300)]
+    inputs = [dict(tokenizer(text, truncation=True, max_length=128, return_tensors="np")) for text in texts]
+    model = nncf.quantize(
+        openvino.Core().read_model(graph), nncf.Dataset(inputs), model_type=nncf.ModelType.TRANSFORMER
+    )
+    options = {"INFERENCE_NUM_THREADS": arguments.threads, "NUM_STREAMS": 1}
+    compiled = openvino.Core().compile_model(model, "CPU", options)
+
+    def run(batch):
+        outputs = compiled({name: tensor.numpy() for name, tensor in batch.items()})
+        return torch.from_numpy(outputs["last_hidden_state"])
+
+    return run
+
+
+def sorted_batches(checkpoint: str, run):
+    """A function from texts and batch size to mean vectors, by padded batches of texts sorted by length."""
     import numpy as np
     import torch
-    from transformers import AutoTokenizer, BertModel
+    from transformers import AutoTokenizer
 
-    tokenizer, model = AutoTokenizer.from_pretrained(checkpoint), BertModel.from_pretrained(checkpoint).eval()
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
 
-    @torch.inference_mode()
     def vectors(texts: list[str], size: int):
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-        found = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
+        found = {}
         for start in range(0, len(texts), size):
             places = order[start : start + size]
-            batch = tokenizer([texts[i] for i in places], padding=True, return_tensors="pt")
+            batch = dict(tokenizer([texts[i] for i in places], padding=True, return_tensors="pt"))
             mask = batch["attention_mask"][..., None]
-            means = (model(**batch).last_hidden_state * mask).sum(1) / mask.sum(1)
-            found[places] = torch.nn.functional.normalize(means, dim=-1).numpy()
-        return found
+            with torch.inference_mode():
+                means = (run(batch) * mask).sum(1) / mask.sum(1)
+                found |= zip(places, torch.nn.functional.normalize(means, dim=-1).numpy(), strict=True)
+        return np.stack([found[i] for i in range(len(texts))])
 
     return vectors
 
 
 def cpu_seconds(function, *arguments):
-    """CPU seconds of a call, and its result."""
+    """CPU seconds of a call, those of other threads included, and its result."""
     began = time.process_time()
     found = function(*arguments)
     return time.process_time() - began, found

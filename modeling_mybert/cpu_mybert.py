@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .onednn_mybert import is_faster, onednn_linear
+from .onednn_mybert import is_faster, least_rows, onednn_linear
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -23,14 +23,11 @@ def _is_plain_cpu(device: torch.device) -> bool:
 
 # Linear layers
 
-_LEAST_ROWS = 128
-"""With fewer rows, choosing oneDNN costs more time than its product saves (benchmarks/latency.py)."""
-
 
 def linear(module: nn.Module, x: Tensor) -> Tensor:
     """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
-    has_rows = x.numel() >= _LEAST_ROWS * x.shape[-1]
-    return onednn_linear(module, x) if has_rows and uses_onednn(x.device, x.dtype) else module(x)
+    chosen = uses_onednn(x.device, x.dtype) and x.numel() >= least_rows() * x.shape[-1]
+    return onednn_linear(module, x) if chosen else module(x)
 
 
 def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:

@@ -13,7 +13,9 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 ROWS = 16
-"""Only multiples of this number of rows go to oneDNN, which compiles and keeps a product for each number of rows."""
+"""Above `_FEW_ROWS`, only multiples of this number go to oneDNN, which compiles a product for each number of rows."""
+
+_FEW_ROWS = 128
 
 _ONEDNN, _PRODUCT = torch.ops.mkldnn, "_linear_pointwise"  # the operation that torch's own compiler emits
 
@@ -41,6 +43,12 @@ def is_faster() -> bool:
     return measured and torch.backends.mkl.is_available() and hasattr(_ONEDNN, _PRODUCT)
 
 
+@functools.cache
+def least_rows() -> int:
+    """With fewer rows, choosing oneDNN costs more time than it saves; measured on Zen 5, which has AVX-VNNI, and Zen 4."""
+    return 8 if torch.cpu.get_capabilities().get("avx_vnni") else _FEW_ROWS
+
+
 class _LinearByOneDnn(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.linear and not kwargs:
@@ -49,7 +57,13 @@ class _LinearByOneDnn(TorchFunctionMode):
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return (_Product.apply if _is_supported(x, weight, bias) else nn.functional.linear)(x, weight, bias)
+    if not _is_supported(x, weight, bias):
+        return nn.functional.linear(x, weight, bias)
+    return _Product.apply(x, weight, bias) if torch.is_grad_enabled() else _product(x, weight, bias)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
 
 
 def _is_supported(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -62,7 +76,8 @@ def _is_supported(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if bias is not None and (bias.shape != weight.shape[:1] or not bias.is_contiguous()):  # oneDNN ignores strides
         return False
-    return x.numel() // x.shape[-1] % ROWS == 0
+    rows = x.numel() // x.shape[-1]
+    return rows <= _FEW_ROWS or rows % ROWS == 0
 
 
 def _is_plain(x: Tensor) -> bool:
@@ -88,7 +103,7 @@ class _Product(torch.autograd.Function):
         for_x, for_weight, _ = ctx.needs_input_grad
         ctx.set_materialize_grads(False)  # inputs that no gradient reaches get None, not zeros
         ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
-        return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
+        return _product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 @pytest.fixture(autouse=True)
 def foreign_processor(monkeypatch):
     monkeypatch.setattr(cpu_mybert, "is_faster", lambda: True)
-    monkeypatch.setattr(cpu_mybert, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(cpu_mybert, "least_rows", lambda: 0)
 
 
 class Products(TorchDispatchMode):
@@ -173,13 +173,21 @@ def test_biases_of_any_layout_are_added_as_pytorch_does(bias):
     torch.testing.assert_close(product(x, weight, bias), x @ weight.t() + bias)
 
 
-@pytest.mark.parametrize("rows", [1, 15, 17, 40])
-def test_row_numbers_that_are_no_multiple_of_16_use_pytorch(rows):
+@pytest.mark.parametrize(("rows", "onednn"), [(1, 1), (17, 1), (128, 1), (129, 0), (150, 0), (144, 1)])
+def test_above_128_rows_only_multiples_of_16_use_onednn(rows, onednn):
     module, x = nn.Linear(4, 3), torch.randn(rows, 4)
     with Products() as counted:
         found = linear(module, x)
-    assert counted.onednn == 0
-    assert torch.equal(found, module(x))
+    assert counted.onednn == onednn
+    torch.testing.assert_close(found, module(x))
+
+
+def test_fewer_rows_than_pay_use_pytorch(monkeypatch):
+    monkeypatch.setattr(cpu_mybert, "least_rows", lambda: 9)
+    for rows, onednn in ((8, 0), (9, 1)):
+        with Products() as counted:
+            linear(nn.Linear(4, 3), torch.randn(2, rows // 2, 4) if rows == 8 else torch.randn(rows, 4))
+        assert counted.onednn == onednn
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
