@@ -1,6 +1,7 @@
 """`mybert push --space`: a Space that runs from its own folder, and its publication."""
 
 import shutil
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,17 @@ def test_its_header_and_requirements_name_the_installed_versions(folder):
     assert header["sdk_version"] == needed["gradio"] and header["license"] == "mit"
     assert {"torch", "transformers", "captum", "tokenizers"} <= needed.keys()
     assert "+" not in needed["torch"]
+    assert ("backports.zstd" in needed) == (sys.version_info < (3, 14)), "later versions of Python have it"
+
+
+@pytest.mark.parametrize("name", ["mybert", "tokenization", "README.md"])
+def test_a_model_may_have_the_name_of_another_part_of_the_space(name, models, tmp_path):
+    settings = PushSettings(model=str(models("classifier")), repo_id=f"alice/{name}", space=SPACE)
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "space").mkdir()
+    space.write_space(make_bundle(settings, tmp_path / "bundle"), settings, tmp_path / "space")
+    assert (tmp_path / "space/models" / name / "model.safetensors").is_file()
+    assert (tmp_path / "space/mybert/demo/page.py").is_file() and (tmp_path / "space/README.md").is_file()
 
 
 def test_the_space_is_published_after_the_model_and_an_update_removes_old_files(client, hub, models, capsys):
@@ -59,7 +71,7 @@ def test_the_space_is_published_after_the_model_and_an_update_removes_old_files(
     repo = hub.repos[SPACE]
     files = repo.commits[repo.find("main")]
     assert {"app.py", "requirements.txt", "README.md", "mybert/demo/page.py"} <= files.keys()
-    assert f"{REPO.partition('/')[2]}/model.safetensors" in files
+    assert f"models/{REPO.partition('/')[2]}/model.safetensors" in files
     assert f"the demo is at {hub.url}" in capsys.readouterr().out
     hub.new_repo("someone/other", False)
     other = SimpleNamespace(**vars(settings) | {"space": REPO})

@@ -36,7 +36,7 @@ from mybert.demo.settings import DemoSettings
 
 host = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1"
 port = int(os.environ.get("GRADIO_SERVER_PORT", "7860"))
-serve(DemoSettings([str(Path(__file__).parent / {model!r})], port=port, host=host))
+serve(DemoSettings([str(Path(__file__).parent / "models" / {model!r})], port=port, host=host))
 '''
 _DEMO = ("captum", "gradio")  # of the extra `demo`
 _NEW_SPACE = (".gitattributes", CARD)
@@ -67,16 +67,16 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
     (folder / CARD).write_text(
         f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n{text}", encoding="utf-8", newline="\n"
     )
-    shutil.copytree(bundle.folder, folder / model, ignore=shutil.ignore_patterns(CARD))
+    shutil.copytree(bundle.folder, folder / "models" / model, ignore=shutil.ignore_patterns(CARD))
     others = (Path(package.__file__).parent for package in (modeling_mybert, tokenization))
     for source in (Path(__file__).parents[2], *others):
         shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def requirements() -> list[str]:
-    """The packages that the demo needs, with the installed versions."""
+    """The packages that the demo needs, with the installed versions. The Space has the Python version of this process."""
     needed = [Requirement(line) for line in importlib.metadata.requires("mybert") or ()]
-    names = [*(one.name for one in needed if one.marker is None), *_DEMO]
+    names = [*(one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})), *_DEMO]
     try:
         return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
     except importlib.metadata.PackageNotFoundError as error:
