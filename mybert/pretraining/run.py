@@ -33,7 +33,7 @@ from mybert.training.arguments import advise_half, explain_unusable
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
 from mybert.training.run_progress import ClockProgress
-from mybert.training.sealed_checkpoints import describe, last_undamaged, set_aside
+from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
@@ -272,7 +272,7 @@ def _finish(
 
 def _drop_checkpoints(output: Path, keep: int | None) -> None:
     """Removes all but the newest `keep` checkpoints, and prints the size of those that stay."""
-    checkpoints = sorted(output.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    checkpoints = checkpoints_in(output)
     if keep is not None:
         dropped = max(len(checkpoints) - keep, 0)
         for path in (*checkpoints[:dropped], *output.glob("damaged-checkpoint-*")):

@@ -8,7 +8,8 @@ import numpy as np
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainingArguments
 
-from mybert.common.json_io import parse_json
+from mybert.common.errors import UserError
+from mybert.common.json_io import read_json_object
 from mybert.common.manifest import write_json
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.budget_plan import PLAN, BudgetPlan, make_plan
@@ -36,9 +37,7 @@ class Budget(TrainerCallback):
         """Reads the plan of a resumed run; otherwise measures, makes a plan and prints it."""
         file = folder.path / PLAN if folder is not None and folder.is_resumed else None
         if file is not None and file.is_file():
-            found = parse_json(file.read_bytes())
-            clock.earlier = found.pop("seconds")
-            return cls(BudgetPlan(**found), clock)
+            return cls._read(file, clock)
         plan = make_plan(settings, arguments, corpus, clock)
         if arguments.world_size > 1:  # processes measure differently
             shared = [plan, clock.reserve]
@@ -47,6 +46,16 @@ class Budget(TrainerCallback):
         if arguments.process_index == 0:
             plan.print(clock.budget)
         return cls(plan, clock)
+
+    @classmethod
+    def _read(cls, file: Path, clock: ClockProgress) -> "Budget":
+        remedy = "start again with --overwrite"
+        found = read_json_object(file, remedy)
+        try:
+            clock.earlier = float(found.pop("seconds"))
+            return cls(BudgetPlan(**found), clock)
+        except (LookupError, TypeError, ValueError) as error:
+            raise UserError(f"{file} is no plan of this version of MyBERT; {remedy}") from error
 
     def keep(self, folder: Path) -> None:
         """Writes the plan and the time used into the output folder, and at each log again."""

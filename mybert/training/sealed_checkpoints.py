@@ -49,11 +49,16 @@ def find_damage(folder: Path) -> str | None:
     return None
 
 
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a run by step. Folders with other names, such as a user's copies, are none."""
+    steps = {path: match for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))}
+    return sorted(steps, key=lambda path: int(steps[path][1]))
+
+
 def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:
     """The newest undamaged checkpoint in `folder`, to resume from, if any; and the damage of each newer one."""
-    named = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
     damaged: dict[Path, str] = {}
-    for _, path in sorted(named, reverse=True):
+    for path in reversed(checkpoints_in(folder)):
         if (damage := find_damage(path)) is not None:
             damaged[path] = damage
             continue

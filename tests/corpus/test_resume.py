@@ -95,6 +95,17 @@ def test_finished_shards_are_not_made_again_unless_damaged(build, inputs, tmp_pa
     assert len(made) == blocks - 5 + 1
 
 
+def test_stored_documents_that_end_early_are_reported(build, inputs, tmp_path, interrupt_after):
+    interrupt_after(2)
+    with pytest.raises(KeyboardInterrupt):
+        build(inputs, **SETTINGS)
+    (stored,) = tmp_path.glob(".corpus.partial-*/.scratch/documents.utf8")
+    os.truncate(stored, 1000)
+    interrupt_after(None)
+    with pytest.raises(UserError, match=r"documents\.utf8 is damaged.*start again without --resume"):
+        build(inputs, **SETTINGS)
+
+
 def test_only_a_build_of_the_same_job_is_continued(build, inputs, tmp_path, interrupt_after, caplog):
     interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):

@@ -17,7 +17,7 @@ from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
-from mybert.pretraining.run import pretrain
+from mybert.pretraining.run import _drop_checkpoints, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.deferred_read import DeferredRead
 from mybert.training.nonfinite import NonFiniteSteps
@@ -176,6 +176,16 @@ def test_a_finished_run_keeps_as_many_checkpoints_as_asked(run, capsys, keep, le
     assert ("--keep-checkpoints 0" in printed) == bool(left)
     assert not left or f"take {with_unit(size, 'B')}" in printed
     assert (output / "model.safetensors").is_file()
+
+
+def test_folders_that_are_no_checkpoints_of_the_run_are_kept(tmp_path):
+    names = ("checkpoint-2", "checkpoint-10", "checkpoint-best", "checkpoint-2-backup")
+    for name in names:
+        (tmp_path / name).mkdir()
+    _drop_checkpoints(tmp_path, 1)
+    assert {path.name for path in tmp_path.iterdir()} == {*names} - {"checkpoint-2"}
+    _drop_checkpoints(tmp_path, 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-best", "checkpoint-2-backup"}
 
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder, tmp_path, capsys):

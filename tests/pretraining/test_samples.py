@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -85,6 +86,23 @@ def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(ma
     write_sample(tmp_path / "run", {"step": 2, "words": []})
     lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
     assert [(line["step"], line["words"]) for line in lines] == [(2, [])]
+
+
+def test_samples_of_earlier_steps_survive_a_failure_while_writing(tmp_path, monkeypatch):
+    write_sample(tmp_path, {"step": 1})
+    monkeypatch.setattr(Path, "write_text", half_written)
+    with pytest.raises(KeyboardInterrupt):
+        write_sample(tmp_path, {"step": 2})
+    monkeypatch.undo()
+    write_sample(tmp_path, {"step": 3})
+    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 3]
+
+
+def half_written(path, text, **options):
+    """`Path.write_text` of a process that is stopped while writing."""
+    path.write_bytes(text.encode()[:-3])
+    raise KeyboardInterrupt
 
 
 def test_accuracy_by_group_adds_up_to_that_of_the_evaluation(make_trainer, tokenizer):

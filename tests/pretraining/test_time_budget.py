@@ -145,6 +145,10 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
     assert not list(run("cut", size="tiny", save_steps=10, save_total_limit=None, logging_steps=1, resume=True)
                 .glob("damaged*"))  # fmt: skip
     assert "no step is left to train" in capsys.readouterr().out
+    for damage in ("{", "[]", json.dumps(plan | {"field_of_another_version": 1})):
+        (cut / "budget.json").write_text(damage)
+        with pytest.raises(UserError, match=r"budget\.json is .*start again with --overwrite"):
+            run("cut", size="tiny", save_steps=10, save_total_limit=None, logging_steps=1, resume=True)
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,11 @@ def read_stored(folder: str | Path, documents: Iterable[int]) -> list[str]:
         for document in documents:
             begin, end = int(offsets[document]), int(offsets[document + 1])
             file.seek(begin)
-            content = file.read(end - begin)
+            content = b""
             while len(content) < end - begin:  # one read returns at most 2 GB
-                content += file.read(end - begin - len(content))
+                if not (part := file.read(end - begin - len(content))):
+                    raise UserError(f"{file.name} is damaged: it ends early; start again without --resume")
+                content += part
             texts.append(content.decode())
     return texts
 
