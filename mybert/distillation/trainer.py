@@ -18,8 +18,8 @@ from mybert.pretraining.trainer import MyBertTrainer
 class DistillationTrainer(MyBertTrainer):
     """Adds the weighted distillation losses to the pretraining losses.
 
-    The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the step
-    (of its sequences, if no token is labelled), so that accumulated batches give the mean of the step.
+    The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the step,
+    so that accumulated batches give the mean of the step.
     """
 
     def __init__(self, *args, comparison: Comparison, **kwargs):
@@ -34,9 +34,9 @@ class DistillationTrainer(MyBertTrainer):
         return tuple(f"{name}_loss" for name in self._comparison.names)
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None):
+        share = self._share(inputs["labels"], num_items_in_batch)
         inputs = self._inputs(inputs)
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        share = self._share(inputs, num_items_in_batch)
         parts = {name: part * share for name, part in self._losses(inputs, outputs)[0].items()}
         self.metrics.add_losses([None] * (len(self.loss_parts) - len(parts)) + list(parts.values()))
         weights = self._comparison.weights
@@ -63,14 +63,12 @@ class DistillationTrainer(MyBertTrainer):
     def _losses(self, inputs: dict, outputs: Any) -> tuple[dict[str, Tensor], Tensor | None]:
         return self._comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
 
-    def _share(self, inputs: dict, num_items_in_batch: Tensor | int | None) -> Tensor | float:
+    def _share(self, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
         """The weight of a batch in its step, scaled over processes as Trainer scales the loss."""
-        if not self._comparison.reads_masked:
-            return 1 / self.args.gradient_accumulation_steps
         if num_items_in_batch is None:
             return 1.0
         scale = self.args.world_size if self.args.average_tokens_across_devices else 1
-        return scale * (inputs["labels"] != IGNORED).sum() / at_least_one(num_items_in_batch)
+        return scale * (labels != IGNORED).sum() / at_least_one(num_items_in_batch)
 
     def training_logs(self) -> dict[str, float]:
         logs = super().training_logs()

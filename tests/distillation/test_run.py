@@ -133,6 +133,18 @@ def test_accumulated_batches_give_the_gradient_of_one_batch(run, tmp_path):
         assert logs[0][name] == pytest.approx(logs[1][name], rel=1e-3), name
 
 
+@pytest.mark.parametrize("losses", [["relations=1"], ["relations=1", "hard=1"]])
+def test_the_loss_of_a_step_does_not_depend_on_its_number_of_batches(run, tmp_path, losses):
+    """96 examples are 3 batches: with two a step, the last step has one."""
+    shared = {"losses": losses, "per_device_train_batch_size": 32, "num_train_epochs": 1, "max_steps": -1}
+    shared |= {"logging_steps": 1, "dropout": 0.0, "eval_strategy": "no", "learning_rate": 1e-12}
+    each = run(output=tmp_path / "each", **shared)
+    pairs = run(output=tmp_path / "pairs", gradient_accumulation_steps=2, **shared)
+    each, pairs = ([json.loads(x) for x in (f / "log.jsonl").read_text().splitlines()[:3]] for f in (each, pairs))
+    for name in ("relations_loss", "grad_norm"):
+        assert pairs[1][name] == pytest.approx(each[2][name], rel=1e-4), name
+
+
 @pytest.mark.parametrize(
     ("teacher", "values", "message"),
     [
