@@ -11,6 +11,7 @@ from typing import Any
 
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
+from mybert.common.sequence_length import trained_tokens
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, make_predictor
 from mybert.finetuning.data.stream_input import RowColumns
@@ -107,10 +108,11 @@ def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> li
 
 def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
     """The most probable words for each [MASK]."""
-    tokenizer = checkpoint.tokenizer
-    (masks,) = fill_masks(checkpoint.model, tokenizer, [text], _TOP)
+    tokenizer, length = checkpoint.tokenizer, _length(checkpoint)
+    (masks,) = fill_masks(checkpoint.model, tokenizer, [text], _TOP, length)
     if not masks:
-        raise UserError(f"write {tokenizer.mask_token} in place of the words to predict")
+        mask = tokenizer.mask_token
+        raise UserError(f"write {mask} in place of the words to predict, in the first {length} tokens")
     found = [{tokenizer.convert_ids_to_tokens(token): share for token, share in best} for best in masks]
     rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(found, 1) for word, p in shares.items()]
     return Answer(found[0], _filled(text, tokenizer.mask_token, found), rows)
@@ -130,8 +132,13 @@ def _filled(text: str, mask: str, found: Sequence[Mapping[str, float]]) -> Marke
 
 def _next_sentence(checkpoint: Checkpoint, first: str, second: str) -> Answer:
     """Whether the second text follows the first one."""
-    (follows,) = follow_probabilities(checkpoint.model, checkpoint.tokenizer, [(first, second)])
+    pairs, length = [(first, second)], _length(checkpoint)
+    (follows,) = follow_probabilities(checkpoint.model, checkpoint.tokenizer, pairs, length)
     return Answer({"follows the first": follows, "comes from elsewhere": 1 - follows})
+
+
+def _length(checkpoint: Checkpoint) -> int:
+    return trained_tokens(checkpoint.model.config, checkpoint.tokenizer)
 
 
 # Encoders

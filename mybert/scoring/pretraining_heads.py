@@ -12,18 +12,18 @@ from mybert.common.unread_text import without_unread_end
 
 @torch.inference_mode()
 def fill_masks(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], top_k: int
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], top_k: int, max_length: int
 ) -> list[list[list[tuple[int, float]]]]:
     """The most probable tokens for each [MASK] of each text, computed in one batch without padding.
 
     Args:
         model: `MyBertForMaskedLM` or `MyBertForPreTraining`.
-        texts: truncated to the positions of the model.
+        max_length: tokens that are read of each text.
 
     Returns:
         For each text and each of its masks, `top_k` pairs of a token id and its probability, the best first.
     """
-    encoded = tokenizer(list(texts), truncation=True, max_length=model.config.max_position_embeddings)
+    encoded = tokenizer(list(texts), truncation=True, max_length=max_length)
     sequences = [np.array(ids, dtype=np.int64) for ids in encoded["input_ids"]]
     masks = [(ids == tokenizer.mask_token_id).sum() for ids in sequences]
     places = torch.from_numpy(np.flatnonzero(np.concatenate(sequences) == tokenizer.mask_token_id))
@@ -39,18 +39,17 @@ def fill_masks(
 
 @torch.inference_mode()
 def follow_probabilities(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]], max_length: int
 ) -> list[float]:
     """The probability that the second text of each pair follows the first, computed in one batch without padding.
 
     Args:
         model: `MyBertForNextSentencePrediction` or `MyBertForPreTraining`.
-        pairs: truncated to the positions of the model.
+        max_length: tokens that are read of each pair.
     """
-    length = model.config.max_position_embeddings
-    pairs = [without_unread_end(*pair, tokenizer, length) for pair in pairs]
+    pairs = [without_unread_end(*pair, tokenizer, max_length) for pair in pairs]
     first, second = map(list, zip(*pairs, strict=True))
-    encoded = tokenizer(first, second, truncation=True, max_length=length, split_special_tokens=True)
+    encoded = tokenizer(first, second, truncation=True, max_length=max_length, split_special_tokens=True)
     sequences = [np.array(ids, dtype=np.int64) for ids in encoded["input_ids"]]
     types = torch.from_numpy(np.concatenate(encoded["token_type_ids"]))[None].to(model.device)
     inputs = packed_inputs(sequences, model.device)

@@ -79,8 +79,8 @@ class ServedCheckpoint:
             heads.bert = embedder.model  # one copy of the weights
             heads.tie_weights()
             heads.to(embedder.model.device, embedder.model.dtype)
-            fill = partial(fill_masks, heads, self.tokenizer, top_k=MASK_CANDIDATES)
-            follows = partial(follow_probabilities, heads, self.tokenizer)
+            fill = partial(fill_masks, heads, self.tokenizer, top_k=MASK_CANDIDATES, max_length=self.max_length)
+            follows = partial(follow_probabilities, heads, self.tokenizer, max_length=self.max_length)
             if not isinstance(heads, MyBertForNextSentencePrediction):
                 self.functions["fill-mask"] = fill
             if not isinstance(heads, MyBertForMaskedLM):

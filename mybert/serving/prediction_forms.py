@@ -130,7 +130,7 @@ def masked_words(served: ServedCheckpoint, body: Body) -> Work:
         return [one | (two if only else {"sequence": text}) for one, two in zip(found, whole, strict=True)]
 
     def answer(results: list) -> bytes:
-        if not all(results):
+        if any(len(masks) < text.count(tokenizer.mask_token) for text, masks in zip(items, results, strict=True)):
             raise Refused(413, f"a {tokenizer.mask_token} stands after the first {served.max_length} tokens")
         lists = [
             unlisted([candidates(text, best[:top], len(masks) == 1) for best in masks], len(masks) == 1)

@@ -14,6 +14,7 @@ from mybert.demo.files import answer_file, read_texts
 from mybert.demo.heads import heads_of, of_all_windows, parts
 from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.full_checkpoint import load_checkpoint
+from tokenization import MyBertTokenizer
 
 CONTEXT = "Ann sings in Rome. Bert is in the sea."
 
@@ -127,6 +128,15 @@ def test_all_windows_of_a_long_text_are_coloured(models):
 
 def word(column: str, start: int, end: int, value: float) -> dict:
     return {"column": column, "start": start, "end": end, "attribution": value, "text": "x" * (end - start)}
+
+
+def test_masks_are_read_up_to_the_trained_length(models, tmp_path):
+    folder = shutil.copytree(models("filler"), tmp_path / "trained")
+    MyBertTokenizer.from_pretrained(folder, model_max_length=8).save_pretrained(folder)
+    fill = heads_of(str(folder), "cpu")[0].answer
+    assert len(fill("[MASK] " + "sea " * 10 + "[MASK]").rows) == 8
+    with pytest.raises(UserError, match=r"write \[MASK\].* in the first 8 tokens"):
+        fill("sea " * 10 + "[MASK]")
 
 
 def test_a_file_of_rows_has_the_answers_of_the_head(models, tmp_path):

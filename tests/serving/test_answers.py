@@ -165,6 +165,17 @@ def test_words_for_masks_are_those_of_the_pipeline_of_transformers(serve, models
     assert tokens[0] == tokens[1]
 
 
+def test_pretraining_heads_read_the_tokens_of_max_length_only(serve, models):
+    whole, short = serve("filler"), serve("filler", max_length=8)
+    for text in ("sea " * 10 + "[MASK]", "[MASK] " + "sea " * 10 + "[MASK]"):
+        assert whole.post("/fill-mask", {"inputs": text}).status_code == 200
+        refused = short.post("/fill-mask", {"inputs": text})
+        assert refused.status_code == 413 and "after the first 8 tokens" in refused.text
+    pairs = [["ann " * count, "sea"] for count in (20, 4)]  # longest first: 4 tokens are left of the first text
+    found, expected = (one["score"] for (one, _) in short.post("/next-sentence", {"inputs": pairs}).json())
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 def test_next_sentences_have_the_probabilities_of_the_model(serve, models):
     model, tokenizer = (kind.from_pretrained(models("filler")) for kind in (MyBertForPreTraining, MyBertTokenizer))
     pairs = [["ann sings", "in rome"], ["the great dull film is very great", "sea"]]
