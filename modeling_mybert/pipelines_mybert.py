@@ -28,7 +28,7 @@ class MyBertFeatureExtractionPipeline(FeatureExtractionPipeline):
     """`FeatureExtractionPipeline` with `truncation=True` by default."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        if _is_mybert(kwargs) and "truncation" not in kwargs.get("tokenize_kwargs", {}):
+        if _is_mybert(kwargs) and "truncation" not in (kwargs.get("tokenize_kwargs") or {}):
             kwargs.setdefault("truncation", True)
         super().__init__(*args, **kwargs)
 
@@ -38,7 +38,7 @@ class MyBertFillMaskPipeline(FillMaskPipeline):
 
     def __init__(self, *args: Any, **kwargs: Any):
         if _is_mybert(kwargs):
-            kwargs["tokenizer_kwargs"] = {"truncation": True, **kwargs.get("tokenizer_kwargs", {})}
+            kwargs["tokenizer_kwargs"] = {"truncation": True, **(kwargs.get("tokenizer_kwargs") or {})}
         super().__init__(*args, **kwargs)
 
 

@@ -24,11 +24,13 @@ def change_rows(model: PreTrainedModel, origins: Sequence[Sequence[int]]) -> Non
     for table, before in zip(_tables(model), old, strict=True):
         table.copy_(_mean_rows(before, origins))
     moved = {ids[0]: index for index, ids in enumerate(origins) if len(ids) == 1}
+    moved |= {index: index for index, ids in enumerate(origins) if list(ids) == [index]}
     for config in (model.config, getattr(model, "generation_config", None)):
         for name, value in list(vars(config).items()) if config is not None else ():
             if name.endswith("_token_id") and isinstance(value, int):
-                stays = value < len(origins) and list(origins[value]) == [value]
-                setattr(config, name, value if stays else moved.get(value))
+                setattr(config, name, moved.get(value))
+            elif name.endswith("_token_id") and isinstance(value, list):
+                setattr(config, name, [moved[token] for token in value if token in moved] or None)
 
 
 def _tables(model: PreTrainedModel) -> list[Tensor]:

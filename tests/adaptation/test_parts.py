@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_domain import CONFIG, PIECES, make_documents
 
-from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
+from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining, MyBertLMHeadModel
 from mybert import Scorer
 from mybert.adaptation.comparison import held_out_scores, nearest_tokens
 from mybert.adaptation.preparation import START, prepare
@@ -76,6 +76,13 @@ def test_the_id_of_a_token_that_goes_becomes_none():
     model = MyBertForPreTraining(MyBertConfig(**CONFIG, pad_token_id=0, eos_token_id=6))
     change_rows(model, [[0], [1], [9]])
     assert (model.config.pad_token_id, model.config.eos_token_id) == (0, None)
+
+
+def test_lists_of_ids_follow_their_tokens_too():
+    model = MyBertLMHeadModel(MyBertConfig(**CONFIG, is_decoder=True))
+    model.config.eos_token_id, model.generation_config.eos_token_id = [6, 9, 1], [6]
+    change_rows(model, [[0], [1], [9]])
+    assert (model.config.eos_token_id, model.generation_config.eos_token_id) == ([2, 1], None)
 
 
 def test_an_unused_token_that_is_a_special_token_keeps_its_place(texts, tmp_path):

@@ -117,3 +117,15 @@ def test_truncation_may_be_switched_off(pair, bert_folders):
     classify = pipeline("text-classification", model=model, tokenizer=tokenizer, truncation=False)
     with pytest.raises(ValueError, match="max_position_embeddings=128"):
         classify(LONG)
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "name"),
+    [
+        ("fill-mask", "MyBertForMaskedLM", "tokenizer_kwargs"),
+        ("feature-extraction", "MyBertModel", "tokenize_kwargs"),
+    ],
+)
+def test_the_arguments_of_the_tokenizer_may_be_none(pair, bert_folders, task, head, name):
+    tokenizer = MyBertTokenizer.from_pretrained(bert_folders(head), model_max_length=48)
+    assert pipeline(task, model=pair(head)[0], tokenizer=tokenizer, **{name: None})(LONG)
