@@ -52,6 +52,8 @@ def search(settings: SearchSettings) -> list[dict]:
 
 def _queries(queries: list[str]) -> list[str]:
     if STDIN in queries:
+        if len(queries) > 1:
+            raise UserError(f"{STDIN} reads all queries from standard input; leave it or the other queries out")
         with open_text(STDIN) as file:
             queries = file.read().splitlines()
     for number, query in enumerate(queries, 1):

@@ -77,6 +77,8 @@ def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\nthree"), encoding="utf-8"))
     assert run(vectors / "v.npy", "-") == 2
     assert "query 2: empty" in capsys.readouterr().err
+    assert run(vectors / "v.npy", QUERIES[0], "-") == 2
+    assert "leave it or the other queries out" in capsys.readouterr().err
 
 
 def test_more_results_than_texts_are_all_texts_and_an_output_is_replaced_only_on_request(vectors, tmp_path, capsys):

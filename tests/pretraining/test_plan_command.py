@@ -96,6 +96,8 @@ def test_several_combinations_print_one_line_each_in_the_fastest_configuration_t
         ("--size: expected tiny or mini or .*, found .*huge", ["--size", "huge"]),
         (r"--devices: expected 1 to 1,000,000,000, found \[1, 0\]", ["--devices", "1", "0"]),
         ("--max-length: expected 1 to 512, found 513", ["--max-length", "513"]),
+        (r"--devices: expected one number with --time-budget", ["--time-budget", "1h", "--devices", "1", "8"]),
+        ("--memory has no effect with --time-budget", ["--time-budget", "1h", "--memory", "1G"]),
         ("--mfu: expected 0.001 to 1, found 40", ["--mfu", "40"]),
         ("--num-train-epochs: expected 0.001 to", ["--num-train-epochs", "0"]),
         ("--num-train-epochs: expected 0.001 to", ["--num-train-epochs", "1e308"]),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mybert.common.errors import UserError
 from mybert.common.quantities import Duration, Quantity
 from mybert.common.settings import SIZES, check, setting
 
@@ -46,4 +47,12 @@ class PlanSettings:
         check(self, "max_length", 1 <= self.max_length <= _LONGEST, f"1 to {_LONGEST}")
         check(self, "mfu", _MIN <= self.mfu <= 1, f"{_MIN} to 1")
         check(self, "num_train_epochs", _MIN <= self.num_train_epochs <= _MAX, f"{_MIN} to {_MAX:,}")
+        if self.time_budget is not None:
+            self._check_budget()
         check(self, "price", self.price is None or 0 <= self.price <= _MAX, f"0 to {_MAX:,}")
+
+    def _check_budget(self) -> None:
+        check(self, "devices", len(self.devices) == 1, "one number with --time-budget")
+        for name in ("num_train_epochs", "memory", "price"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise UserError(f"--{name.replace('_', '-')} has no effect with --time-budget; leave it out")
