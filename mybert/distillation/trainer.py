@@ -18,8 +18,8 @@ from mybert.pretraining.trainer import MyBertTrainer
 class DistillationTrainer(MyBertTrainer):
     """Adds the weighted distillation losses to the pretraining losses.
 
-    The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the step,
-    so that accumulated batches give the mean of the step.
+    The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the
+    step, so that accumulated batches give the mean of the step.
     """
 
     def __init__(self, *args, comparison: Comparison, **kwargs):

@@ -74,7 +74,7 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
 
 
 def requirements() -> list[str]:
-    """The packages that the demo needs, with the installed versions. The Space has the Python version of this process."""
+    """The packages that the demo needs, with the installed versions. The Space runs the same version of Python."""
     needed = [Requirement(line) for line in importlib.metadata.requires("mybert") or ()]
     names = [*(one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})), *_DEMO]
     try:
