@@ -125,7 +125,7 @@ def main() -> None:
     if arguments.test:
         print_runs("not seen by the fit", read_runs(arguments.test), law)
     if arguments.output:
-        Path(arguments.output).write_text(json.dumps(law.to_json(), indent=2) + "\n", encoding="utf-8")
+        Path(arguments.output).write_text(json.dumps(dataclasses.asdict(law), indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

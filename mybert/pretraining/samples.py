@@ -1,7 +1,6 @@
 """samples.jsonl: predictions for the same held-out sentences and pairs at every evaluation."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,9 +96,9 @@ class Samples:
             guesses = zip(self.tokenizer.convert_ids_to_tokens(top.indices.tolist()), top.values.tolist(), strict=True)
             found.append(
                 {
-                    "before": self._text(masked.ids[: masked.place]),
+                    "before": self.tokenizer.decode(masked.ids[: masked.place]),
                     "word": self.tokenizer.convert_ids_to_tokens(masked.answer),
-                    "after": self._text(masked.ids[masked.place + 1 :]),
+                    "after": self.tokenizer.decode(masked.ids[masked.place + 1 :]),
                     "probability": round(shares[masked.answer].item(), 6),
                     "guesses": [[guess, round(share, 6)] for guess, share in guesses],
                 }
@@ -117,16 +116,13 @@ class Samples:
             shares = model(**inputs).seq_relationship_logits[0].float().softmax(-1)
             found.append(
                 {
-                    "a": self._text(ids[1:middle])[-_SHOWN:],
-                    "b": self._text(ids[middle + 1 : -1])[:_SHOWN],
+                    "a": self.tokenizer.decode(ids[1:middle])[-_SHOWN:],
+                    "b": self.tokenizer.decode(ids[middle + 1 : -1])[:_SHOWN],
                     "is_next": bool(is_next),
                     "probability": round(shares[0 if is_next else 1].item(), 6),
                 }
             )
         return found
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(ids)
 
 
 def write_sample(folder: str | Path, sample: dict) -> None:

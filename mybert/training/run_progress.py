@@ -17,9 +17,6 @@ class StepProgress:
     def share(self, step: int) -> float:
         return min(step / self.steps, 1.0)
 
-    def update(self) -> None:
-        """Steps need no clock."""
-
     def state_dict(self) -> dict:
         return {}
 

@@ -3,7 +3,6 @@
 Shapes: `N` sequences, `T` real tokens of all of them end to end, `W` words of all of them, `V` vocabulary.
 """
 
-import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,10 +10,10 @@ from transformers import PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
 from mybert.pretraining.data.counter_based_random import MASKS, RandomWords
+from tokenization.vocabulary_change import UNUSED
 
 IGNORED = -100
 """The label of tokens that are not predicted; torch's cross-entropy ignores it."""
-_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Masker:
         pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         special = np.zeros(len(pieces), dtype=bool)
         special[tokenizer.all_special_ids] = True
-        unused = np.array([bool(_UNUSED.fullmatch(piece)) for piece in pieces])
+        unused = np.array([bool(UNUSED.fullmatch(piece)) for piece in pieces])
         replacements = np.flatnonzero(~special & ~unused)
         if not len(replacements):
             raise UserError("the vocabulary has special tokens only")

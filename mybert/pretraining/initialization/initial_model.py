@@ -1,7 +1,5 @@
 """The model that pretraining starts from: a new one, or a checkpoint."""
 
-import re
-
 from accelerate import PartialState
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
@@ -10,6 +8,7 @@ from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.pretraining.settings import PretrainSettings
 from tokenization import MyBertTokenizer
+from tokenization.vocabulary_change import UNUSED
 
 _HEADS = ("cls.", "bert.pooler.")
 """Weights that a BERT checkpoint may lack, depending on how it was pretrained."""
@@ -62,7 +61,7 @@ def _keeps_vocabulary(old: dict[str, int], new: dict[str, int]) -> bool:
     """Whether every token has its old id, except tokens that replace `[unusedN]`, as Google's BERT advises."""
     tokens = {index: token for token, index in old.items()}
     changed = [index for token, index in new.items() if old.get(token) != index]
-    return len(old) == len(new) and all(re.fullmatch(r"\[unused\d+]", tokens.get(index, "")) for index in changed)
+    return len(old) == len(new) and all(UNUSED.fullmatch(tokens.get(index, "")) for index in changed)
 
 
 def trained_length(settings: PretrainSettings, model: MyBertForPreTraining, longest: int) -> int:

@@ -12,7 +12,7 @@ linear in the loss.
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -77,9 +77,6 @@ class ScalingLaw:
             "mlm_accuracy": self.accuracy(loss),
             "mlm_accuracy_error": half * self.accuracy_slope,
         }
-
-    def to_json(self) -> dict:
-        return asdict(self)
 
 
 @cache
