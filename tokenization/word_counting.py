@@ -1,14 +1,15 @@
 """Word counts of a stream of texts, after a tokenizer's normalisation and splitting."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from .processes import map_unordered
 
+Item = TypeVar("Item")
 _BATCH_CHARACTERS = 4_000_000  # per job of counting, about a second
 _SLICE_CHUNKS = 50_000  # per job of splitting, about a second
 _MOST_CHUNKS = 3_000_000  # held in memory, about 400 MB
@@ -39,8 +40,8 @@ def count_words(
     pipelines = [(backend.normalizer, backend.pre_tokenizer) for backend in backends]
     chunks: Counter[str] = Counter()
     with tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress or None) as bar:
-        for _, (characters, counts) in map_unordered(_count_chunks, _batches(texts), num_proc):
-            _add(chunks, counts)
+        for _, (characters, counts) in map_unordered(_count_chunks, batches(texts, len, _BATCH_CHARACTERS), num_proc):
+            chunks.update(counts)
             if len(chunks) > _MOST_CHUNKS:
                 _split_all(chunks, pipelines, totals, num_proc)
             bar.update(characters)
@@ -48,21 +49,17 @@ def count_words(
     return totals
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch, size = [], 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH_CHARACTERS:
+def batches(items: Iterable[Item], size: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
+    """Consecutive items; the last item of a batch brings the sum of their sizes to `limit` or above."""
+    batch, total = [], 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total >= limit:
             yield batch
-            batch, size = [], 0
+            batch, total = [], 0
     if batch:
         yield batch
-
-
-def _add(total: Counter[str], counts: dict[str, int]) -> None:
-    for key, n in counts.items():
-        total[key] += n
 
 
 def _count_chunks(texts: list[str]) -> tuple[int, dict[str, int]]:
@@ -92,7 +89,7 @@ def _split_all(
     jobs = ((items[at : at + _SLICE_CHUNKS], pipelines) for at in range(0, len(items), _SLICE_CHUNKS))
     for _, counts in map_unordered(_split_chunks, jobs, num_proc):
         for total, words in zip(totals, counts, strict=True):
-            _add(total, words)
+            total.update(words)
 
 
 def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple[Any, Any]]]) -> list[dict[str, int]]:

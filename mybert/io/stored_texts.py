@@ -12,6 +12,7 @@ import pyarrow as pa
 from mybert.common.errors import UserError
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.io.record_formats import TextColumn
+from tokenization.word_counting import batches
 
 CHARACTERS_PER_BATCH = 1 << 20
 _SCHEMA = pa.schema(
@@ -77,7 +78,7 @@ def store_texts(
     )
     types: dict[str, pa.DataType] = {}
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-        for texts in _batches(documents):
+        for texts in batches(documents, lambda text: len(text.text) + 1, CHARACTERS_PER_BATCH):
             if usable is not None:
                 texts = usable(texts, problems)
             if texts:
@@ -112,18 +113,6 @@ def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _batches(texts: Iterator[Document]) -> Iterator[list[Document]]:
-    batch, characters = [], 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text.text) + 1
-        if characters >= CHARACTERS_PER_BATCH:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def rename_taken(columns: dict, taken: Iterable[str]) -> dict:
