@@ -1,9 +1,7 @@
 """Comparison of two models with different vocabularies on the same held-out text."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,46 +12,34 @@ from tokenization.new_words import count_uses
 from tokenization.vocabulary_change import UNUSED
 
 
-class ScoresTexts(Protocol):
-    """The method of `mybert.scoring.scorer.Scorer` that is used here."""
-
-    def texts(self, texts: Sequence[str], within_word: bool = False) -> Sequence[Any]: ...
-    def masked_words(self, texts: Sequence[str]) -> Sequence[Any]: ...
-
-
-@dataclass(frozen=True)
-class HeldOutScores:
+def held_out_scores(
+    tokenizer: MyBertTokenizer, scorer: Any | None, texts: Iterable[str], sample: Sequence[str]
+) -> dict[str, float | None]:
     """Scores of a model on held-out text, comparable between models with different vocabularies.
 
-    Attributes:
+    Args:
+        scorer: a `mybert.scoring.scorer.Scorer`; None without a head.
+        texts: their words are counted.
+        sample: passages of them, which are scored.
+
+    Returns:
+        tokens_per_word, unknown_rate: of `texts`.
         bits_per_character: from the pseudo-log-likelihood with within-word masking (Kauf & Ivanova 2023); None without
-            a head.
-        masked_word_accuracy: share of masked words whose tokens all have the highest probability; None without a head.
+            a scorer.
+        masked_word_accuracy: share of masked words whose tokens all have the highest probability; None without a
+            scorer.
     """
-
-    tokens_per_word: float
-    unknown_rate: float
-    bits_per_character: float | None = None
-    masked_word_accuracy: float | None = None
-
-
-def held_out_scores(
-    tokenizer: MyBertTokenizer, scorer: ScoresTexts | None, texts: Iterable[str], sample: Sequence[str]
-) -> HeldOutScores:
-    """Counts the words of `texts`, and scores `sample`, passages of them, if a model with a head scores texts."""
     uses = count_uses(texts, tokenizer.backend_tokenizer)
     found = vocabulary_report({word: use.count for word, use in uses.items()}, tokenizer.backend_tokenizer)
-    scores = HeldOutScores(found["pieces per word"], found["unknown rate"])
-    if scorer is None or not sample:
-        return scores
-    likelihood = scorer.texts(sample, within_word=True)
-    correct = np.concatenate([score.correct for score in scorer.masked_words(sample)])
-    bits = -sum(score.log_probability for score in likelihood) / np.log(2)
-    return dataclasses.replace(
-        scores,
-        bits_per_character=bits / sum(score.characters for score in likelihood),
-        masked_word_accuracy=float(correct.mean()) if len(correct) else None,
-    )
+    scores = {"tokens_per_word": found["pieces per word"], "unknown_rate": found["unknown rate"]}
+    bits, accuracy = None, None
+    if scorer is not None and sample:
+        likelihood = scorer.texts(sample, within_word=True)
+        correct = np.concatenate([score.correct for score in scorer.masked_words(sample)])
+        nats = -sum(score.log_probability for score in likelihood)
+        bits = nats / np.log(2) / sum(score.characters for score in likelihood)
+        accuracy = float(correct.mean()) if len(correct) else None
+    return scores | {"bits_per_character": bits, "masked_word_accuracy": accuracy}
 
 
 def nearest_tokens(

@@ -223,7 +223,7 @@ def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: 
         for title, file in (("domain", DOMAIN), ("general", GENERAL)):
             if sample := passages(read_texts(work / file), settings.eval_characters or 1):
                 scores = held_out_scores(tokenizer, scorer, read_texts(work / file), sample)
-                held_out.setdefault(title, {})[when] = dataclasses.asdict(scores)
+                held_out.setdefault(title, {})[when] = scores
     nearest: dict[str, dict] = {}
     for when, name in (("before", START), ("after", _MODEL)) if new_ids else ():
         model, tokenizer, _ = load_with_tokenizer(MyBertForPreTraining, str(work / name))

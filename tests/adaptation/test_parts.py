@@ -129,8 +129,8 @@ def test_bits_per_character_are_those_of_one_masked_copy_at_a_time(bert):
                     masked[later] = tokenizer.mask_token_id
             with torch.no_grad():
                 nats -= model(masked[None]).logits[0, place].log_softmax(-1)[ids[place]].item()
-    assert scores.bits_per_character == pytest.approx(nats / math.log(2) / sum(map(len, sample)), rel=1e-4)
+    assert scores["bits_per_character"] == pytest.approx(nats / math.log(2) / sum(map(len, sample)), rel=1e-4)
     words = [word for text in make_documents(3) for word in tokenizer.tokenize(text)]
     starts = sum(not word.startswith("##") for word in words)
-    assert scores.tokens_per_word == pytest.approx(len(words) / starts)
-    assert held_out_scores(tokenizer, None, make_documents(3), sample).bits_per_character is None
+    assert scores["tokens_per_word"] == pytest.approx(len(words) / starts)
+    assert held_out_scores(tokenizer, None, make_documents(3), sample)["bits_per_character"] is None
