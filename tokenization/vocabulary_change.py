@@ -1,33 +1,24 @@
-"""Changes of a WordPiece vocabulary: new vocabulary, and the old pieces behind each new id."""
+"""Changes of a WordPiece vocabulary: pieces are added, or only the needed ones are kept."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from .pair_merging import PREFIX
 
 UNUSED = re.compile(r"\[unused\d+\]")
 
 
-@dataclass(frozen=True)
-class VocabularyChange:
-    """
-    Attributes:
-        pieces: the new vocabulary, in the order of the ids.
-        origins: the old ids behind each new id: one for a piece that stays, several for a new piece.
-    """
-
-    pieces: list[str]
-    origins: list[list[int]]
-
-
 def add_pieces(
     vocabulary: Sequence[str], new: Iterable[str], unk_token: str = "[UNK]", used: Collection[str] = ()
-) -> VocabularyChange:
+) -> tuple[list[str], list[list[int]]]:
     """Adds pieces: in the places of `[unusedN]` first, in the order of the ids, then at the end. No old id changes.
 
     Args:
         used: pieces that keep their places, such as an `[unused1]` that is a special token.
+
+    Returns:
+        The new vocabulary, in the order of the ids; and the old ids behind each new id: one for a piece that stays,
+        several for a new piece.
 
     Raises:
         ValueError: a piece is in the vocabulary already.
@@ -47,15 +38,14 @@ def add_pieces(
             origins.append(old)
         else:
             pieces[place], origins[place] = piece, old
-    return VocabularyChange(pieces, origins)
+    return pieces, origins
 
 
-def keep_pieces(vocabulary: Sequence[str], needed: Collection[str]) -> VocabularyChange:
+def keep_pieces(vocabulary: Sequence[str], needed: Collection[str]) -> list[str]:
     """Keeps the `needed` pieces and all single characters, in their order. Texts that need no other piece get the same
     pieces as before, since the longest match is among those that stay.
     """
-    kept = [index for index, piece in enumerate(vocabulary) if piece in needed or len(piece.removeprefix(PREFIX)) == 1]
-    return VocabularyChange([vocabulary[index] for index in kept], [[index] for index in kept])
+    return [piece for piece in vocabulary if piece in needed or len(piece.removeprefix(PREFIX)) == 1]
 
 
 def spell(piece: str, vocabulary: Mapping[str, int] | Collection[str]) -> list[str] | None:

@@ -197,13 +197,13 @@ def _change_model(
         return tokenizer, []
     base = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     added = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    pieces = [word.piece for word in words]
-    change = add_pieces(sorted(base, key=base.__getitem__), pieces, tokenizer.unk_token, used=added)
-    adapted = tokenizer.with_vocabulary(change.pieces)
+    new = [word.piece for word in words]
+    pieces, origins = add_pieces(sorted(base, key=base.__getitem__), new, tokenizer.unk_token, used=added)
+    adapted = tokenizer.with_vocabulary(pieces)
     behind = range(len(base), len(tokenizer))  # words from add_tokens stay behind the vocabulary
-    if behind and (growth := len(change.pieces) - len(base)):
+    if behind and (growth := len(pieces) - len(base)):
         print(f"the ids of the {len(behind):,} tokens from add_tokens of {name} increase by {growth:,}")
-    origins = [*change.origins, *([row] for row in behind)]
+    origins += [[row] for row in behind]
     origins += [[row] for row in range(len(origins), model.config.vocab_size)]  # without a token
     change_rows(model, origins)
     ids = adapted.get_vocab()

@@ -130,8 +130,7 @@ def _needed_pieces(documents: Iterator[str], tokenizer: MyBertTokenizer) -> set[
 def _trim_tokenizer(tokenizer: MyBertTokenizer, needed: set[str]) -> tuple[MyBertTokenizer, list[int]]:
     """The new tokenizer, and the old id of each of its tokens."""
     base = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
-    change = keep_pieces(sorted(base, key=base.__getitem__), needed)
-    trimmed = tokenizer.with_vocabulary(change.pieces)
+    trimmed = tokenizer.with_vocabulary(keep_pieces(sorted(base, key=base.__getitem__), needed))
     return trimmed, tokenizer.convert_tokens_to_ids(trimmed.convert_ids_to_tokens(range(len(trimmed))))
 
 

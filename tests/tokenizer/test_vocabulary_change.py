@@ -21,40 +21,40 @@ new_pieces = st.lists(piece.filter(lambda p: p not in OLD), unique=True, max_siz
 @given(new_pieces, st.lists(word, min_size=1))
 @settings(max_examples=60)
 def test_a_vocabulary_with_new_pieces_is_an_exact_wordpiece_in_every_form(new, words):
-    change = add_pieces(OLD, new)
-    ours = MyBertTokenizer(OLD).with_vocabulary(change.pieces)
+    pieces, _ = add_pieces(OLD, new)
+    ours = MyBertTokenizer(OLD).with_vocabulary(pieces)
     with tempfile.TemporaryDirectory() as folder:
         ours.save_pretrained(folder)
         forms = (ours, BertTokenizer(vocab=f"{folder}/vocab.txt"), AutoTokenizer.from_pretrained(folder))
-    expected = [piece for word in words for piece in longest_match(word, set(change.pieces))]
+    expected = [piece for word in words for piece in longest_match(word, set(pieces))]
     for tokenizer in forms:
         assert tokenizer.tokenize(" ".join(words)) == expected
-        assert tokenizer.convert_tokens_to_ids(expected) == [change.pieces.index(piece) for piece in expected]
+        assert tokenizer.convert_tokens_to_ids(expected) == [pieces.index(piece) for piece in expected]
 
 
 @given(new_pieces, word)
 def test_words_without_a_new_piece_keep_their_ids(new, word):
-    change = add_pieces(OLD, new)
-    found = longest_match(word, set(change.pieces))
+    pieces, _ = add_pieces(OLD, new)
+    found = longest_match(word, set(pieces))
     if not set(found) & set(new):
         assert found == longest_match(word, set(OLD))
-        assert [change.pieces.index(piece) for piece in found] == [OLD.index(piece) for piece in found]
+        assert [pieces.index(piece) for piece in found] == [OLD.index(piece) for piece in found]
 
 
 @given(new_pieces)
 def test_new_pieces_take_unused_places_first_and_map_to_their_old_pieces(new):
-    change = add_pieces(OLD, new)
+    pieces, origins = add_pieces(OLD, new)
     unused = [OLD.index("[unused0]"), OLD.index("[unused1]")]
     places = [*unused, *range(len(OLD), len(OLD) + len(new))][: len(new)]
-    assert [change.pieces[place] for place in places] == new
-    assert len(change.pieces) == len(OLD) + max(0, len(new) - 2)
-    for index, origin in enumerate(change.origins):
+    assert [pieces[place] for place in places] == new
+    assert len(pieces) == len(OLD) + max(0, len(new) - 2)
+    for index, origin in enumerate(origins):
         if index not in places:
-            assert change.pieces[index] == OLD[index]
+            assert pieces[index] == OLD[index]
             assert origin == [index]
             continue
         old = [OLD[i] for i in origin]
-        text = change.pieces[index]
+        text = pieces[index]
         if not text.startswith("##"):
             assert old == longest_match(text, set(OLD))
         elif old != ["[UNK]"]:
@@ -74,10 +74,10 @@ def test_a_text_keeps_its_pieces_when_unneeded_ones_go(words, others):
     vocabulary = list(dict.fromkeys([*OLD, *others]))
     before = [longest_match(word, set(vocabulary)) for word in words]
     needed = {piece for pieces in before for piece in pieces} | set(SPECIAL_TOKENS)
-    change = keep_pieces(vocabulary, needed)
-    assert [longest_match(word, set(change.pieces)) for word in words] == before
-    assert [vocabulary[index] for [index] in change.origins] == change.pieces
-    assert {piece for piece in change.pieces if len(piece.removeprefix("##")) > 1} == {
+    kept = keep_pieces(vocabulary, needed)
+    assert [longest_match(word, set(kept)) for word in words] == before
+    assert kept == sorted(kept, key=vocabulary.index)
+    assert {piece for piece in kept if len(piece.removeprefix("##")) > 1} == {
         piece for piece in needed if len(piece.removeprefix("##")) > 1
     }
 
