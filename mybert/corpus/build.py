@@ -56,12 +56,12 @@ def build_corpus(settings: CorpusSettings) -> Path:
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)
         stored = left or _store(scratch, settings)
-        chosen = select_documents(stored, settings)
-        shards = _plan(stored, chosen.documents, folder / "tokenizer", settings, is_new=left is None)
+        chosen, counts = select_documents(stored, settings)
+        shards = _plan(stored, chosen, folder / "tokenizer", settings, is_new=left is None)
         parts = _make_shards(shards, scratch, folder / "tokenizer", settings)
         if not any(record["counts"]["examples"] for record in parts["training"]):
             raise UserError(
-                f"{counted(len(chosen.documents), 'document')} without an example: no tokens or, with --negatives "
+                f"{counted(len(chosen), 'document')} without an example: no tokens or, with --negatives "
                 "same-document, no second sentence"
             )
         # everything that determines the examples
@@ -71,7 +71,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
                 paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
                 save_shards(paths, folder if part == "training" else folder / part, f"{key} {part}")
         held = sum(shard.documents for shard in shards if shard.part == "validation")
-        facts = summarize(parts, stored.counts | chosen.counts | {"documents_held_out": held}, stored.skipped)
+        facts = summarize(parts, stored.counts | counts | {"documents_held_out": held}, stored.skipped)
         write_manifest(
             folder,
             "corpus",
@@ -85,7 +85,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
-        write_statistics(folder, stored.folder, chosen.documents, parts, settings)
+        write_statistics(folder, stored.folder, chosen, parts, settings)
         add_report(folder)
     print_report(facts, settings, is_limit)
     return Path(settings.output)

@@ -23,9 +23,9 @@ def select(tmp_path):
         folder.mkdir()
         settings = CorpusSettings(inputs=["x"], tokenizer="t", output="o", **{"num_proc": 1, **settings})
         stored = store_documents((Document(text, "x", 1, {}) for text in texts), folder, settings, {})
-        chosen = select_documents(stored, settings)
-        assert select_documents(stored, settings).documents.tolist() == chosen.documents.tolist()  # found again
-        return chosen.documents.tolist(), chosen.counts
+        chosen, counts = select_documents(stored, settings)
+        assert select_documents(stored, settings)[0].tolist() == chosen.tolist()  # found again
+        return chosen.tolist(), counts
 
     return run
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +19,15 @@ from mybert.corpus.text.near_duplicates import without_near_duplicates
 _KEPT, _COUNTS = "kept.npy", "kept.json"
 
 
-class Selection(NamedTuple):
-    """The documents that are used: their ascending indices, and `counts` by the reason for which others are not."""
+def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> tuple[np.ndarray, dict]:
+    """Applies filters, then `deduplicate`, then `deduplicate_near`. An interrupted build reads its selection again.
 
-    documents: np.ndarray
-    counts: dict
-
-
-def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selection:
-    """Applies filters, then `deduplicate`, then `deduplicate_near`. An interrupted build reads its selection again."""
+    Returns:
+        The ascending indices of the documents that are used, and counts by the reason for which others are not.
+    """
     record = stored.folder / _COUNTS
     if record.is_file():
-        return Selection(np.load(stored.folder / _KEPT), json.loads(record.read_text(encoding="utf-8")))
+        return np.load(stored.folder / _KEPT), json.loads(record.read_text(encoding="utf-8"))
     kept, filtered = np.arange(len(stored.lengths)), {}
     for name in settings.filter:
         good = _filtered(stored, kept, name, settings)
@@ -56,7 +52,7 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> Selec
     }
     np.save(stored.folder / _KEPT, kept)
     write_json(record, counts)
-    return Selection(kept, counts)
+    return kept, counts
 
 
 def _filtered(stored: StoredDocuments, documents: np.ndarray, name: str, settings: CorpusSettings) -> np.ndarray:
