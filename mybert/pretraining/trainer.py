@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
 from mybert.common.quantities import counted, duration, with_unit
-from mybert.pretraining.data.batching import FILLER, EpochSampler, EvaluationSampler, ExampleDataset
+from mybert.pretraining.data.batching import FILLER, EpochSampler, ExampleDataset, Key, evaluation_keys
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
 from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
@@ -207,9 +207,9 @@ class MyBertTrainer(RunTrainer):
     def describe_step(self, step: int) -> str:
         return f", computed from {self.name_examples(step)}"
 
-    def _get_eval_sampler(self, eval_dataset) -> EvaluationSampler:
+    def _get_eval_sampler(self, eval_dataset) -> list[Key]:
         whole_batches = self.args.world_size > 1 or self.args.dataloader_drop_last
-        return EvaluationSampler(
+        return evaluation_keys(
             len(eval_dataset), self.args.world_size * self.args.eval_batch_size if whole_batches else 1
         )
 

@@ -9,9 +9,9 @@ from mybert.pretraining.data.batching import (
     EVALUATION,
     FILLER,
     EpochSampler,
-    EvaluationSampler,
     ExampleDataset,
     PretrainingCollator,
+    evaluation_keys,
 )
 from mybert.pretraining.data.masking import Masker
 
@@ -144,7 +144,7 @@ def test_a_corpus_without_pairs_gives_batches_without_their_label(pairs, masker)
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_evaluation_keys_are_fixed_and_shared_out_evenly_with_unlabelled_fillers(dataset, masker, processes):
-    keys = list(EvaluationSampler(len(dataset), 4 * processes if processes > 1 else 1))
+    keys = evaluation_keys(len(dataset), 4 * processes if processes > 1 else 1)
     assert keys[:101] == [(EVALUATION, i) for i in range(101)]
     batches = list(BatchSampler(keys, 4, drop_last=False))
     if processes > 1:

@@ -136,18 +136,9 @@ class EpochSampler(Sampler[Key]):
             start += len(order)
 
 
-class EvaluationSampler(Sampler[Key]):
+def evaluation_keys(length: int, multiple: int = 1) -> list[Key]:
     """Every example once, in order, then fillers up to a multiple of `multiple` (processes × batch size)."""
-
-    def __init__(self, length: int, multiple: int = 1):
-        self.length, self.fillers = length, -length % multiple
-
-    def __len__(self) -> int:
-        return self.length + self.fillers
-
-    def __iter__(self) -> Iterator[Key]:
-        yield from ((EVALUATION, index) for index in range(self.length))
-        yield from ((FILLER, 0) for _ in range(self.fillers))
+    return [(EVALUATION, index) for index in range(length)] + [(FILLER, 0)] * (-length % multiple)
 
 
 @dataclass(frozen=True)
