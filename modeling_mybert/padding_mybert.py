@@ -42,6 +42,10 @@ class TokenRows:
         flat = grid.flatten(0, 1)
         return flat if self.indices is None else flat.index_select(0, self.indices)
 
+    def first_tokens(self, rows: Tensor) -> Tensor:
+        """(T, …) → (N, …), each sequence's first token."""
+        return rows[self.cu_seq_lens[:-1]]
+
     @property
     def total(self) -> int:
         """T."""
@@ -83,10 +87,6 @@ class RaggedLayout(TokenRows):
             return rows
         real = rows[: self.total - self.padding_to_multiple]  # values at padding may be NaN: use zeros instead
         return torch.cat([real, real.new_zeros(self.padding_to_multiple, *real.shape[1:])])
-
-    def first_tokens(self, rows: Tensor) -> Tensor:
-        """(T, …) → (N, …), each sequence's first token."""
-        return rows[self.cu_seq_lens[:-1]]
 
     @property
     def positions(self) -> Tensor:

@@ -45,10 +45,6 @@ class QuerySubset(TokenRows):
         requested = rows.index_select(0, self.requested)
         return requested if self.padding is None else requested.masked_fill(self.padding[:, None], 0)
 
-    def first_tokens(self, rows: Tensor) -> Tensor:
-        """(R, …) → (N, …), each sequence's first token."""
-        return rows[self.cu_seq_lens[:-1]]
-
 
 def first_token_queries(layout: RaggedLayout) -> QuerySubset:
     """Each sequence's first token alone; no other token is requested."""
