@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -55,18 +56,7 @@ def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[s
         characters: approximate total of all passages.
         length: maximum characters of a passage, except for a single longer word.
     """
-    found = [passage for text in texts for passage in _cut(text.split(), length)]
+    wrapper = textwrap.TextWrapper(length, break_long_words=False, break_on_hyphens=False)
+    found = [passage for text in texts for passage in wrapper.wrap(" ".join(text.split()))]
     wanted = min(len(found), -(-characters // length))
     return [found[index * len(found) // wanted] for index in range(wanted)]
-
-
-def _cut(words: list[str], length: int) -> Iterator[str]:
-    passage, size = [], 0
-    for word in words:
-        if passage and size + len(word) > length:
-            yield " ".join(passage)
-            passage, size = [], 0
-        passage.append(word)
-        size += len(word) + 1
-    if passage:
-        yield " ".join(passage)
