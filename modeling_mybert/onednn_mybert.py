@@ -45,7 +45,7 @@ def is_faster() -> bool:
 
 @functools.cache
 def least_rows() -> int:
-    """With fewer rows, choosing oneDNN costs more time than it saves; measured on Zen 5, which has AVX-VNNI, and Zen 4."""
+    """With fewer rows, choosing oneDNN costs more time than it saves (measured on Zen 4, and Zen 5 with AVX-VNNI)."""
     return 8 if torch.cpu.get_capabilities().get("avx_vnni") else _FEW_ROWS
 
 
