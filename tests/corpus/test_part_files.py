@@ -78,6 +78,18 @@ def test_killed_and_interrupted_runs_resume_to_the_bytes_of_a_whole_run(command,
     assert not [path for path in tmp_path.iterdir() if ".partial-" in path.name]
 
 
+def test_a_resumed_table_has_the_inputs_of_its_own_rows(models, texts, tmp_path, computed):
+    _, limit = computed
+    table = tmp_path / "texts.csv"
+    table.write_text("text,id\n" + "".join(f"the sea {number},{number}\n" for number in range(12)))
+    limit[:] = [1, interrupt]
+    assert run(models, "predict", table, tmp_path / "out.jsonl", "--resume") == 130
+    limit[0] = None
+    assert run(models, "predict", table, tmp_path / "out.jsonl", "--resume") == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+    assert [int(row["input"]["id"]) for row in rows] == list(range(12))
+
+
 def test_other_inputs_start_anew(models, texts, tmp_path, computed, caplog):
     numbers, limit = computed
     limit[:] = [2, interrupt]

@@ -132,7 +132,7 @@ def _write_part(
 
 
 def _store(part: Part, path: Path) -> None:
-    path.write_bytes(pickle.dumps(part._replace(given=list(part.given))))
+    path.write_bytes(pickle.dumps(part))
 
 
 class _StoredParts:
@@ -211,7 +211,7 @@ def _parts_of(name: str, predictor: Predictor) -> Callable[[], Iterator[Part]]:
         for first in range(0, len(split.rows), _ROWS_AT_ONCE):
             numbers = split.numbers[first : first + _ROWS_AT_ONCE]
             rows = split.rows.select(range(first, first + len(numbers)))
-            part = Part(numbers, itertools.islice(given, len(numbers)), {}, [(numbers, rows)], split.unit)
-            yield predictor.usable(part)
+            some = list(itertools.islice(given, len(numbers)))  # also of a part that is then skipped
+            yield predictor.usable(Part(numbers, some, {}, [(numbers, rows)], split.unit))
 
     return parts

@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     Attributes:
         numbers: their indices in the input, from 0.
-        given: the rows as given; can be iterated once.
+        given: the rows as given.
         errors: index → why the row cannot be used.
         tables: the other rows under canonical column names, with their indices.
         unit: what `numbers` count: `line` or `row`.
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     """
 
     numbers: Sequence[int]
-    given: Iterable[dict | str]
+    given: Sequence[dict | str]
     errors: dict[int, str]
     tables: list[tuple[Sequence[int], Dataset]]
     unit: str = "line"
