@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.quantities import counted, duration
@@ -151,13 +152,17 @@ def _is_of(folder: str, text: list[str]) -> bool:
     manifest = read_manifest(folder) if Path(folder).is_dir() else {}
     if not manifest:
         return False
-    for name, entry in describe_sources(find_sources(text)).items():
-        if manifest["inputs"].get(name, {}).get("sha256") != entry.get("sha256"):
-            raise UserError(
-                f"{folder} was made from other text than {entry['path']}; name that text, another --output, or start "
-                "again with --overwrite"
-            )
+    if _contents(manifest["inputs"]) != _contents(describe_sources(find_sources(text))):
+        raise UserError(
+            f"{folder} was made from other text than {short_list(text)}; name that text, another --output, or start "
+            "again with --overwrite"
+        )
     return True
+
+
+def _contents(inputs: dict[str, dict]) -> dict[str, str]:
+    """What tells texts apart: the fingerprint of each input, or its name if it is no file."""
+    return {name: entry.get("sha256", entry["path"]) for name, entry in inputs.items() if name.startswith("input-")}
 
 
 def _measure(text: list[str], one_per_file: bool) -> TextSize:

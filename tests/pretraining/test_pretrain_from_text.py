@@ -6,7 +6,8 @@ import pytest
 
 import mybert
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
+from mybert.common.manifest import read_manifest, write_manifest
+from mybert.io.sources import describe_sources, find_sources
 from mybert.workflows import pretrain as workflow
 from mybert.workflows.pretrain import TextSize, vocabulary_size
 
@@ -50,6 +51,27 @@ def test_one_document_becomes_a_model_and_its_vocabulary_and_examples_are_used_a
         file.write(" More words.")
     with pytest.raises(UserError, match=r"model-corpus was made from other text"):
         mybert.pretrain(text=[one_document], output=output, resume=True, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (["a.txt", "b.txt"], ["a.txt"]),
+        (["a.txt"], ["a.txt", "b.txt"]),
+        (["python-docs"], ["python-docs:numpy"]),
+        (["owner/texts"], ["owner/others"]),
+    ],
+)
+def test_a_corpus_of_other_text_is_not_used_again(before, now, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    (tmp_path / "corpus").mkdir()
+    inputs = {**describe_sources(find_sources(before)), "tokenizer": {"path": "t"}}
+    write_manifest("corpus", "corpus", settings={}, inputs=inputs, counts={})
+    assert workflow._is_of("corpus", before)
+    with pytest.raises(UserError, match="corpus was made from other text than"):
+        workflow._is_of("corpus", now)
 
 
 def test_a_dry_run_leaves_nothing(one_document, tmp_path):
