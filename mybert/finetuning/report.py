@@ -58,7 +58,10 @@ def write_results(
     if amounts["best_step"] < amounts["steps"]:
         print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
     found = _evaluate(job, folder, model, task)
-    evaluations = {name: evaluation.results() for name, evaluation in found.items()}
+    evaluations = {
+        name: {**evaluation.results(), "rows_left_out": data.splits[name].left_out}
+        for name, evaluation in found.items()
+    }
     teacher = _score_teacher(job) if settings.teacher else {}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
     constant = found["validation"].baselines.get(metric) if "validation" in found else None

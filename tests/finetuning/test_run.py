@@ -329,11 +329,14 @@ def test_the_overview_counts_what_is_cut_and_unknown(finetune, write_rows, tmp_p
 
 
 def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, opinions, tmp_path, capsys):
-    train = write_rows("train.jsonl", [*opinions[:8], {"text": "", "label": "good"}])
-    words = ("--train", train, "--num-train-epochs", 1)
+    rows = [*opinions[:8], {"text": "", "label": "good"}]
+    train, validation = write_rows("train.jsonl", rows), write_rows("validation.jsonl", rows)
+    words = ("--train", train, "--validation", validation, "--num-train-epochs", 1)
     assert finetune("text-classification", *words, "--errors", "skip") == 0
     assert "line 9: the text is empty; left out" in capsys.readouterr().out
     assert results(tmp_path / "out")["data"]["train"]["rows"] == 8
+    evidence = {finding.name: finding.evidence for finding in mybert.doctor(tmp_path / "out")}
+    assert evidence["left-out"] == "1 row could not be used (validation); evaluated: 8."
 
 
 @pytest.mark.parametrize(
