@@ -164,6 +164,16 @@ def test_one_finding_at_most_advises_another_learning_rate(stage, changes, name,
     assert [finding.name for finding in found if "--learning-rate" in finding.remedy] == [name]
 
 
+@pytest.mark.parametrize(
+    ("held_out", "level"),
+    [([0.5, 0.1, 0.0], "green"), ([0.5, 0.1, 0.0, 0.0, 0.0], "green"), ([0.0, 0.1, 0.2], "amber")],
+)
+def test_losses_of_zero_can_be_judged(held_out, level, tmp_path):
+    log = [*training_log([0.0] * 40, rate=1e-8, ratio=1e-7), *evaluation_log(eval_loss=held_out)]
+    found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "run", "finetune", {"log": log}))}
+    assert found["overfitting"].level == level and "nan" not in found["overfitting"].evidence
+
+
 def test_a_good_run_has_no_problem_and_no_warning(good_run):
     assert {finding.level for finding in find(read_stage(good_run))} == {"green"}
 

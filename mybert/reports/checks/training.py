@@ -24,6 +24,7 @@ _SHORT_WARMUP = 0.03
 _SLOWDOWN = 0.6
 _LOW_MFU = 0.02
 _IDLE = 0.1
+_LEAST_LOSS = 1e-3  # differences between smaller ones mean little
 
 
 def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
@@ -32,7 +33,7 @@ def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
         return
     steps, values = zip(*losses, strict=True)
     best, last = min(values), values[-1]
-    rise, where = last / best - 1, steps[values.index(best)]
+    rise, where = _change(best, last), steps[values.index(best)]
     evidence = f"Held-out loss: {best:.4g} at step {where:,}, {last:.4g} at the end ({rise:+.1%})."
     found = level(rise, _RISE_AMBER, _RISE_RED)
     kept_best = files.results.get("training_arguments", {}).get("load_best_model_at_end")
@@ -65,7 +66,7 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
         return
     step, last = losses[-1]
     start, before = next((one for one in reversed(losses) if one[0] <= 0.75 * step), losses[0])
-    gain, falls_to_the_end = 1 - last / before, last == min(value for _, value in losses)
+    gain, falls_to_the_end = -_change(before, last), last == min(value for _, value in losses)
     evidence = (
         f"The held-out loss changed from {before:.4g} at step {start:,} to {last:.4g} at the end ({-gain:+.1%})."
     )
@@ -130,7 +131,7 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
         return
     steps = files.training[-1]["step"]
     moved, part = statistics.mean(ratios) * steps, max(2, len(losses) // 8)
-    fall = 1 - statistics.mean(losses[-part:]) / statistics.mean(losses[:part])
+    fall = -_change(statistics.mean(losses[:part]), statistics.mean(losses[-part:]))
     is_new = files.stage == "pretrain" and not files.results.get("settings", {}).get("init_from")
     noise = statistics.median(noises) if noises else None
     limit = (_NEW_MOVE if is_new else _SMALL_MOVE) * (2 if noise is not None and noise < _AGREED else 1)
@@ -201,6 +202,11 @@ def slow(files: StageFiles) -> Iterator[Finding]:
         yield Finding("speed", "amber", title, evidence, f"{'; '.join(problems).capitalize()}.")
     else:
         yield passed("speed", "The speed is even and fits the machine", evidence)
+
+
+def _change(before: float, after: float) -> float:
+    """The change of a loss as a share of its value before, which may be 0."""
+    return (after - before) / max(before, _LEAST_LOSS)
 
 
 def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
