@@ -11,13 +11,15 @@ from transformers import AutoModelForSequenceClassification
 
 from mybert import cli
 from mybert.finetuning.data.data_checks import giveaway_words
-from mybert.finetuning.evaluation.analysis import _binned, _column
+from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.evaluation.analysis import _binned, _column, check_slices
 from mybert.finetuning.evaluation.calibration import (
     confidences,
     fit_temperature,
     labelled_logits,
     reliability,
 )
+from mybert.io.record_formats import read_json_lines
 
 
 def test_the_expected_calibration_error_is_the_mean_gap_of_ten_bins():
@@ -78,7 +80,15 @@ def test_numbers_are_grouped_in_quarters_and_other_values_by_frequency():
     assert named[-1] == "city" and named.count("other") > 100 and len(set(named)) == 13
 
 
-@pytest.mark.parametrize("missing", [None, "", float("nan"), "nan", float("inf")])
+@pytest.mark.parametrize("first", [1_700_000_000, 2**52])
+def test_large_numbers_are_in_four_quarters(first):
+    groups = _column([{"time": first + number} for number in range(100)], "time")
+    assert sorted(groups.count(name) for name in set(groups)) == [24, 25, 25, 26]
+    same = _column([{"time": first if number % 20 else first + number} for number in range(300)], "time")
+    assert same.count(str(first)) == 286 and str(first + 20) in same
+
+
+@pytest.mark.parametrize("missing", [None, "", float("nan"), "nan", float("inf"), pytest.param(10**400, id="large")])
 def test_missing_numbers_are_a_group_beside_the_quarters(missing):
     groups = _column([{"price": missing if number % 5 == 0 else number} for number in range(200)], "price")
     assert [group == "missing" for group in groups] == [number % 5 == 0 for number in range(200)]
@@ -176,6 +186,12 @@ def test_an_unknown_column_of_slices_is_named(classifier, opinions, write_rows, 
     words = ("--model", classifier, "--data", data, "--output", tmp_path / "scores", "--slices", "plase")
     assert cli.main(["evaluate", *map(str, words)]) == 2
     assert "--slices plase" in capsys.readouterr().err
+
+
+def test_a_column_that_first_occurs_in_a_late_row_is_known(write_rows):
+    rows = [{"text": "a"}] * 1000 + [{"text": "a", "place": "town"}]
+    path = str(write_rows("rows.jsonl", rows))
+    check_slices(Split(path, None, lambda: read_json_lines(path), range(1001)), ["place"])
 
 
 def test_a_calibrated_model_has_scaled_logits_and_the_same_labels(finetune, opinions, tmp_path, write_rows):

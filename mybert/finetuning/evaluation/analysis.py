@@ -64,7 +64,7 @@ def check_slices(split: Split, slices: Sequence[str]) -> None:
     Raises:
         UserError: the rows lack a column of --slices.
     """
-    columns = dict.fromkeys(name for row in itertools.islice(split.given(), 1000) for name in row) if slices else {}
+    columns = dict.fromkeys(name for row in split.given() for name in row) if slices else {}
     for name in slices:
         if name not in columns:
             raise UserError(f"--slices {name}: {split.source} has the columns {short_list(list(columns))}")
@@ -93,6 +93,8 @@ def _number(value: Any) -> float | None:
         number = float(value) if value not in (None, "") else math.nan
     except (TypeError, ValueError):
         return None
+    except OverflowError:  # a whole number that is too large for a float
+        return math.nan
     return number if math.isfinite(number) else math.nan
 
 
@@ -101,13 +103,18 @@ def _binned(values: Sequence[float]) -> list[str]:
     numbers = np.asarray(values, dtype=float)
     edges = np.unique(np.percentile(numbers, (0, 25, 50, 75, 100), method="nearest"))
     if len(edges) < 3:
-        return _frequent([f"{number:g}" for number in numbers])
+        return _frequent(_written(numbers.tolist()))
     places = np.clip(np.searchsorted(edges, numbers, side="left"), 1, len(edges) - 1)
-    names = [
-        f"{low:g} to {high:g}" if i == 0 else f"above {low:g} to {high:g}"
-        for i, (low, high) in enumerate(itertools.pairwise(edges))
-    ]
+    first, *others = itertools.pairwise(_written(edges.tolist()))
+    names = [f"{first[0]} to {first[1]}", *(f"above {low} to {high}" for low, high in others)]
     return [names[place - 1] for place in places.tolist()]
+
+
+def _written(numbers: Sequence[float]) -> list[str]:
+    """The numbers with six digits, or with all of them if different numbers would look equal."""
+    rounded = [f"{number:g}" for number in numbers]
+    exact = [repr(number).removesuffix(".0") for number in numbers]
+    return rounded if len(set(rounded)) == len(set(exact)) else exact
 
 
 def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict]:
