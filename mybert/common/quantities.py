@@ -59,6 +59,7 @@ class Duration(float):
 
 def with_unit(value: float, unit: str) -> str:
     """Formats a value with an SI prefix: `with_unit(1.23e9, "FLOP")` is `1.23 GFLOP`."""
+    value = float(f"{value:.3g}")  # rounded first: 999,999 is 1 M, not 1e+03 k
     power = min(max(int(math.log10(max(value, 1)) // 3), 0), 6)
     return f"{value / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
 
