@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from pathlib import Path
@@ -13,6 +14,22 @@ from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.options import Option, current_name, unknown_name
+
+_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose numbers are those of Python: YAML itself reads 1e-5 as text, 010 as 8 and 1:30 as 90."""
+
+    def whole_number(self, node: yaml.ScalarNode) -> int | str:
+        try:
+            return int(node.value)
+        except ValueError:
+            return node.value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole_number)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-.0123456789"))
 
 
 def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, Any]:
@@ -47,7 +64,7 @@ def _entries(path: str) -> Iterator[tuple[str, str, Any]]:
             raise UserError(f"--config {path}: expected an object of names and values, found {short(content)}")
         yield from ((path, key, value) for key, value in content.items())
         return
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     node = loader.get_single_node()
     if node is not None and not isinstance(node, yaml.MappingNode):
         found = type(loader.construct_document(node)).__name__
@@ -58,7 +75,7 @@ def _entries(path: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """A value of a YAML file. A number stays text as on the command line: YAML reads 010 as 8 and 1:30 as 90."""
+    """A value of a YAML file. A number stays text, which its option converts as on the command line."""
     if isinstance(node, yaml.SequenceNode):
         return [_value(loader, item) for item in node.value]
     is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")

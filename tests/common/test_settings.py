@@ -73,6 +73,14 @@ def test_numbers_in_a_file_are_read_as_on_the_command_line(tmp_path):
     assert parse(*words).column == "007"
 
 
+def test_numbers_in_a_mapping_of_a_file_are_numbers(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("lr_scheduler_kwargs: {a: 1e-5, b: 010, c: [2.5E3, .5e1, -3], d: '1e-5', e: 1:30, f: {g: 1}}\n")
+    (found,) = parse_settings([TrainingArguments], ["--config", str(config)], "example")
+    expected = {"a": 1e-5, "b": 10, "c": [2500.0, 5.0, -3], "d": "1e-5", "e": "1:30", "f": {"g": 1}}
+    assert found.lr_scheduler_kwargs == expected
+
+
 def test_a_byte_order_mark_of_a_windows_editor_is_skipped(tmp_path):
     for name, text in (("run.yaml", "inputs: [a]"), ("run.json", '{"inputs": ["a"]}')):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")
