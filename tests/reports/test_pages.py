@@ -6,6 +6,7 @@ import hashlib
 import html
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_page_needs_no_network_and_allows_its_own_script_only(good_run):
     assert policy.startswith("default-src 'none'")
     assert len(page.ids) == len(set(page.ids))
     assert len(text) < 5_000_000
+
+
+def test_the_pictures_of_two_parts_have_ids_of_their_own(tmp_path):
+    folder = write_stage(tmp_path / "run", "finetune", {"results/test": EVALUATION})
+    shutil.copytree(folder / "validation", folder / "test")
+    _, page = read(write_report(folder))
+    assert len(page.ids) == len(set(page.ids))
+    labels = {attributes["aria-label"] for tag, attributes in page.elements if tag == "svg"}
+    assert {f"Precision and recall ({part})" for part in ("test", "validation")} <= labels
 
 
 def test_every_picture_has_a_table_behind_it(good_run):

@@ -93,7 +93,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     """`part` is `validation`, `test`, or "" for `mybert evaluate`."""
     analysis, named = files.analysis(part), f" ({part})" if len(files.parts) > 1 else ""
     scores = [_scores(found), _labels(found), _matrix(analysis)]
-    curves = [_calibration(analysis), _precision_recall(analysis)]
+    curves = [_calibration(analysis, named), _precision_recall(analysis, named)]
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
     names = _ANSWERS.get(files.task, _ANSWERS["text-classification"])
@@ -184,7 +184,7 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
     return Table("Confusion matrix", ["true label", *names], rows, note, size="half" if is_small else "")
 
 
-def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
+def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
     found = analysis.get("calibration")
     if not found:
         return None
@@ -223,10 +223,11 @@ def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
         for b in bins
     ]
     table = Table("Reliability", ["confidence", "rows", "mean confidence", "accuracy"], rows, folded=True)
-    return Chart("Are its probabilities right?", {"": figure("Reliability of probabilities", draw)}, table, note)
+    picture = figure(f"Reliability of probabilities{named}", draw)
+    return Chart("Are its probabilities right?", {"": picture}, table, note)
 
 
-def _precision_recall(analysis: Mapping[str, Any]) -> Chart | None:
+def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
     curves = analysis.get("precision_recall")
     if not curves:
         return None
@@ -239,9 +240,8 @@ def _precision_recall(analysis: Mapping[str, Any]) -> Chart | None:
     ]
     note = "For each of the most frequent labels: to find a larger share of its rows (recall), the model must accept "
     note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
-    return line_chart(
-        *("Precision and recall", {"recall": lines}), y_label="precision", as_share=True, x_as_share=True, note=note
-    )
+    title, y_label = f"Precision and recall{named}", "precision"
+    return line_chart(title, {"recall": lines}, y_label=y_label, as_share=True, x_as_share=True, note=note)
 
 
 def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:
