@@ -78,7 +78,7 @@ def is_encoder(name: str) -> bool:
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
     try:
-        task_of_architecture(list(config.architectures or ()), name)
+        task_of_architecture(config.architectures, name)
     except UserError:
         return True
     return False

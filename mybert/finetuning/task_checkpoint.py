@@ -73,8 +73,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
     _name_labels_once(config, settings.model)
     stored = _stored_options(config, settings.model)
     name = settings.task or stored.get("task")
-    saved = [config.architectures] if isinstance(config.architectures, str) else config.architectures or ()
-    kind = task_class(name) if name else task_of_architecture(list(map(str, saved)), settings.model)
+    kind = task_class(name) if name else task_of_architecture(config.architectures, settings.model)
     if stored.get("task") != kind.name:
         stored = {}
     _check_types(stored, kind, settings.model)

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 
 from mybert import Embedder, Predictor, UserError, cli
 from mybert.explanation.explainer import Explainer
+from mybert.explanation.similarity import is_encoder
 from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.full_checkpoint import load_checkpoint
 
@@ -24,6 +25,13 @@ def bert(models, tmp_path_factory):
     write_bert(load_checkpoint(str(models("classifier"))).model, folder)
     model = BertForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     return model, AutoTokenizer.from_pretrained(models("classifier"))
+
+
+@pytest.mark.parametrize("saved", ["BertForSequenceClassification", ["BertForSequenceClassification"]])
+def test_the_name_of_a_head_may_be_a_list_or_a_text(saved, models, tmp_path):
+    config = json.loads((models("classifier") / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": saved}))
+    assert not is_encoder(str(tmp_path)) and is_encoder(str(models("encoder")))
 
 
 def log_odds(logits: torch.Tensor, label: int) -> torch.Tensor:

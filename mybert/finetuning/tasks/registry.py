@@ -1,6 +1,7 @@
 """The tasks by name. A new task is a module with a `Task`, its options in `options`, and an entry here."""
 
 import pkgutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mybert.common.error_messages import short_list
@@ -31,8 +32,9 @@ def task_class(name: str) -> "type[Task]":
     return pkgutil.resolve_name(TASKS[name])
 
 
-def task_of_architecture(architectures: list[str], source: str) -> "type[Task]":
-    """The task of a checkpoint that was fine-tuned elsewhere, by the class of its model."""
+def task_of_architecture(saved: Sequence[str] | str | None, source: str) -> "type[Task]":
+    """The task of a checkpoint that was fine-tuned elsewhere, by the `architectures` of its configuration."""
+    architectures = [saved] if isinstance(saved, str) else list(map(str, saved or ()))
     for architecture in architectures:
         for task in map(task_class, TASKS):
             if architecture.endswith(task.head.__name__.removeprefix("MyBert")):
