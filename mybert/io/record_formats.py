@@ -192,13 +192,14 @@ def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = Fa
 def read_excel(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """Rows of the first sheet of an Excel workbook; every value is text, as in .csv."""
     try:
-        with open_file(name) as file:
-            sheet = pd.read_excel(file, dtype=str, keep_default_na=False, engine="openpyxl")
+        with open_file(name) as file, pd.ExcelFile(file, engine="openpyxl") as book:
+            read = functools.partial(pd.read_excel, book, dtype=str, keep_default_na=False)
+            sheet, first = read(), read(header=None, nrows=1)
     except ImportError as error:
         raise UserError(f"{name}: install openpyxl to read .xlsx, or save the sheet as .csv") from error
     except Exception as error:  # zipfile and openpyxl have their own kinds
         raise UserError(f"{name} cannot be read as .xlsx ({cause(error)}); save the sheet as .csv") from error
-    _check_header(name, list(map(str, sheet.columns)), text)
+    _check_header(name, first.to_numpy().ravel().tolist(), text)  # `sheet` has renamed columns with equal names
     for number, row in enumerate(sheet.itertuples(index=False, name=None), 2):  # row 1 is the header
         yield Record(number, dict(zip(map(str, sheet.columns), row, strict=True)), unit="row")
 

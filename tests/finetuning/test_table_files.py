@@ -112,6 +112,15 @@ def test_excel_files_are_read_or_the_message_says_how(tmp_path):
     if importlib.util.find_spec("openpyxl"):
         frame.to_excel(tmp_path / "rows.xlsx", index=False)
         assert read(tmp_path / "rows.xlsx") == [{"text": "a", "label": "1"}, {"text": "b", "label": "0"}]
+        frame.set_axis(["text", "text", "label"], axis=1).to_excel(tmp_path / "twice.xlsx", index=False)
+        with pytest.raises(UserError, match=r"twice.xlsx: two columns are called 'text'; rename one"):
+            read(tmp_path / "twice.xlsx")
+        frame.head(0).to_excel(tmp_path / "none.xlsx", index=False)
+        with pytest.raises(UserError, match=r"none.xlsx holds no rows"):
+            read(tmp_path / "none.xlsx")
+        pandas.DataFrame().to_excel(tmp_path / "empty.xlsx", index=False)
+        with pytest.raises(UserError, match=r"empty.xlsx holds no rows"):
+            read(tmp_path / "empty.xlsx")
     (tmp_path / "broken.xlsx").write_bytes(b"PK")
     with pytest.raises(UserError, match=r"broken.xlsx.*\.csv"):
         read(tmp_path / "broken.xlsx")
