@@ -196,6 +196,8 @@ def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifi
     with pytest.raises(UserError, match=r"2 of 3 rows .*: row 2: the text is missing; row 3: .* int"):
         predictor(["a", {"text": None}, 7])
     assert [*map(len, predictor(["a", {"text": None}, "\ud800"], errors="skip"))] == [3, 1, 1]
+    with pytest.raises(UserError, match=r"errors: expected strict or skip, found 'strct'"):
+        predictor(["a", {"text": None}], errors="strct")
     with pytest.raises(UserError, match=r"2 values; the model reads 1: text"):
         predictor(("a", "b"))
 

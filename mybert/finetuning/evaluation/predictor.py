@@ -12,8 +12,10 @@ import pandas as pd
 from datasets import Dataset
 
 from mybert.common.command_line import make_settings
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
+from mybert.common.settings import ERRORS
 from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
@@ -147,6 +149,8 @@ class Predictor:
 
     def part(self, rows: Sequence[Row], errors: str = "strict") -> Part:
         """Rows in memory as a part of usable rows; see `__call__`."""
+        if errors not in ERRORS:
+            raise UserError(f"errors: expected {' or '.join(ERRORS)}, found {short(errors)}")
         part = self.usable(part_of(map(self._line, range(len(rows)), rows)))
         if part.problems and errors == "strict":
             refuse_rows("rows", part.problems, len(rows), "row", 'have errors returned by errors="skip"')
