@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mybert.common.quantities import counted
-from mybert.reports.finding import Finding, level, passed
+from mybert.reports.finding import Finding, judged, level
 from mybert.reports.stage_files import StageFiles
 
 _UNKNOWN_AMBER, _UNKNOWN_RED = 0.01, 0.05
@@ -20,12 +20,9 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
     evidence = f"{share:.2%} of the tokens are [UNK]."
     if words:
         evidence += f" Most frequent: {', '.join(word for word, _ in words[:5])}."
-    found = level(share, _UNKNOWN_AMBER, _UNKNOWN_RED)
-    if found == "green":
-        yield passed("unknown-tokens", "The vocabulary fits the documents", evidence)
-    else:
-        remedy = "Train a tokenizer on these documents by `mybert tokenizer`, with a higher --character-coverage."
-        yield Finding("unknown-tokens", found, "Many tokens are unknown to the vocabulary", evidence, remedy)
+    titles = "The vocabulary fits the documents", "Many tokens are unknown to the vocabulary"
+    remedy = "Train a tokenizer on these documents by `mybert tokenizer`, with a higher --character-coverage."
+    yield judged("unknown-tokens", level(share, _UNKNOWN_AMBER, _UNKNOWN_RED), titles, evidence, remedy)
 
 
 def leaking_documents(files: StageFiles) -> Iterator[Finding]:
@@ -37,13 +34,9 @@ def leaking_documents(files: StageFiles) -> Iterator[Finding]:
         f"Of {shared['spans']:,} passages of {shared['tokens']} tokens drawn from held-out documents, "
         f"{shared['found']:,} ({share:.1%}) are word for word in the training examples."
     )
-    found = level(share, _LEAK_AMBER, _LEAK_RED)
-    if found == "green":
-        yield passed("leaks", "Held-out documents are not in the training documents", evidence)
-    else:
-        remedy = "Remove near-equal documents by --deduplicate-near 0.8; text that all documents share, by a --filter."
-        title = "Held-out documents repeat training documents"
-        yield Finding("leaks", found, title, evidence, remedy)
+    titles = "Held-out documents are not in the training documents", "Held-out documents repeat training documents"
+    remedy = "Remove near-equal documents by --deduplicate-near 0.8; text that all documents share, by a --filter."
+    yield judged("leaks", level(share, _LEAK_AMBER, _LEAK_RED), titles, evidence, remedy)
 
 
 def duplicates(files: StageFiles) -> Iterator[Finding]:
@@ -52,11 +45,9 @@ def duplicates(files: StageFiles) -> Iterator[Finding]:
     number = counts["documents_duplicate"]
     share = number / max(counts["documents"] + (number if removed else 0), 1)
     evidence = f"Copies of other documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
-    if removed or share <= _DUPLICATES:
-        yield passed("duplicates", "Few documents are trained on twice", evidence)
-    else:
-        remedy = "Remove them by --deduplicate."
-        yield Finding("duplicates", "amber", "Many documents are copies of others", evidence, remedy)
+    found = "green" if removed else level(share, _DUPLICATES)
+    titles = "Few documents are trained on twice", "Many documents are copies of others"
+    yield judged("duplicates", found, titles, evidence, "Remove them by --deduplicate.")
 
 
 def truncation(files: StageFiles) -> Iterator[Finding]:
@@ -66,25 +57,19 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
     evidence = (
         f"{share:.1%} of the tokens were truncated; examples have at most {files.manifest['settings']['max_length']}."
     )
-    if share <= _CUT_TOKENS:
-        yield passed("truncation", "Few tokens are truncated", evidence)
-    else:
-        remedy = "Raise --max-length, or split very long sentences (--one-sentence-per-line with shorter lines)."
-        yield Finding("truncation", "amber", "Truncation removes many tokens", evidence, remedy)
+    titles = "Few tokens are truncated", "Truncation removes many tokens"
+    remedy = "Raise --max-length, or split very long sentences (--one-sentence-per-line with shorter lines)."
+    yield judged("truncation", level(share, _CUT_TOKENS), titles, evidence, remedy)
 
 
 def few_held_out(files: StageFiles) -> Iterator[Finding]:
     counts = files.manifest["counts"]
     examples, documents = counts.get("examples_validation", 0), counts.get("documents_held_out", 0)
     evidence = f"Held out: {counted(examples, 'example')} of {counted(documents, 'document')}."
-    if examples >= _FEW_EXAMPLES:
-        yield passed("evaluation-set", "Enough examples are held out", evidence)
-    else:
-        remedy = (
-            "Use more text, or hold out more of it: a larger --validation-share, or --split-documents for long ones."
-        )
-        title = "The evaluation set is tiny" if examples else "There is no evaluation set"
-        yield Finding("evaluation-set", "amber", title, evidence, remedy)
+    found = "green" if examples >= _FEW_EXAMPLES else "amber"
+    few = "The evaluation set is tiny" if examples else "There is no evaluation set"
+    remedy = "Use more text, or hold out more of it: a larger --validation-share, or --split-documents for long ones."
+    yield judged("evaluation-set", found, ("Enough examples are held out", few), evidence, remedy)
 
 
 def single_sentences(files: StageFiles) -> Iterator[Finding]:
@@ -93,24 +78,20 @@ def single_sentences(files: StageFiles) -> Iterator[Finding]:
         return
     share = counts["documents_of_one_sentence"] / max(counts["documents"], 1)
     evidence = f"{share:.1%} of the documents have one sentence, which can only be followed by a random one."
-    if share <= 0.5:
-        yield passed("sentences", "Documents have several sentences", evidence)
-    else:
-        remedy = "Join related texts into documents, or build examples without pairs by --no-nsp."
-        yield Finding("sentences", "amber", "Most documents have one sentence", evidence, remedy)
+    titles = "Documents have several sentences", "Most documents have one sentence"
+    remedy = "Join related texts into documents, or build examples without pairs by --no-nsp."
+    yield judged("sentences", level(share, 0.5), titles, evidence, remedy)
 
 
 def skipped_lines(files: StageFiles) -> Iterator[Finding]:
     skipped = files.manifest.get("skipped") or {}
     number = sum(skipped.values())
     share = number / max(number + files.manifest["counts"].get("documents_read", 0), 1)
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
-    if share > _SKIPPED:
-        remedy = "Correct these lines; --errors strict names the first."
-        evidence = f"{counted(number, 'line')} ({share:.1%}): {reasons}."
-        yield Finding("skipped", "amber", "Many lines were skipped", evidence, remedy)
-    else:
-        yield passed("skipped", "Few or no lines were skipped", f"Skipped lines: {number:,}.")
+    reasons = "".join(f"; {reason} {count:,}" for reason, count in skipped.items())
+    evidence = f"Skipped lines: {number:,} ({share:.1%}){reasons}."
+    titles = "Few or no lines were skipped", "Many lines were skipped"
+    remedy = "Correct these lines; --errors strict names the first."
+    yield judged("skipped", level(share, _SKIPPED), titles, evidence, remedy)
 
 
 CHECKS = (unknown_tokens, leaking_documents, duplicates, truncation, few_held_out, single_sentences, skipped_lines)

@@ -5,7 +5,7 @@ from typing import Any
 
 from mybert.common.quantities import counted
 from mybert.reports.checks.training import advises_rate
-from mybert.reports.finding import Finding, level, passed
+from mybert.reports.finding import Finding, judged, level
 from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
 
@@ -27,15 +27,13 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         if named.is_share and constant == 1:
             remedy = "Evaluate rows with several labels."
             yield Finding("learned", "amber", f"All rows have the same answer{of_part(part)}", evidence, remedy)
-        elif good and sure:
-            yield passed("learned", f"The model is better than a constant prediction{of_part(part)}", evidence)
-        else:
-            rate = "" if advises_rate(files) else ", a higher --learning-rate for small models"
-            remedy = f"Use more rows or epochs{rate}, or a better pretrained model."
-            title = (
-                "The model may be no better than a constant prediction" if good else "The model has learned nothing"
-            )
-            yield Finding("learned", "amber" if good else "red", f"{title}{of_part(part)}", evidence, remedy)
+            continue
+        rate = "" if advises_rate(files) else ", a higher --learning-rate for small models"
+        remedy = f"Use more rows or epochs{rate}, or a better pretrained model."
+        grade = "red" if not good else "green" if sure else "amber"
+        bad = "The model may be no better than a constant prediction" if good else "The model has learned nothing"
+        titles = f"The model is better than a constant prediction{of_part(part)}", f"{bad}{of_part(part)}"
+        yield judged("learned", grade, titles, evidence, remedy)
 
 
 def better_than_constant(found: Mapping[str, Any], metric: str) -> tuple[bool, bool]:
@@ -56,12 +54,11 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
         evidence = f"{rows:,} {'row' if rows == 1 else 'rows'}{of_part(part)}."
         if interval:
             evidence += f" {named.title}: 95% interval {named.interval(*interval)}."
-        if rows >= _FEW_AMBER:
-            yield passed("rows", f"There are enough rows to trust the scores{of_part(part)}", evidence)
-        else:
-            remedy = "Label more rows for evaluation; several hundred give intervals of a few percent."
-            title = f"The evaluation set is tiny{of_part(part)}"
-            yield Finding("rows", "red" if rows < _FEW_RED else "amber", title, evidence, remedy)
+        grade = "red" if rows < _FEW_RED else "amber" if rows < _FEW_AMBER else "green"
+        where = of_part(part)
+        titles = f"There are enough rows to trust the scores{where}", f"The evaluation set is tiny{where}"
+        remedy = "Label more rows for evaluation; several hundred give intervals of a few percent."
+        yield judged("rows", grade, titles, evidence, remedy)
 
 
 def truncation(files: StageFiles) -> Iterator[Finding]:
@@ -77,14 +74,13 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
             cut, whole = slices["yes"]["score"], slices["no"]["score"]
             lower = whole - cut
             evidence += f" {named.title}: {named.written(cut)}, of the others {named.written(whole)}."
-        if share <= _CUT_AMBER:
-            yield passed("truncation", f"Few rows are truncated{of_part(part)}", evidence)
-        else:
-            title = "Truncated rows score lower" if lower > _CUT_LOWER else "Many rows are truncated"
-            if lower > _CUT_LOWER:
-                evidence += " They may differ in other ways too, such as their labels."
-            remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
-            yield Finding("truncation", "amber", f"{title}{of_part(part)}", evidence, remedy)
+        bad = "Many rows are truncated"
+        if lower > _CUT_LOWER:
+            bad = "Truncated rows score lower"
+            evidence += " They may differ in other ways too, such as their labels."
+        titles = f"Few rows are truncated{of_part(part)}", f"{bad}{of_part(part)}"
+        remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
+        yield judged("truncation", level(share, _CUT_AMBER), titles, evidence, remedy)
 
 
 def poor_calibration(files: StageFiles) -> Iterator[Finding]:
@@ -97,15 +93,13 @@ def poor_calibration(files: StageFiles) -> Iterator[Finding]:
             f"Mean confidence {calibration['confidence']:.1%}, accuracy {calibration['accuracy']:.1%}, expected "
             f"calibration error {error:.1%}{of_part(part)}."
         )
-        if level(error, _MISCALIBRATED) == "green":
-            yield passed("calibration", f"Probabilities match accuracy{of_part(part)}", evidence)
-        else:
-            gap = calibration["confidence"] - calibration["accuracy"]
-            remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
-            title = f"The model is {'over' if gap > 0 else 'under'}confident{of_part(part)}"
-            if abs(gap) < error / 2:  # too high for some predictions, too low for others
-                title = f"Probabilities do not match accuracy{of_part(part)}"
-            yield Finding("calibration", "amber", title, evidence, remedy)
+        gap = calibration["confidence"] - calibration["accuracy"]
+        bad = f"The model is {'over' if gap > 0 else 'under'}confident"
+        if abs(gap) < error / 2:  # too high for some predictions, too low for others
+            bad = "Probabilities do not match accuracy"
+        titles = f"Probabilities match accuracy{of_part(part)}", f"{bad}{of_part(part)}"
+        remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
+        yield judged("calibration", level(error, _MISCALIBRATED), titles, evidence, remedy)
 
 
 def rows_left_out(files: StageFiles) -> Iterator[Finding]:

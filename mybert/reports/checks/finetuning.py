@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mybert.reports.finding import Finding, level, passed
+from mybert.reports.finding import Finding, judged, level, passed
 from mybert.reports.stage_files import StageFiles
 
 _RARE_RED, _RARE_AMBER = 5, 20  # rows of a label
@@ -83,12 +83,9 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
         return
     share = train["unknown_tokens"]
     evidence = f"{share:.2%} of the training tokens are [UNK]."
-    found = level(share, _UNKNOWN_AMBER, _UNKNOWN_RED)
-    if found == "green":
-        yield passed("unknown-tokens", "The vocabulary fits the rows", evidence)
-    else:
-        remedy = "Use a checkpoint whose vocabulary has these characters, or clean the texts."
-        yield Finding("unknown-tokens", found, "Many tokens are unknown to the vocabulary", evidence, remedy)
+    titles = "The vocabulary fits the rows", "Many tokens are unknown to the vocabulary"
+    remedy = "Use a checkpoint whose vocabulary has these characters, or clean the texts."
+    yield judged("unknown-tokens", level(share, _UNKNOWN_AMBER, _UNKNOWN_RED), titles, evidence, remedy)
 
 
 CHECKS = (leaking_rows, words_that_give_labels_away, rare_classes, unknown_tokens)

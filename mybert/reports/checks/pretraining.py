@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mybert.reports.checks.training import advises_rate
-from mybert.reports.finding import Finding, passed
+from mybert.reports.finding import Finding, judged, passed
 from mybert.reports.stage_files import StageFiles
 
 _PLATEAU_RED, _PLATEAU_AMBER = 1.15, 1.5  # times the share of the most frequent token
@@ -21,16 +21,14 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
     if accuracy is None or not base:
         return
     evidence = f"Masked-token accuracy {accuracy:.1%}; always answering the most frequent token gives {base:.1%}."
-    if accuracy > _PLATEAU_AMBER * base:
-        yield passed("plateau", "The model has learned more than the most frequent token", evidence)
-        return
-    found = "red" if accuracy <= _PLATEAU_RED * base else "amber"
+    found = "red" if accuracy <= _PLATEAU_RED * base else "amber" if accuracy <= _PLATEAU_AMBER * base else "green"
+    titles = "The model has learned more than the most frequent token", "The loss is still on its first plateau"
     remedies = ["Train for more steps", *([] if advises_rate(files) else ["raise --learning-rate"])]
     if files.stage != "adapt":
         remedies.append("use --initializer-range of about 1 / sqrt(hidden size) for narrow models")
         remedies.append("start with shorter examples (--phase2-corpus for the longer ones)")
     remedy = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]])) + "."
-    yield Finding("plateau", found, "The loss is still on its first plateau", evidence, remedy)
+    yield judged("plateau", found, titles, evidence, remedy)
 
 
 def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
@@ -71,11 +69,9 @@ def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
         return
     tokens = metrics.get("mlm_tokens", 0)
     evidence = f"The scores are means over {tokens:,} masked tokens of held-out documents."
-    if tokens >= _MORE_TOKENS:
-        yield passed("evaluation-set", "The evaluation set is large enough", evidence)
-    else:
-        found = "red" if tokens < _FEW_TOKENS else "amber"
-        yield Finding("evaluation-set", found, "The evaluation set is tiny", evidence, remedy)
+    found = "red" if tokens < _FEW_TOKENS else "amber" if tokens < _MORE_TOKENS else "green"
+    titles = "The evaluation set is large enough", "The evaluation set is tiny"
+    yield judged("evaluation-set", found, titles, evidence, remedy)
 
 
 def _scores(files: StageFiles) -> tuple[dict, dict]:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from mybert.common.quantities import counted
-from mybert.reports.finding import Finding, level, passed
+from mybert.reports.finding import Finding, judged, level
 from mybert.reports.stage_files import StageFiles, is_number
 
 _RISE_AMBER, _RISE_RED = 0.02, 0.10  # of the held-out loss above its minimum
@@ -36,22 +36,15 @@ def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
     rise, where = _change(best, last), steps[values.index(best)]
     evidence = f"Held-out loss: {best:.4g} at step {where:,}, {last:.4g} at the end ({rise:+.1%})."
     found = level(rise, _RISE_AMBER, _RISE_RED)
-    kept_best = files.results.get("training_arguments", {}).get("load_best_model_at_end")
-    if found == "green":
-        yield passed("overfitting", "The held-out loss does not rise", evidence)
-    elif kept_best:
-        yield Finding(
-            "overfitting",
-            "amber",
-            "The model overfits: its held-out loss rises",
-            f"{evidence} The best evaluation was kept.",
-            "Train for fewer epochs, use more rows, or raise --dropout and --weight-decay.",
-        )
-    else:
-        remedy = "Use more data or fewer steps, or raise --dropout."
-        if files.stage == "finetune":
-            remedy = f"{remedy[:-1]}, or keep the best checkpoint by --load-best-model-at-end."
-        yield Finding("overfitting", found, "The model overfits: its held-out loss rises", evidence, remedy)
+    titles = "The held-out loss does not rise", "The model overfits: its held-out loss rises"
+    remedy = "Use more data or fewer steps, or raise --dropout."
+    if files.results.get("training_arguments", {}).get("load_best_model_at_end"):
+        found = level(rise, _RISE_AMBER)
+        evidence += " The best evaluation was kept."
+        remedy = "Train for fewer epochs, use more rows, or raise --dropout and --weight-decay."
+    elif files.stage == "finetune":
+        remedy = f"{remedy[:-1]}, or keep the best checkpoint by --load-best-model-at-end."
+    yield judged("overfitting", found, titles, evidence, remedy)
 
 
 def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
@@ -70,11 +63,10 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
     evidence = (
         f"The held-out loss changed from {before:.4g} at step {start:,} to {last:.4g} at the end ({-gain:+.1%})."
     )
-    if falls_to_the_end and gain > _STILL_FALLING:
-        remedy = f"Train for more than {step:,} steps; a new schedule with twice as many shows how much is left."
-        yield Finding("converged", "amber", "The run had not converged when it stopped", evidence, remedy)
-    else:
-        yield passed("converged", "The held-out loss hardly fell at the end", evidence)
+    found = "amber" if falls_to_the_end and gain > _STILL_FALLING else "green"
+    titles = "The held-out loss hardly fell at the end", "The run had not converged when it stopped"
+    remedy = f"Train for more than {step:,} steps; a new schedule with twice as many shows how much is left."
+    yield judged("converged", found, titles, evidence, remedy)
 
 
 def learning_rate(files: StageFiles) -> Iterator[Finding]:
@@ -114,14 +106,12 @@ def _too_high(files: StageFiles) -> Iterator[Finding]:
     if explodes:
         evidence += f" It rose from {losses[0]:.4g} to {max(smooth):.4g} on the way."
     opposed = noise is not None and noise > _OPPOSED
-    if rises or stays or explodes or skipped or is_large or opposed:
-        remedy = f"Train again with --learning-rate {max(rates) / 5:.2g} (a fifth), or with a longer --warmup-steps."
-        if noise is not None and noise > _NOISY and not opposed:
-            remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
-        found = "red" if rises or stays or explodes else "amber"
-        yield Finding("learning-rate-high", found, "The learning rate is too high", evidence, remedy)
-    else:
-        yield passed("learning-rate-high", "The training loss is stable at this learning rate", evidence)
+    found = "red" if rises or stays or explodes else "amber" if skipped or is_large or opposed else "green"
+    titles = "The training loss is stable at this learning rate", "The learning rate is too high"
+    remedy = f"Train again with --learning-rate {max(rates) / 5:.2g} (a fifth), or with a longer --warmup-steps."
+    if noise is not None and noise > _NOISY and not opposed:
+        remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
+    yield judged("learning-rate-high", found, titles, evidence, remedy)
 
 
 def _too_low(files: StageFiles) -> Iterator[Finding]:
@@ -141,12 +131,10 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
         f"the training loss fell by {fall:.1%}."
     )
     evidence += _noise_text(noise)
-    if is_small:
-        remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
-        title = "The learning rate is too low for this number of steps"
-        yield Finding("learning-rate-low", "red" if fall < _SMALL_FALL else "amber", title, evidence, remedy)
-    else:
-        yield passed("learning-rate-low", "The steps are large enough", evidence)
+    found = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
+    titles = "The steps are large enough", "The learning rate is too low for this number of steps"
+    remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
+    yield judged("learning-rate-low", found, titles, evidence, remedy)
 
 
 def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
@@ -168,12 +156,11 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     first = [entry.get("update_ratio") for entry in files.training[:early]]
     largest = max((ratio for ratio in first if is_number(ratio)), default=0.0)
     evidence += f" A step there changes the weights by up to {largest:.1%}."
-    if (jump > _EARLY_JUMP or largest > _LARGE_START) and warmup < _SHORT_WARMUP:
-        lower = "" if advises_rate(files) else ", or a lower --learning-rate"
-        remedy = f"Use --warmup-steps 0.1 (a tenth of the steps){lower}."
-        yield Finding("warm-up", "amber", "The warm-up is too short for this learning rate", evidence, remedy)
-    else:
-        yield passed("warm-up", "The loss falls from the start", evidence)
+    is_short = (jump > _EARLY_JUMP or largest > _LARGE_START) and warmup < _SHORT_WARMUP
+    titles = "The loss falls from the start", "The warm-up is too short for this learning rate"
+    lower = "" if advises_rate(files) else ", or a lower --learning-rate"
+    remedy = f"Use --warmup-steps 0.1 (a tenth of the steps){lower}."
+    yield judged("warm-up", "amber" if is_short else "green", titles, evidence, remedy)
 
 
 def slow(files: StageFiles) -> Iterator[Finding]:
@@ -197,11 +184,9 @@ def slow(files: StageFiles) -> Iterator[Finding]:
         )
     if idle and statistics.median(idle) > _IDLE:
         problems.append("fill batches by --max-tokens-per-batch, so that processes have equal work")
-    if problems:
-        title = "The run is far below this machine's speed"
-        yield Finding("speed", "amber", title, evidence, f"{'; '.join(problems).capitalize()}.")
-    else:
-        yield passed("speed", "The speed is even and fits the machine", evidence)
+    titles = "The speed is even and fits the machine", "The run is far below this machine's speed"
+    remedy = f"{'; '.join(problems).capitalize()}."
+    yield judged("speed", "amber" if problems else "green", titles, evidence, remedy)
 
 
 def _change(before: float, after: float) -> float:
