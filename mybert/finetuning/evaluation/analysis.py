@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.evaluation.calibration import confidences, reliability
+from mybert.finetuning.evaluation.calibration import answers, confidences, reliability
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.tasks.base import Task
 
@@ -193,23 +193,11 @@ def _suspects(
 
 def _sure_contradiction(prediction: Mapping, reference: Any) -> tuple[str, str, float] | None:
     """Reference, prediction and the prediction's probability, if they differ and it is high."""
-    if "tags" in prediction:
-        wrong = [
-            (score, word, true, tag)
-            for score, word, true, tag in zip(
-                prediction["scores"], prediction["tokens"], reference, prediction["tags"], strict=True
-            )
-            if true != tag
-        ]
-        score, word, true, tag = max(wrong, default=(0.0, "", "", ""))
-        return (f"{word}: {true}", tag, score) if score >= _SURE else None
-    if "choice" in prediction:
-        answer, score = prediction["choice"], prediction["scores"][prediction["choice"]]
-    elif "label" in prediction:
-        answer, score = prediction["label"], prediction.get("score", 0.0)
-    else:
-        return None
-    return (str(reference), str(answer), score) if answer != reference and score >= _SURE else None
+    wrong = [
+        (score, word, true, answer) for word, answer, true, score in answers(prediction, reference) if answer != true
+    ]
+    score, word, true, answer = max(wrong, default=(0.0, "", "", ""))
+    return (f"{word}: {true}" if word else str(true), str(answer), score) if score >= _SURE else None
 
 
 def _text(row: Mapping) -> str:

@@ -1,6 +1,7 @@
 """Calibration error of probabilities, and temperature scaling (Guo et al. 2017)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -13,34 +14,30 @@ _TEMPERATURES = (0.05, 20.0)
 _IGNORED = -100
 
 
+def answers(prediction: Mapping, reference: Any) -> list[tuple[str, Any, Any, float]]:
+    """The word, the predicted and the true class, and the probability: of each tag, of a label or of a choice."""
+    if "tags" in prediction:
+        return list(zip(prediction["tokens"], prediction["tags"], reference, prediction["scores"], strict=True))
+    if "choice" in prediction:
+        return [("", prediction["choice"], reference, prediction["scores"][prediction["choice"]])]
+    return [("", prediction["label"], reference, prediction["score"])] if "label" in prediction else []
+
+
 def confidences(predictions: Sequence[Mapping], references: Sequence) -> tuple[np.ndarray, np.ndarray] | None:
     """The probability of each predicted class, and whether it is right: of rows, or of tags.
 
     Returns:
         (n,) probabilities and (n,) booleans; None for predictions without the probability of a class.
     """
-    if not predictions:
-        return None
-    first = predictions[0]
-    if "tags" in first:
-        pairs = [
-            (score, tag == true)
-            for prediction, tags in zip(predictions, references, strict=True)
-            for score, tag, true in zip(prediction["scores"], prediction["tags"], tags, strict=True)
-        ]
-    elif "choice" in first:
-        pairs = [
-            (p["scores"][p["choice"]], p["choice"] == true) for p, true in zip(predictions, references, strict=True)
-        ]
-    elif "label" in first and "score" in first:
-        pairs = [(p["score"], p["label"] == true) for p, true in zip(predictions, references, strict=True)]
-    elif "labels" in first:  # the probability of the answer yes or no for each label
+    rows = list(zip(predictions, references, strict=True))
+    pairs = [(score, answer == true) for row in rows for _, answer, true, score in answers(*row)]
+    if predictions and "labels" in predictions[0]:  # the probability of the answer yes or no for each label
         pairs = [
             (max(score, 1 - score), (score > 0.5) == (label in true))
-            for p, true in zip(predictions, references, strict=True)
-            for label, score in p["scores"].items()
+            for prediction, true in rows
+            for label, score in prediction["scores"].items()
         ]
-    else:
+    if not pairs:
         return None
     shares, right = zip(*pairs, strict=True)
     return np.array(shares, dtype=np.float64), np.array(right, dtype=bool)
@@ -111,12 +108,6 @@ def labelled_logits(logits: Sequence[np.ndarray], labels: Sequence) -> tuple[np.
 
 def scale_head(model: PreTrainedModel, temperature: float) -> None:
     """Divides the logits of a model by the temperature, in the weights of its last layer."""
-    layer = model.classifier
-    last = (
-        layer
-        if isinstance(layer, nn.Linear)
-        else [part for part in layer.modules() if isinstance(part, nn.Linear)][-1]
-    )
-    last.weight.data /= temperature
-    if last.bias is not None:
-        last.bias.data /= temperature
+    last = [part for part in model.classifier.modules() if isinstance(part, nn.Linear)][-1]
+    for parameter in last.parameters():
+        parameter.data /= temperature
