@@ -15,8 +15,6 @@ from mybert.explanation.settings import ExplainSettings
 from mybert.finetuning.evaluation.predict import checked_parts
 from mybert.io.files import STDIN
 
-_ROWS_AT_ONCE = 256
-
 
 def main(settings: ExplainSettings) -> None:
     began = time.monotonic()

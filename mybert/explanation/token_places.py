@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from mybert.finetuning.evaluation.tag_differences import joined
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.token_classification import TokenClassification
 from mybert.finetuning.tasks.word_windows import tokenize_words
@@ -52,13 +53,11 @@ def texts_of(task: Task, row: dict, tokenizer: PreTrainedTokenizerBase, choice: 
 def _words(row: dict, tokenizer: PreTrainedTokenizerBase) -> Text:
     ids, owners = tokenize_words(row["tokens"], tokenizer)
     if "offsets" in row:
-        return Text("text", row["text"], ids, owners, [tuple(row["offsets"][word]) for word in owners])
-    ends, length = [], -1
-    for word in row["tokens"]:
-        length += 1 + len(word)
-        ends.append(length)
-    spans = [(ends[word] - len(row["tokens"][word]), ends[word]) for word in owners]
-    return Text("tokens", " ".join(row["tokens"]), ids, owners, spans)
+        name, text, offsets = "text", row["text"], row["offsets"]
+    else:
+        name = "tokens"
+        text, offsets = joined(row["tokens"])
+    return Text(name, text, ids, owners, [tuple(offsets[word]) for word in owners])
 
 
 def places_of(

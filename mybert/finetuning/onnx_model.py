@@ -34,6 +34,3 @@ class OnnxModel:
         return self._outputs(
             {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": types.contiguous()}
         )
-
-    def eval(self) -> "OnnxModel":
-        return self

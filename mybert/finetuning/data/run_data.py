@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,16 +67,13 @@ def load_data(
     if settings.share_held_out:
         splits, line = _hold_out(settings, train, task, seed)
         lines.append(line)
-    splits |= {
-        name: usable_rows(split, task, tokenizer, training=False, errors=settings.errors, report=lines.append)
-        for name, split in given.items()
-    }
+    usable = partial(
+        usable_rows, task=task, tokenizer=tokenizer, training=False, errors=settings.errors, report=lines.append
+    )
+    splits |= {name: usable(split) for name, split in given.items()}
     unlabelled = None
     if settings.unlabelled is not None:
-        unlabelled = read_split(settings.unlabelled, task, labelled=False)
-        unlabelled = usable_rows(
-            unlabelled, task, tokenizer, training=False, errors=settings.errors, report=lines.append
-        )
+        unlabelled = usable(read_split(settings.unlabelled, task, labelled=False))
         lines.append(f"unlabelled: {counted(len(unlabelled.rows), 'row')} of {settings.unlabelled}")
     if settings.class_weights and task.classes is None:
         raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")

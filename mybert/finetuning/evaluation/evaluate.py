@@ -78,7 +78,6 @@ def evaluate_rows(
     """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`."""
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
-    model.eval()
     with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
         logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)

@@ -211,8 +211,6 @@ def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
         f"Below the dashed line it is too sure, above it too cautious. The mean distance from the line, the expected "
         f"calibration error, is {percent(found['expected_calibration_error'])}."
     )
-    if found.get("temperature"):
-        note += f" A temperature of {found['temperature']:.3g} fits these rows best."
     rows = [
         (
             f"{short_percent(b['from'])} to {short_percent(b['to'])}",
