@@ -159,10 +159,9 @@ def metrics_function(
     def compute(evaluation: EvalPrediction) -> dict[str, float]:
         logits = evaluation.predictions
         logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
-        tuned = task.tuned(logits, features, rows)
-        for name in task.tuned_values:
-            if hasattr(tuned.config, name):
-                setattr(config, name, getattr(tuned.config, name))
+        values = task.tuned(logits, features, rows)
+        config.update(values)
+        tuned = task.with_config(**values)
         predictions, references = tuned.decode(logits, features, rows), tuned.references(rows)
         compute.errors = tuned.errors(predictions, references)
         return tuned.score(predictions, references)

@@ -44,7 +44,7 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Task(ABC):
-    """A kind of fine-tuning. A task does not change: `fitted` and `tuned` return new ones.
+    """A kind of fine-tuning. A task does not change: `fitted` returns a new one.
 
     Rows are a `datasets.Dataset` whose columns have the canonical names that are the keys of `inputs` and `targets`.
     Features are the arguments of the model: one or more for each row, with the column `row`.
@@ -62,7 +62,6 @@ class Task(ABC):
         optional: inputs that training rows may lack. Other rows need all inputs that the training rows have.
         alternatives: columns of another form of rows, which `prepare` converts.
         counted: `rows` or `labels`; the total of the shares in tables of labels.
-        tuned_values: names of the values of `config` that `tuned` sets.
     """
 
     options: TaskOptions
@@ -77,7 +76,6 @@ class Task(ABC):
     optional: ClassVar[frozenset[str]] = frozenset()
     alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     counted: ClassVar[str] = "rows"
-    tuned_values: ClassVar[tuple[str, ...]] = ()
 
     # Rows
 
@@ -236,9 +234,9 @@ class Task(ABC):
                 answer. S may be larger than the feature; the rest is padding.
         """
 
-    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
-        """This task with thresholds fitted on validation rows; see `tuned_values`."""
-        return self
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
+        """Thresholds fitted on validation rows, as values of the configuration."""
+        return {}
 
     @abstractmethod
     def references(self, rows: Dataset) -> list:

@@ -43,7 +43,6 @@ class QuestionAnswering(Task):
     Options = AnswerOptions
     inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
     targets: ClassVar[Mapping] = {"answers": ("answers",)}
-    tuned_values = ("no_answer_threshold",)
     best_metric = "f1"
 
     # Rows
@@ -155,20 +154,18 @@ class QuestionAnswering(Task):
         for some, context in zip(windows, rows["context"], strict=True):
             yield decode_answers(some, context, self.options.max_answer_length, self.options.n_best)
 
-    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
         """Tunes the threshold of "no answer" for F1, if some rows have no answer."""
         references = self.references(rows)
         if getattr(self.config, "no_answer_threshold", None) is None or all(references):
-            return self
+            return {}
         margins, answered, unanswered = [], [], []
         for found, answers in zip(self._answers(logits, features, rows), references, strict=True):
             if found.spans:
                 margins.append(found.no_answer_score)
                 answered.append(squad.f1(found.spans[0]["answer"], answers))
                 unanswered.append(squad.f1("", answers))
-        if not margins:
-            return self
-        return self.with_config(no_answer_threshold=squad.best_threshold(margins, answered, unanswered))
+        return {"no_answer_threshold": squad.best_threshold(margins, answered, unanswered)} if margins else {}
 
     def references(self, rows: Dataset) -> list[list[str]]:
         """The answers to each question; empty if it has none."""

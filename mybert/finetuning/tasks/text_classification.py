@@ -71,7 +71,6 @@ class TextClassification(Task):
     }
     targets: ClassVar[Mapping] = {"label": ("label", "labels", "score", "category", "class", "target")}
     optional = frozenset({"text_pair"})
-    tuned_values = ("label_threshold",)
 
     # Rows
 
@@ -223,13 +222,12 @@ class TextClassification(Task):
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
         return self.kind.predictions(means)
 
-    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Self:
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
         """Tunes the threshold of several labels for micro F1."""
         kind = self.kind
         if not isinstance(kind, MultiLabel):
-            return self
-        threshold = kind.best_threshold(self.decode(logits, features, rows), self.references(rows))
-        return self.with_config(label_threshold=threshold)
+            return {}
+        return {"label_threshold": kind.best_threshold(self.decode(logits, features, rows), self.references(rows))}
 
     def references(self, rows: Dataset) -> list:
         """A name, a list of distinct names, or a number for each row."""
