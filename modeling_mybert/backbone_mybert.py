@@ -20,7 +20,7 @@ from .configuration_mybert import MyBertConfig
 from .cpu_mybert import row_multiple
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
-from .int8_mybert import use_int8
+from .int8_mybert import count_int8, use_int8
 from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
 from .query_subset_mybert import first_token_queries, query_subset
 
@@ -63,6 +63,11 @@ class MyBertPreTrainedModel(PreTrainedModel):
         if mode and self.config.int8_outliers is not None:
             raise ValueError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
         return super().train(mode)
+
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """As in transformers, int8 weights included: they are buffers."""
+        count = super().num_parameters(only_trainable, exclude_embeddings)
+        return count + (0 if only_trainable else count_int8(self))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

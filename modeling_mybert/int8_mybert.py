@@ -181,6 +181,12 @@ def int8_products(layer: Any) -> list[tuple[nn.Module, str, bool]]:
     ]
 
 
+def count_int8(model: nn.Module) -> int:
+    """Number of weights and biases of the int8 layers, as before they were quantised."""
+    layers = (module for module in model.modules() if isinstance(module, MyBertInt8Linear))
+    return sum(layer.weight.numel() + layer.bias.numel() for layer in layers)
+
+
 def use_bfloat16_attention(layer: Any) -> None:
     """Computes the attention of a `MyBertLayer` in bfloat16, with the query and key products in int8."""
     attention = layer.attention.self

@@ -186,7 +186,7 @@ class Service:
         facts = {
             "model_id": settings.model,
             "model_sha": None,
-            "model_dtype": settings.dtype,
+            "model_dtype": "int8" if served.is_int8 else settings.dtype,
             "model_type": kind,
             "task": served.task,
             "functions": sorted(served.functions),

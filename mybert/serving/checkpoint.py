@@ -90,6 +90,11 @@ class ServedCheckpoint:
         """Default: twice the batch of `Embedder`, which splits it by length: batches of similar lengths are faster."""
         return self.settings.max_tokens_per_batch or (4096 if model.device.type == "cpu" else 32768)
 
+    @property
+    def is_int8(self) -> bool:
+        model = (self.predictor or self.embedder).model
+        return model.config.int8_outliers is not None
+
     def token_ids(self, texts: Sequence[str | list[int]]) -> list[np.ndarray]:
         """Token ids without special tokens; token arrays lose [CLS] and [SEP] at their ends.
 

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from starlette.testclient import TestClient
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.activations import ACT2FN
@@ -14,8 +15,12 @@ from transformers.activations import ACT2FN
 from modeling_mybert import MyBertModel
 from modeling_mybert.int8_mybert import MyBertInt8Linear, int8_obstacle
 from mybert import Embedder, Predictor, UserError, cli, quantize
+from mybert.release.convert.full_checkpoint import load_checkpoint
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
+from mybert.serving.app import Service
+from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.settings import ServeSettings
 from tokenization import MyBertTokenizer
 
 pytestmark = pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
@@ -295,3 +300,19 @@ def test_a_new_int8_layer_has_the_buffers_that_are_loaded():
         "weight": (4, 6), "weight_scale": (4,), "shift": (6,), "factor": (6,), "zero_point": (), "bias": (4,),
         "outliers": (2,), "outlier_weight": (4, 2),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["encoder", "classifier"])
+def test_all_parameters_are_counted_and_the_service_answers_as_the_python_api(name, quantised, models):
+    folder = str(quantised(name))
+    assert load_checkpoint(folder).model.num_parameters() == load_checkpoint(str(models(name))).model.num_parameters()
+    settings = ServeSettings(folder, device="cpu")
+    with TestClient(Service(ServedCheckpoint(settings), settings, None).app) as client:
+        assert client.get("/info").json()["model_dtype"] == "int8"
+        if name == "classifier":
+            found = client.post("/predict", json={"rows": TEXTS[:2]}).json()["predictions"]
+            expected = Predictor(folder)(TEXTS[:2])
+            assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-4)
+        else:
+            found = client.post("/embed", json={"inputs": TEXTS[:2], "normalize": False}).json()
+            np.testing.assert_allclose(found, Embedder(folder).texts(TEXTS[:2]), atol=1e-3)
