@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
 from .cpu_mybert import dropout as apply_dropout
-from .cpu_mybert import linear, sdpa_on_cpu, softmax
+from .cpu_mybert import eager_on_cpu, is_faster_per_sequence, linear, per_sequence_attention, softmax
 from .input_checks_mybert import can_read_without_sync
 from .padding_mybert import Layout, RaggedLayout
 from .query_subset_mybert import QuerySubset
@@ -190,11 +190,8 @@ class MyBertSelfAttention(nn.Module):
         Returns:
             (T, H), (B, S, H), or (R, H) with `queries`; and the probabilities (N, A, L, L) if asked for.
         """
-        query_layout = layout
-        if queries is None:
-            query_states = hidden_states
-        else:
-            query_layout = queries
+        query_layout = layout if queries is None else queries
+        query_states = hidden_states if queries is None else query_states
         query, key, value = (
             linear(project, states).unflatten(-1, (-1, self.head_size))
             for project, states in (
@@ -210,10 +207,11 @@ class MyBertSelfAttention(nn.Module):
         if backend == "sdpa" and on_cpu and isinstance(layout, RaggedLayout):
             learns = self.training or query.requires_grad  # the same when a checkpointed layer is recomputed
             lengths = query_layout.lengths, layout.lengths
-            found = sdpa_on_cpu(query, key, value, *lengths, self.scaling, dropout, learns)
-            if isinstance(found, Tensor):
-                return found.flatten(-2), None
-            backend = found
+            eager = eager_on_cpu(query.dtype, dropout, learns)
+            if is_faster_per_sequence(query, *lengths, eager):
+                context = per_sequence_attention(query, key, value, *lengths, self.scaling, dropout, eager)
+                return context.flatten(-2), None
+            backend = "eager" if eager else "sdpa"
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
         context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)

@@ -88,6 +88,9 @@ class MyBertDropout(nn.Dropout):
 
 # Attention
 
+_MIN_SCORES = 20_000  # mean scores per sequence; with fewer, calls for each sequence cost more than padding
+_MIN_PADDED_SHARE = 4  # scores of the grid / of real tokens; with less, padding is cheaper than compiling new shapes
+
 
 def softmax(scores: Tensor) -> Tensor:
     """`scores.softmax(-1)`, by way of float32 where the kernel for half precision is up to five times as slow."""
@@ -96,37 +99,37 @@ def softmax(scores: Tensor) -> Tensor:
     return scores.softmax(-1)
 
 
-_MIN_SCORES = 20_000  # mean scores per sequence; with fewer, calls for each sequence cost more than padding
-_MIN_PADDED_SHARE = 4  # scores of the grid / of real tokens; with less, padding is cheaper than compiling new shapes
+def eager_on_cpu(dtype: torch.dtype, p: float, learns: bool) -> bool:
+    """Whether products are better than the fused kernel, which has no dropout on the CPU.
 
-
-def sdpa_on_cpu(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths_q: list[int],
-    lengths_k: list[int],
-    scaling: float,
-    p: float,
-    learns: bool,
-) -> Tensor | str:
-    """sdpa of ragged tokens, or the name of the backend that is faster on the grid, "eager" or "sdpa".
+    In bfloat16, its gradients take eight times as long as those of products, and it uses no instructions but AMX.
 
     Args:
-        query: (R, A, D).
-        key, value: (T, A, D).
-        lengths_q, lengths_k: (N,) queries and keys of each sequence.
+        dtype: data type of the queries.
         p: dropout probability.
         learns: whether gradients will be computed.
-
-    Returns:
-        (R, A, D), or a name.
     """
-    # The fused kernel has no dropout on the CPU, and its gradients in bfloat16 take eight times as long as products'.
-    eager = p > 0 or (query.dtype != torch.float32 and (learns or _products_are_faster(query.dtype)))
-    if _is_faster_per_sequence(query, lengths_q, lengths_k, eager):
-        return per_sequence_attention(query, key, value, lengths_q, lengths_k, scaling, p, eager)
-    return "eager" if eager else "sdpa"
+    return p > 0 or (dtype != torch.float32 and (learns or _products_are_faster(dtype)))
+
+
+@functools.cache
+def _products_are_faster(dtype: torch.dtype) -> bool:
+    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16")
+
+
+def is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], eager: bool) -> bool:
+    """Whether `per_sequence_attention` is faster than the grid.
+
+    Half-precision products are compiled for each new shape, 1.5 to 2.5 ms each. Lengths change with every batch, so
+    this pays only where the grid would be mostly padding.
+    """
+    scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
+    if scores < _MIN_SCORES * len(lengths_k):
+        return False
+    if query.dtype == torch.float32 or not eager:
+        return True
+    return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _MIN_PADDED_SHARE * scores
 
 
 def per_sequence_attention(
@@ -141,7 +144,16 @@ def per_sequence_attention(
 ) -> Tensor:
     """Attention one sequence at a time, without padding or mask; the scores of one sequence fit in the cache.
 
-    Arguments as in `sdpa_on_cpu`. Rows beyond the lengths are padding and become zeros.
+    Args:
+        query: (R, A, D); rows beyond the lengths are padding and become zeros.
+        key, value: (T, A, D).
+        lengths_q, lengths_k: (N,) queries and keys of each sequence.
+        scaling: factor of the scores.
+        p: dropout probability.
+        eager: by products; otherwise by the fused kernel, without dropout.
+
+    Returns:
+        (R, A, D).
     """
     parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
     sequences = (x[: sum(lengths)].transpose(0, 1).split(lengths, dim=1) for x, lengths in parts)
@@ -154,27 +166,6 @@ def per_sequence_attention(
             mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
         context.append(mixed.transpose(0, 1))
     return torch.cat([*context, query.new_zeros(len(query) - sum(lengths_q), *query.shape[1:])])
-
-
-@functools.cache
-def _products_are_faster(dtype: torch.dtype) -> bool:
-    """Whether two products are faster than the fused kernel, which uses no bfloat16 instructions but AMX."""
-    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16")
-
-
-def _is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], eager: bool) -> bool:
-    """Whether `per_sequence_attention` is faster than the grid.
-
-    Half-precision products are compiled for each new shape, 1.5 to 2.5 ms each. Lengths change with every batch, so
-    this pays only where the grid would be mostly padding.
-    """
-    scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
-    if scores < _MIN_SCORES * len(lengths_k):
-        return False
-    if query.dtype == torch.float32 or not eager:
-        return True
-    return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _MIN_PADDED_SHARE * scores
 
 
 # Cross-entropy

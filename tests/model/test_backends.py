@@ -306,8 +306,8 @@ def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_
     tiny_config, monkeypatch, lengths, alone
 ):
     calls = []
-    each = cpu_mybert.per_sequence_attention
-    monkeypatch.setattr(cpu_mybert, "per_sequence_attention", lambda *args: calls.append(args) or each(*args))
+    each = attention_mybert.per_sequence_attention
+    monkeypatch.setattr(attention_mybert, "per_sequence_attention", lambda *args: calls.append(args) or each(*args))
     monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1)
     module = attention(tiny_config, "sdpa").train()
     x = tokens(tiny_config, lengths)
