@@ -16,6 +16,7 @@ from mybert.common.tables import format_cell
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData, load_data
 from mybert.finetuning.dry_run import dry_run
+from mybert.finetuning.evaluation.analysis import check_slices
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
 from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
@@ -84,6 +85,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     """Loads and checks what all runs share."""
     task, tokenizer = new_task(settings)
     task, data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
+    check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     _choose_learning_rate(settings, arguments, task.config.hidden_size)

@@ -181,17 +181,22 @@ def test_suspects_say_in_how_many_runs_they_are_wrong(finetune, opinions, tmp_pa
     assert suspect["seeds"] == f"{sum(some[48] > 0 for some in errors)} of 2 runs"
 
 
-def test_an_unknown_column_of_slices_is_named(classifier, opinions, write_rows, tmp_path, capsys):
+@pytest.mark.parametrize("command", ["evaluate", "finetune"])
+def test_an_unknown_column_of_slices_is_named(command, classifier, models, opinions, write_rows, tmp_path, capsys):
     data = write_rows("rows.jsonl", opinions)
-    words = ("--model", classifier, "--data", data, "--output", tmp_path / "scores", "--slices", "plase")
-    assert cli.main(["evaluate", *map(str, words)]) == 2
-    assert "--slices plase" in capsys.readouterr().err
+    words = {
+        "evaluate": ("--model", classifier, "--data", data),
+        "finetune": ("--task", "text-classification", "--model", models("encoder"), "--train", data, "--test", data),
+    }[command]
+    words = (*words, "--output", tmp_path / "scores", "--slices", "plase")
+    assert cli.main([command, *map(str, words)]) == 2
+    assert f"--slices plase: expected a column of {data}" in capsys.readouterr().err
 
 
 def test_a_column_that_first_occurs_in_a_late_row_is_known(write_rows):
     rows = [{"text": "a"}] * 1000 + [{"text": "a", "place": "town"}]
     path = str(write_rows("rows.jsonl", rows))
-    check_slices(Split(path, None, lambda: read_json_lines(path), range(1001)), ["place"])
+    check_slices([Split(path, None, lambda: read_json_lines(path), range(1001))], ["place"])
 
 
 def test_a_calibrated_model_has_scaled_logits_and_the_same_labels(finetune, opinions, tmp_path, write_rows):

@@ -59,15 +59,18 @@ def analyse(
     }
 
 
-def check_slices(split: Split, slices: Sequence[str]) -> None:
+def check_slices(splits: Sequence[Split], slices: Sequence[str]) -> None:
     """
     Raises:
-        UserError: the rows lack a column of --slices.
+        UserError: no split has a column of --slices.
     """
-    columns = dict.fromkeys(name for row in split.given() for name in row) if slices else {}
+    if not slices:
+        return
+    columns = dict.fromkeys(name for split in splits for row in split.given() for name in row)
     for name in slices:
         if name not in columns:
-            raise UserError(f"--slices {name}: {split.source} has the columns {short_list(list(columns))}")
+            sources = " or ".join(dict.fromkeys(split.source for split in splits)) or "validation or test rows"
+            raise UserError(f"--slices {name}: expected a column of {sources}: {short_list(list(columns))}")
 
 
 def _column(given: Sequence[Mapping], name: str) -> list[str]:

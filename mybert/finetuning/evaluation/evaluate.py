@@ -47,7 +47,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
         split = read_split(settings.data, task, split="validation")
         print(split.describe_columns())
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
-        check_slices(split, settings.slices)
+        check_slices([split], settings.slices)
         found = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
