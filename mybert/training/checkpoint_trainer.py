@@ -6,12 +6,12 @@ from pathlib import Path
 from torch import nn
 from transformers import Trainer, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.common.disk_space import report_full_disk
 from mybert.common.manifest import write_json
 from mybert.common.output_folders import replace_folder
-from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, seal
+from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, PARTIAL, drop_old, seal
 
 
 class CheckpointTrainer(Trainer):
@@ -47,7 +47,7 @@ class CheckpointTrainer(Trainer):
             if self.args.should_save:
                 shutil.rmtree(stage, ignore_errors=True)
         if self.args.should_save:
-            rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint, use_mtime=True)
+            drop_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
         if self.args.push_to_hub:
             super()._push_from_checkpoint(str(run / name))
         self.accelerator.wait_for_everyone()

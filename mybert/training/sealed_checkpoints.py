@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 from mybert.common.error_messages import short
@@ -50,9 +51,19 @@ def find_damage(folder: Path) -> str | None:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """The checkpoints of a run by step. Folders with other names, such as a user's copies, are none."""
-    steps = {path: match for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))}
+    """The checkpoints of a run by step. Files, and folders with other names, such as a user's copies, are none."""
+    folders = (path for path in folder.glob("checkpoint-*") if path.is_dir())
+    steps = {path: match for path in folders if (match := _NAME.fullmatch(path.name))}
     return sorted(steps, key=lambda path: int(steps[path][1]))
+
+
+def drop_old(folder: Path, most: int | None, best: str | None) -> None:
+    """Removes the oldest of more than `most` checkpoints, except the newest and `best`, as transformers does."""
+    checkpoints = sorted(checkpoints_in(folder), key=lambda path: path.stat().st_mtime)
+    protected = {*checkpoints[-1:], *([Path(best)] if best else [])}
+    surplus = len(checkpoints) - max(most, len(protected)) if most and most > 0 else 0
+    for path in [path for path in checkpoints if path not in protected][: max(surplus, 0)]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:

@@ -182,10 +182,11 @@ def test_folders_that_are_no_checkpoints_of_the_run_are_kept(tmp_path):
     names = ("checkpoint-2", "checkpoint-10", "checkpoint-best", "checkpoint-2-backup")
     for name in names:
         (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint-99").touch()
     _drop_checkpoints(tmp_path, 1)
-    assert {path.name for path in tmp_path.iterdir()} == {*names} - {"checkpoint-2"}
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "checkpoint-99"} - {"checkpoint-2"}
     _drop_checkpoints(tmp_path, 0)
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-best", "checkpoint-2-backup"}
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-99", "checkpoint-best", "checkpoint-2-backup"}
 
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder, tmp_path, capsys):

@@ -87,6 +87,15 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
     assert len(losses[0]) == 11
 
 
+def test_the_limit_of_checkpoints_counts_and_removes_only_checkpoints(make_trainer, tmp_path):
+    for name in ("checkpoint-best", "checkpoint-1-copy"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    trainer = make_trainer(output="out", max_steps=4, save_strategy="steps", save_steps=1, save_total_limit=2)
+    trainer.train()
+    names = {path.name for path in (tmp_path / "out").glob("checkpoint-*")}
+    assert names == {"checkpoint-3", "checkpoint-4", "checkpoint-best", "checkpoint-1-copy"}
+
+
 @pytest.mark.parametrize("more_places", [False, True])
 @pytest.mark.parametrize("arguments", [{}, {"dataloader_drop_last": True, "eval_do_concat_batches": False}])
 def test_evaluation_agrees_with_full_logits_of_transformers_bert(

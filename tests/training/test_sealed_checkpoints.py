@@ -1,0 +1,24 @@
+"""Which checkpoints of a run are removed."""
+
+import os
+
+import pytest
+from transformers.trainer_utils import rotate_checkpoints
+
+from mybert.training.sealed_checkpoints import drop_old
+
+
+@pytest.mark.parametrize("most", [None, 0, 1, 2, 3, 9])
+@pytest.mark.parametrize("best", [None, 5, 12, 90])
+def test_old_checkpoints_are_dropped_as_by_transformers(most, best, tmp_path):
+    left = []
+    for drop in (drop_old, rotate_checkpoints):
+        folder = tmp_path / drop.__name__
+        for time, step in enumerate((5, 90, 12, 7, 100)):  # 90 is of an earlier attempt
+            (folder / f"checkpoint-{step}").mkdir(parents=True)
+            os.utime(folder / f"checkpoint-{step}", (time * 10, time * 10))
+        chosen = str(folder / f"checkpoint-{best}") if best else None
+        options = {"use_mtime": True} if drop is rotate_checkpoints else {}
+        drop(folder, most, chosen, **options)
+        left.append({path.name for path in folder.iterdir()})
+    assert left[0] == left[1]
