@@ -93,7 +93,8 @@ def test_an_activation_lower_than_all_in_calibration_is_no_large_one():
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("gelu", LEAST_GELU), ("relu", 0.0), ("silu", -0.2784645), ("tanh", None)]
+    ("name", "least"),
+    [("gelu", LEAST_GELU), ("relu", 0.0), ("silu", -0.2784645), ("tanh", None), ("leaky_relu", None)],
 )
 def test_the_minimum_of_an_activation(name, least):
     assert least_output(ACT2FN[name]) == (None if least is None else pytest.approx(least, abs=1e-6))

@@ -130,5 +130,6 @@ def _quantise_layer(layer: Any, states: list[Tensor], layouts: list[RaggedLayout
 
 def least_output(activation: torch.nn.Module) -> float | None:
     """The minimum of GELU, SiLU, ReLU and the like; None for functions with large negative outputs."""
-    least = float(activation(torch.linspace(-20, 20, 40_001)).min())
+    inputs = torch.cat([torch.linspace(-20, 20, 40_001), torch.tensor([-1e4])])  # Leaky ReLU has no minimum
+    least = float(activation(inputs).min())
     return least if least > -0.3 else None
