@@ -95,8 +95,11 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
+    from mybert.io.files import STDIN
     from mybert.io.sources import find_sources
 
+    if STDIN in settings.text:
+        raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
     if not settings.overwrite and _is_of(corpus, settings.text):
         print(f"the examples in {corpus} are used again")
         return

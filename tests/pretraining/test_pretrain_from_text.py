@@ -97,6 +97,11 @@ def test_too_little_text_is_refused_and_nothing_is_left(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["short.txt"]
 
 
+def test_text_from_standard_input_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"--text -: standard input can be read only once.*; name a file"):
+        mybert.pretrain(text=["-"], output=str(tmp_path / "model"))
+
+
 def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, monkeypatch):
     monkeypatch.setattr(workflow, "_BUILDING", 10**6)
     with pytest.raises(UserError, match=r"is too short for 12,000 words: .*; give [0-9]+m or more"):
