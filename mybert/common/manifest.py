@@ -51,10 +51,10 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
 
 def write_json(path: str | Path, value: Any) -> None:
     """Writes indented JSON atomically. NaN and infinity become null."""
-    write_text(Path(path), json_line(value, indent=2))
+    replace_text(Path(path), json_line(value, indent=2))
 
 
-def write_text(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Writes a text file atomically: a process killed while writing leaves the old file."""
     aside = path.with_name(_ASIDE.format(path.name))
     aside.write_text(text, encoding="utf-8", newline="\n")

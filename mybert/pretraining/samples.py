@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.manifest import json_line, write_text
+from mybert.common.manifest import json_line, replace_text
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
 
 SAMPLES = "samples.jsonl"
@@ -130,4 +130,4 @@ def write_sample(folder: str | Path, sample: dict) -> None:
     path = Path(folder) / SAMPLES
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     kept = [f"{line}\n" for line in lines if json.loads(line)["step"] < sample["step"]]
-    write_text(path, "".join([*kept, json_line(sample)]))
+    replace_text(path, "".join([*kept, json_line(sample)]))
