@@ -108,7 +108,9 @@ def compare_quantized(arguments: argparse.Namespace) -> None:
     keep_freed_memory()
     texts = [document.text for document in islice(read_documents([arguments.texts]), arguments.count)]
     sides = {}
-    for name, run in other_engines(arguments).items():
+    with tempfile.TemporaryDirectory() as scratch:
+        engines = other_engines(arguments, scratch)
+    for name, run in engines.items():
         side = sorted_batches(arguments.checkpoint, run)
         sizes = {size: cpu_seconds(side, texts, size)[0] for size in (4, 8, 16, 32, 64)}
         size = min(sizes, key=sizes.get)
@@ -136,8 +138,8 @@ def compare_quantized(arguments: argparse.Namespace) -> None:
         )
 
 
-def other_engines(arguments: argparse.Namespace) -> dict:
-    """By name: functions from inputs to last hidden states (B, S, H)."""
+def other_engines(arguments: argparse.Namespace, scratch: str) -> dict:
+    """By name: functions from inputs to last hidden states (B, S, H). The ONNX graphs are written to `scratch`."""
     from transformers import BertModel
 
     from mybert.common.onnx_session import onnx_outputs
@@ -145,8 +147,7 @@ def other_engines(arguments: argparse.Namespace) -> dict:
     from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE
     from mybert.release.settings import ExportSettings
 
-    scratch = Path(tempfile.mkdtemp())
-    folder = export(ExportSettings(arguments.checkpoint, to="onnx", output=str(scratch / "onnx"), int8=True))
+    folder = export(ExportSettings(arguments.checkpoint, to="onnx", output=f"{scratch}/onnx", int8=True))
     int8 = onnx_outputs(folder / INT8_FILE)
     bert = BertModel.from_pretrained(arguments.checkpoint).eval()
     engines = {

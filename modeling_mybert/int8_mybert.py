@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .cpu_mybert import has_bfloat16_products
+from .onednn_mybert import cpu_capabilities
 
 _OPS, _PRODUCT, _PACK = torch.ops.onednn, "qlinear_pointwise", "qlinear_prepack"
 
@@ -24,7 +25,7 @@ _MAGIC = 1.5 * 2**23
 
 def int8_obstacle() -> str | None:
     """What this machine lacks for int8 products; None: nothing."""
-    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    has = cpu_capabilities()
     if not any(has.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")):
         return "this processor has no int8 instructions (VNNI)"
     if not (torch.backends.mkldnn.is_available() and hasattr(_OPS, _PRODUCT) and hasattr(_OPS, _PACK)):

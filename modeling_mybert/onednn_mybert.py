@@ -35,18 +35,22 @@ def onednn_linear(module: nn.Module, x: Tensor) -> Tensor:
         return module(x)
 
 
+def cpu_capabilities() -> dict[str, Any]:
+    """Instructions of this processor by PyTorch's names; empty where PyTorch cannot tell."""
+    return getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 lacks it on some platforms
+
+
 @functools.cache
 def is_faster() -> bool:
     """Whether this processor and this build of PyTorch are of the measured kind."""
-    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    has = cpu_capabilities()
     measured = "AMD" in has.get("cpu_name", "") and bool(has.get("avx512_f"))
     return measured and torch.backends.mkl.is_available() and hasattr(_ONEDNN, _PRODUCT)
 
 
-@functools.cache
 def least_rows() -> int:
     """With fewer rows, choosing oneDNN costs more time than it saves (measured on Zen 4, and Zen 5 with AVX-VNNI)."""
-    return 8 if torch.cpu.get_capabilities().get("avx_vnni") else _FEW_ROWS
+    return 8 if cpu_capabilities().get("avx_vnni") else _FEW_ROWS
 
 
 class _LinearByOneDnn(TorchFunctionMode):

@@ -9,6 +9,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from modeling_mybert.cpu_mybert import has_bfloat16_products
 from mybert.common.errors import UserError
 from mybert.training.reporters import check_trackers
 
@@ -110,5 +111,4 @@ def bfloat16_is_faster(device: torch.device) -> bool:
     """Whether the device has instructions for products in bfloat16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported()
-    found = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 lacks it on some platforms
-    return device.type == "cpu" and bool(found.get("amx_bf16") or found.get("avx512_bf16"))
+    return device.type == "cpu" and has_bfloat16_products()
