@@ -59,6 +59,8 @@ def sides_of(folder: str, tokenizer, threads: int, stack: contextlib.ExitStack) 
     )
     model = MyBertForSequenceClassification.from_pretrained(folder).eval()
     ours = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    fast = MyBertForSequenceClassification.from_pretrained(folder).eval().optimize_for_inference()
+    fast_pipeline = pipeline("text-classification", model=fast, tokenizer=tokenizer, device="cpu")
     predictor = Predictor(folder, device="cpu")
     onnx = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     write_onnx(model, onnx)
@@ -68,6 +70,8 @@ def sides_of(folder: str, tokenizer, threads: int, stack: contextlib.ExitStack) 
         "transformers, model": of_graph(of_model(theirs.model), tokenizer, labels),
         "MyBERT, pipeline": of_pipeline(ours),
         "MyBERT, model": of_graph(of_model(model), tokenizer, labels),
+        "MyBERT, optimize_for_inference, pipeline": of_pipeline(fast_pipeline),
+        "MyBERT, optimize_for_inference, model": of_graph(of_model(fast), tokenizer, labels),
         "MyBERT, Predictor": lambda text: (lambda found: (found["label"], found["score"]))(predictor(text)),
         "ONNX Runtime": of_graph(onnx_runtime(onnx / ONNX_FILE, threads), tokenizer, labels),
     }

@@ -190,16 +190,29 @@ class MyBertSelfAttention(nn.Module):
         Returns:
             (T, H), (B, S, H), or (R, H) with `queries`; and the probabilities (N, A, L, L) if asked for.
         """
-        query_layout = layout if queries is None else queries
         query_states = hidden_states if queries is None else query_states
         query, key, value = (
-            linear(project, states).unflatten(-1, (-1, self.head_size))
+            linear(project, states)
             for project, states in (
                 (self.query, query_states),
                 (self.key, hidden_states),
                 (self.value, hidden_states),
             )
         )
+        return self.attend(query, key, value, layout, output_attentions, queries)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        layout: Layout,
+        output_attentions: bool = False,
+        queries: QuerySubset | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward` after the projections: query (T, H), or (R, H) with `queries`; key and value (T, H)."""
+        query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in (query, key, value))
+        query_layout = layout if queries is None else queries
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = resolve_backend(backend, query, layout, dropout)
@@ -215,7 +228,7 @@ class MyBertSelfAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
         context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)
-        return context.flatten(-2), probabilities.to(hidden_states.dtype) if output_attentions else None
+        return context.flatten(-2), probabilities.to(value.dtype) if output_attentions else None
 
     def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:
         """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): only this step computes padding."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .onednn_mybert import cpu_capabilities, is_faster, least_rows, onednn_linear
+from .onednn_mybert import cpu_capabilities, is_faster, least_rows, may_be_transformed, onednn_linear
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -45,6 +45,15 @@ def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
     if not _is_plain_cpu(device) or not (half or uses_onednn(device, dtype)):
         return 1
     return next((multiple for multiple in (64, 32, 16) if total >= 8 * multiple), 1)
+
+
+def has_prepacked_products(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether weights in oneDNN's own layout are faster than plain ones; they have no derivatives."""
+    if dtype == torch.float32:
+        is_fast = uses_onednn(device, dtype)
+    else:
+        is_fast = dtype == torch.bfloat16 and bool(torch.backends.mkldnn.enabled) and has_bfloat16_products()
+    return is_fast and _is_plain_cpu(device) and not may_be_transformed()
 
 
 def has_bfloat16_products() -> bool:

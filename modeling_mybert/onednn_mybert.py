@@ -72,7 +72,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _is_supported(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether oneDNN gives PyTorch's result and derivatives of every kind, with few shapes to compile."""
-    if torch.compiler.is_compiling() or _may_be_transformed():
+    if torch.compiler.is_compiling() or may_be_transformed():
         return False
     if not all(tensor is None or _is_plain(tensor) for tensor in (x, weight, bias)):
         return False
@@ -91,7 +91,7 @@ def _is_plain(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
 
 
-def _may_be_transformed() -> bool:
+def may_be_transformed() -> bool:
     """Whether `torch.func` or forward-mode derivatives are active; True if this PyTorch has no way to tell."""
     try:
         return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

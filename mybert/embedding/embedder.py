@@ -239,7 +239,8 @@ def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
     for layer in settings.layers:
         if not -layers - 1 <= layer <= layers:
             raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")
-    return model.eval().to(choose_device(settings.device, model, settings.dtype)), tokenizer
+    device = choose_device(settings.device, model, settings.dtype)
+    return model.eval().to(device).optimize_for_inference(), tokenizer
 
 
 def _listed(texts: Sequence[str]) -> list[str]:

@@ -89,7 +89,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         return Finetuned(OnnxModel(path, task.config), tokenizer, task)
     model = _load_model(task, settings.model, head_is_new=False)
     device = choose_device(settings.device, model, settings.dtype)
-    model = model.eval().to(device, torch_dtype(settings.dtype))
+    model = model.eval().to(device, torch_dtype(settings.dtype)).optimize_for_inference()
     return Finetuned(model, tokenizer, task)
 
 

@@ -112,7 +112,7 @@ class Scorer:
             )
         refuse_missing(name, missing)
         check_max_length(self.settings.max_length, bert.config, name)
-        self.model = bert.to(choose_device(self.settings.device, bert, self.settings.dtype))
+        self.model = bert.to(choose_device(self.settings.device, bert, self.settings.dtype)).optimize_for_inference()
         self.backend = self.tokenizer.plain_text_backend()
         self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         self.size = (self.settings.max_length or trained_tokens(bert.config, self.tokenizer)) - 2

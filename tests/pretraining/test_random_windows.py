@@ -3,7 +3,6 @@ import pytest
 
 from mybert.pretraining.data.batching import Examples
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords
-from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.random_windows import cut_randomly
 
 CLS, SEP = 1, 2
@@ -35,35 +34,32 @@ def sizes():
     return [(int(a), int(b)) for a, b in zip(rng.integers(1, 60, 300), rng.integers(1, 60, 300), strict=True)]
 
 
-@pytest.mark.parametrize("length", [16, 32, 64])
-def test_a_window_is_contiguous_has_its_special_tokens_and_keeps_a_label_only_of_adjacent_segments(sizes, length):
+@pytest.mark.parametrize("length", [8, 16, 32, 64])
+def test_a_window_of_a_pair_is_contiguous_and_has_the_end_of_a_the_start_of_b_and_the_label(sizes, length):
     whole = make_examples(sizes)
     cut = cut_randomly(whole, length, RandomWords(3, WINDOWS))
+    assert cut.lengths.tolist() == [min(len(ids), length) for ids in split(whole.input_ids, whole.lengths)]
+    assert cut.next_sentence_label is whole.next_sentence_label
     rows = zip(
+        sizes,
         split(whole.input_ids, whole.lengths),
         split(cut.input_ids, cut.lengths),
         split(cut.token_type_ids, cut.lengths),
-        whole.next_sentence_label,
-        cut.next_sentence_label,
         strict=True,
     )
-    pairs = 0
-    for before, ids, types, label_before, label in rows:
+    sizes_of_a = set()
+    for (size_a, size_b), before, ids, types in rows:
         if len(before) <= length:
-            assert (ids, label) == (before, label_before)
+            assert ids == before
             continue
-        assert length - 3 <= len(ids) <= length
         end = ids.index(SEP)
-        segments = [ids[1:end], ids[end + 1 : -1]] if end < len(ids) - 1 else [ids[1:end]]
-        assert ids[0] == CLS and ids[-1] == SEP
-        assert all(part == list(range(part[0], part[0] + len(part))) for part in segments)
-        if len(segments) == 2:
-            pairs += 1
-            assert segments[0][-1] == before[before.index(SEP) - 1] and segments[1][0] == 200
-            assert types == [0] * (len(segments[0]) + 2) + [1] * (len(segments[1]) + 1) and label == label_before
-        else:
-            assert set(types) == {0} and label == IGNORED
-    assert pairs > 30
+        a, b = ids[1:end], ids[end + 1 : -1]
+        assert (ids[0], ids[-1]) == (CLS, SEP)
+        assert a == list(range(100 + size_a - len(a), 100 + size_a)) and b == list(range(200, 200 + len(b)))
+        assert len(a) >= min(2, size_a) and len(b) >= min(2, size_b)
+        assert types == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        sizes_of_a.add(len(a))
+    assert len(sizes_of_a) >= (length - 3) // 2  # the boundary is anywhere in the window
 
 
 def test_a_window_depends_on_epoch_and_index_and_not_on_the_batch(sizes):

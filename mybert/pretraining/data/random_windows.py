@@ -6,22 +6,20 @@ import numpy as np
 
 from mybert.pretraining.data.batching import Examples
 from mybert.pretraining.data.counter_based_random import RandomWords
-from mybert.pretraining.data.masking import IGNORED
 
-_LEAST = 3
-"""Minimum tokens of a segment in a window; shorter parts are dropped."""
+_LEAST = 2
+"""Minimum tokens of each segment in a window of a pair, if the segment has as many."""
 
 
 def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Examples:
-    """Cuts the examples that are longer than `length` tokens.
+    """Cuts the examples that are longer than `length` tokens to a contiguous window of their text.
 
-    A pair is cut to a contiguous window of A followed by B, with all special tokens. A window that contains
-    parts of both keeps its next-sentence label: the end of A and the start of B follow each other as in the whole
-    pair. A window of one segment only is [CLS] segment [SEP], and its label is ignored.
+    A window of a pair always contains the end of A and the start of B. So the next-sentence label holds, and the model
+    learns from pairs at every length. The window of a single segment can be anywhere.
 
     Args:
         examples: `N` sequences with `T` tokens in all.
-        length: tokens of a sequence, special tokens included.
+        length: tokens of a sequence, special tokens included; at least 8.
         random: words of the purpose `WINDOWS`.
 
     Returns:
@@ -35,31 +33,23 @@ def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Exampl
     place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     second = examples.token_type_ids == 1
     size_b = np.maximum(np.bincount(rows, weights=second, minlength=count).astype(np.int64) - 1, 0)
-    has_b = size_b > 0
-    size_a = lengths - size_b - np.where(has_b, 3, 2)
-    kept = np.where(lengths > length, length - np.where(has_b, 3, 2), size_a + size_b)
+    is_pair = size_b > 0
+    specials = np.where(is_pair, 3, 2)
+    size_a = lengths - size_b - specials
+    kept = np.minimum(lengths, length) - specials
+
+    least_a, least_b = np.where(is_pair, np.minimum(size_a, _LEAST), kept), np.minimum(size_b, _LEAST)
+    first = np.where(is_pair, np.maximum(size_a + least_b - kept, 0), 0)
+    last = np.minimum(size_a - least_a, size_a + size_b - kept)
     words = random.ragged(np.ones(count, dtype=np.int64), examples.epochs, examples.indices)
-    start = (words % (size_a + size_b - kept + 1).astype(np.uint64)).astype(np.int64)
-    from_a, from_b = np.clip(size_a - start, 0, kept), np.clip(start + kept - size_a, 0, size_b)
-    is_cut = lengths > length
-    drops_a, drops_b = is_cut & (from_a < _LEAST) & has_b, is_cut & (from_b < _LEAST) & has_b
+    start = first + (words % (last - first + 1).astype(np.uint64)).astype(np.int64)
 
-    content = place - 1 - second  # position in A followed by B; special tokens are handled below
-    keep = (content >= start[rows]) & (content < (start + kept)[rows])
-    keep &= ~np.where(second, drops_b[rows], drops_a[rows])
-    end_a, end_b = place == (size_a + 1)[rows], place == (lengths - 1)[rows]
-    keep = np.where(end_a, ~(drops_a | drops_b)[rows], keep)  # one [SEP] is enough for one segment
-    keep = np.where(end_b | (place == 0), True, keep)
-
-    token_types = examples.token_type_ids.copy()
-    token_types[(drops_a | drops_b)[rows]] = 0
-    labels = examples.next_sentence_label
-    if labels is not None:
-        labels = np.where(drops_a | drops_b, IGNORED, labels)
+    content = place - 1 - second  # position in A followed by B
+    is_special = (place == 0) | (place == (size_a + 1)[rows]) | (place == (lengths - 1)[rows])
+    keep = is_special | ((content >= start[rows]) & (content < (start + kept)[rows]))
     return dataclasses.replace(
         examples,
         input_ids=examples.input_ids[keep],
-        token_type_ids=token_types[keep],
-        lengths=np.bincount(rows[keep], minlength=count),
-        next_sentence_label=labels,
+        token_type_ids=examples.token_type_ids[keep],
+        lengths=np.minimum(lengths, length),
     )

@@ -1,0 +1,206 @@
+"""`optimize_for_inference` compared with transformers' BERT, on any processor with oneDNN."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from labelled_batches import batch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BertConfig, BertModel
+
+from modeling_mybert import MyBertModel, cpu_mybert
+from modeling_mybert.prepacked_mybert import MyBertPrepackedLayer
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+PRODUCTS = 5
+"""Of a layer: query, key and value, output of attention, and two of feed-forward."""
+
+
+@pytest.fixture(autouse=True)
+def any_processor(monkeypatch):
+    monkeypatch.setattr(cpu_mybert, "is_faster", lambda: True)
+    monkeypatch.setattr(cpu_mybert, "has_bfloat16_products", lambda: True)
+
+
+@pytest.fixture
+def twins(tiny_config):
+    """transformers' BERT and an optimized MyBERT with the same weights."""
+    torch.manual_seed(0)
+    values = {name: value for name, value in tiny_config.to_dict().items() if name != "model_type"}
+    theirs = BertModel(BertConfig(**values)).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    ours = MyBertModel(tiny_config).eval()
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours.optimize_for_inference()
+
+
+class Prepacked(TorchDispatchMode):
+    """Counts the products with prepacked weights."""
+
+    def __enter__(self):
+        self.count = 0
+        return super().__enter__()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.mkldnn._linear_pointwise.default:
+            self.count += args[1].is_mkldnn
+        self.count += function is torch.ops.mkldnn._linear_pointwise.binary
+        return function(*args, **(kwargs or {}))
+
+
+def outputs(model, **options):
+    inputs, _ = batch("left", model.config.vocab_size)
+    return model(**inputs, **options)
+
+
+def assert_same(theirs, ours, prepacked=True, **tolerance):
+    """Both give the same hidden states without gradients."""
+    real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
+    with torch.no_grad(), Prepacked() as products:
+        found = outputs(ours).last_hidden_state
+    assert products.count == (PRODUCTS * ours.config.num_hidden_layers if prepacked else 0)
+    torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], **tolerance)
+
+
+@pytest.mark.parametrize("form", ["left", "packed", "full"])
+def test_outputs_are_those_of_bert(twins, form):
+    theirs, ours = twins
+    inputs, _ = batch(form, theirs.config.vocab_size)
+    if form == "packed":
+        rows = inputs["input_ids"].split(inputs["cu_seq_lens_q"].diff().tolist(), dim=1)
+        expected = torch.cat([theirs(row).last_hidden_state for row in rows], dim=1)
+    else:
+        expected = theirs(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
+    with torch.inference_mode(), Prepacked() as products:
+        found = ours(**inputs).last_hidden_state
+        some = ours(**inputs, tokens_to_keep=[3, 1, 14]).last_hidden_state
+    assert products.count == 2 * PRODUCTS * ours.config.num_hidden_layers
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(some, found.flatten(0, 1)[[3, 1, 14]], atol=1e-5, rtol=1e-4)
+
+
+def test_bfloat16_is_as_close_to_float32_as_transformers_bfloat16(twins):
+    real = batch("left", twins[0].config.vocab_size)[0]["attention_mask"].bool()
+    with torch.no_grad():
+        exact = outputs(twins[0]).last_hidden_state[real]
+        errors = [(outputs(x.bfloat16()).last_hidden_state[real] - exact).abs().mean() for x in twins]
+    assert errors[1] < 1.5 * errors[0]
+
+
+def change_in_place(model):
+    with torch.no_grad():
+        model.encoder.layer[1].output.dense.weight.mul_(-1)
+
+
+def load_other_weights(model):
+    model.load_state_dict({name: value.flip(0) for name, value in model.state_dict().items()})
+
+
+def replace_parameter(model):
+    query = model.encoder.layer[0].attention.self.query
+    query.weight = nn.Parameter(query.weight.detach().flip(1))
+
+
+def replace_module(model):
+    old = model.encoder.layer[0].intermediate.dense
+    new = model.encoder.layer[0].intermediate.dense = nn.Linear(old.in_features, old.out_features)
+    new.load_state_dict({name: -value for name, value in old.state_dict().items()})
+
+
+def change_bias(model):
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.value.bias.add_(1)
+
+
+def write_to_data(model):
+    model.encoder.layer[1].output.dense.weight.data.mul_(-1)
+    if isinstance(model, MyBertModel):
+        model.optimize_for_inference()
+
+
+@pytest.mark.parametrize(
+    "change", [change_in_place, load_other_weights, replace_parameter, replace_module, change_bias, write_to_data]
+)
+def test_changed_weights_are_used(twins, change):
+    assert_same(*twins)
+    for model in twins:
+        change(model)
+    assert_same(*twins)
+
+
+def wrap(model):
+    """An adapter, such as LoRA's, around one linear layer."""
+
+    class Adapter(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base
+
+        def forward(self, x):
+            return self.base(x).sin()
+
+    layer = model.encoder.layer[0].attention.output
+    layer.dense = Adapter(layer.dense)
+
+
+def test_a_layer_that_gets_an_adapter_calls_it(twins):
+    theirs, ours = twins
+    assert_same(theirs, ours)
+    for model in twins:
+        wrap(model)
+    with torch.no_grad(), Prepacked() as products:
+        found = outputs(ours, tokens_to_keep=[23]).last_hidden_state
+    assert products.count == PRODUCTS * (ours.config.num_hidden_layers - 1)
+    torch.testing.assert_close(found[0], outputs(theirs).last_hidden_state[1, 11], atol=1e-5, rtol=1e-4)
+
+
+def test_hooks_gradients_attentions_and_training_work_as_before(twins):
+    theirs, ours = twins
+    real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
+    theirs.set_attn_implementation("eager")
+    with torch.no_grad():
+        found, expected = (outputs(model, output_attentions=True).attentions for model in reversed(twins))
+    for ours_, theirs_ in zip(found, expected, strict=True):
+        keys = real[:, None, None, :] & real[:, None, :, None]
+        torch.testing.assert_close(ours_ * keys, theirs_ * keys, atol=1e-5, rtol=1e-4)
+    slopes = []
+    for model in twins:
+        weight = model.encoder.layer[0].attention.self.key.weight
+        loss = (outputs(model).last_hidden_state[real] ** 3).sum()
+        slopes.append(torch.autograd.grad(loss, weight)[0])
+    torch.testing.assert_close(slopes[1], slopes[0], atol=1e-3, rtol=1e-3)
+    calls = []
+    ours.encoder.layer[1].output.dense.register_forward_hook(lambda *_: calls.append(1))
+    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert calls == [1]
+
+
+def test_autocast_and_mkldnn_switched_off_compute_as_before(twins):
+    theirs, ours = twins
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    plain = MyBertModel(ours.config).eval()
+    plain.load_state_dict(ours.state_dict())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(outputs(ours).last_hidden_state, outputs(plain).last_hidden_state, rtol=0, atol=0)
+
+
+def test_copies_and_checkpoints_are_those_of_a_plain_model(twins, tmp_path):
+    theirs, ours = twins
+    assert_same(theirs, ours)
+    assert list(ours.state_dict()) == list(MyBertModel(ours.config).state_dict())
+    ours.save_pretrained(tmp_path)
+    for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        assert_same(theirs, copied)
+    assert_same(theirs, MyBertModel.from_pretrained(tmp_path), prepacked=False, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("setting", [{"hidden_act": "relu"}, {"chunk_size_feed_forward": 3}])
+def test_other_kinds_of_layers_are_left_alone(tiny_config, setting):
+    for name, value in setting.items():
+        setattr(tiny_config, name, value)
+    model = MyBertModel(tiny_config).eval().optimize_for_inference()
+    assert not any(isinstance(module, MyBertPrepackedLayer) for module in model.modules())
