@@ -112,8 +112,9 @@ class MyBertTrainer(RunTrainer):
     def phase(self, lengths: np.ndarray, steps: int, sequences: float, mlm_probability: float) -> Phase:
         """A phase on examples of these lengths, (N,); `sequences` are those of a forward pass of one device."""
         each_step = sequences * self.args.gradient_accumulation_steps * self.args.world_size
-        has_pairs, shape = self.train_dataset.has_pairs, CorpusShape.of(lengths)
-        return Phase(shape, steps, each_step, sequences, mlm_probability, self.model.config, has_pairs)
+        shape = CorpusShape.of(lengths)
+        costs = shape.costs(self.model.config, mlm_probability, self.train_dataset.has_pairs)
+        return Phase(shape, steps, each_step, sequences, costs)
 
     def current_phase(self) -> Phase:
         return phase_at(self.phases, self.state.global_step)
