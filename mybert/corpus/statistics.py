@@ -8,13 +8,12 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.manifest import json_line
+from mybert.common.manifest import RESULTS, json_line
 from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import read_stored
 from mybert.corpus.text.sentences import one_per_line, sentence_splitter
 
-RESULTS = "results.json"
 _DOCUMENTS, _CHARACTERS = 500, 20_000  # read; of each
 _WORDS_OF = 2_000  # characters of each whose words are counted
 _EXAMPLES, _TOKENS = 5_000, 20_000_000  # read for frequent tokens; scanned for shared spans
