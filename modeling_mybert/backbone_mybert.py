@@ -22,7 +22,7 @@ from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
 from .int8_mybert import count_int8, use_int8
 from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
-from .prepacked_mybert import MyBertPrepackedLayer
+from .prepacked_mybert import PrepackedLayer
 from .query_subset_mybert import QuerySubset, first_token_queries, query_subset
 
 logger = logging.get_logger(__name__)
@@ -70,11 +70,13 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
         The linear layers of the encoder get copies of their weights in oneDNN's own layout, which take as much memory
         again. Outputs agree to rounding. The model works as before on other devices, in training and where gradients
-        are computed. It notices every change of a weight except one by way of `weight.data`; after such a change, call
+        are computed. The copies follow a change of a weight, except one that PyTorch does not record (by way of
+        `weight.data`, as PEFT merges adapters, or by another process) since the last call of the model; then call
         `optimize_for_inference` again.
         """
         for module in self.modules():
-            MyBertPrepackedLayer.replace(module)
+            if isinstance(module, MyBertLayer):
+                module.prepacked = PrepackedLayer()
         return self
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:

@@ -49,11 +49,9 @@ def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
 
 def has_prepacked_products(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether weights in oneDNN's own layout are faster than plain ones; they have no derivatives."""
-    if dtype == torch.float32:
-        is_fast = uses_onednn(device, dtype)
-    else:
-        is_fast = dtype == torch.bfloat16 and bool(torch.backends.mkldnn.enabled) and has_bfloat16_products()
-    return is_fast and _is_plain_cpu(device) and not may_be_transformed()
+    if not _is_plain_cpu(device) or not torch.backends.mkldnn.enabled or may_be_transformed():
+        return False
+    return uses_onednn(device, dtype) or (dtype == torch.bfloat16 and has_bfloat16_products())
 
 
 def has_bfloat16_products() -> bool:

@@ -4,6 +4,8 @@ Tokens are stored as the layout stores them: (T, …) in a ragged layout, (B, S,
 give the shapes of the ragged one.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -106,6 +108,13 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.intermediate = MyBertIntermediate(config)
         self.output = MyBertResidual(config, config.intermediate_size)
         self.chunk = config.chunk_size_feed_forward
+        self.prepacked: Any = None  # PrepackedLayer, by `optimize_for_inference`
+
+    def train(self, mode: bool = True) -> "MyBertLayer":
+        """As in torch."""
+        if self.prepacked is not None:
+            self.prepacked.discard()
+        return super().train(mode)
 
     def forward(
         self,
@@ -115,6 +124,10 @@ class MyBertLayer(GradientCheckpointingLayer):
         queries: QuerySubset | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(T, H) → (T, H), or (R, H) with `queries`; with `output_attentions` also (N, A, L, L)."""
+        if self.prepacked is not None:
+            output = self.prepacked(self, hidden_states, layout, output_attentions, queries)
+            if output is not None:
+                return output
         hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, queries)
         hidden_states = self.feed_forward(hidden_states)
         return hidden_states if probabilities is None else (hidden_states, probabilities)

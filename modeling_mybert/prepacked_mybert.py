@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import GELUActivation
 
-from .cpu_mybert import has_prepacked_products
-from .encoder_mybert import MyBertLayer
+from .attention_mybert import MyBertSelfAttention
+from .cpu_mybert import MyBertDropout, has_prepacked_products
+from .encoder_mybert import MyBertAttention, MyBertIntermediate, MyBertLayer, MyBertResidual
 from .padding_mybert import Layout, RaggedLayout
 from .query_subset_mybert import QuerySubset
 
 _ONEDNN, _PREPACK, _PRODUCT = torch.ops.mkldnn, "_reorder_linear_weight", "_linear_pointwise"
+
+_WEIGHTS = (Tensor, nn.Parameter)  # no subclass, such as a quantised weight or a shard
 
 
 @dataclass(frozen=True)
@@ -39,69 +42,104 @@ class _Product:
         return getattr(_ONEDNN, _PRODUCT).binary(x, residual, self.weight, self.bias, "add")
 
 
-class MyBertPrepackedLayer(MyBertLayer):
-    """`MyBertLayer` with prepacked copies of its weights, made at first use and again when a weight has changed.
-
-    Where they do not apply, such as in training or on another device, it computes what `MyBertLayer` does.
+@dataclass(frozen=True)
+class _Packed:
+    """
+    Attributes:
+        products: query, key and value, output of attention, and the two of feed-forward.
+        versions: of the weights that they were made of.
+        sources: these weights, kept so that no others get their addresses.
     """
 
-    _prepacked: tuple[list[tuple[int, int]], tuple[_Product, ...], list[Tensor]] | None = None
+    products: tuple[_Product, ...]
+    versions: list[tuple[int, int, int]]
+    sources: list[Tensor]
 
-    @classmethod
-    def replace(cls, module: nn.Module) -> None:
-        """Turns a `MyBertLayer` with GELU and without chunks into this class; discards earlier prepacked weights."""
-        if isinstance(module, cls):
-            module._prepacked = None
-        elif type(module) is MyBertLayer and hasattr(_ONEDNN, _PREPACK):
-            activation = module.intermediate.activation
-            is_gelu = type(activation) is GELUActivation and activation.act is nn.functional.gelu
-            if is_gelu and not module.chunk:
-                module.__class__ = cls
 
-    def forward(
+class PrepackedLayer:
+    """Computes a `MyBertLayer` with prepacked copies of its weights.
+
+    They are made at first use and when a weight has changed. They are discarded when the modules have to be called: in
+    training (some optimizers change weights unnoticed), on another device, with hooks or adapters inside.
+    """
+
+    def __init__(self) -> None:
+        self._packed: _Packed | None = None
+
+    def __call__(
         self,
+        layer: MyBertLayer,
         hidden_states: Tensor,
         layout: Layout,
-        output_attentions: bool = False,
-        queries: QuerySubset | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """As in `MyBertLayer`."""
-        if output_attentions or not self._applies(hidden_states, layout):
-            return super().forward(hidden_states, layout, output_attentions, queries)
-        query, key_value, attention_output, intermediate, output = self._products()
+        output_attentions: bool,
+        queries: QuerySubset | None,
+    ) -> Tensor | None:
+        """(T, H) → (T, H), or (R, H) with `queries`; None: call the modules of the layer."""
+        only_output = not (torch.is_grad_enabled() or output_attentions)
+        is_ragged = isinstance(layout, RaggedLayout)  # otherwise, modules may have hooks of the user
+        is_faster = only_output and is_ragged and has_prepacked_products(hidden_states.device, hidden_states.dtype)
+        packed = self._packed = self._prepare(layer, hidden_states.dtype) if is_faster else None
+        if packed is None:
+            return None
+        query, key_value, attention_output, intermediate, output = packed.products
         states = hidden_states if queries is None else hidden_states.index_select(0, queries.rows)
         key, value = key_value(hidden_states).chunk(2, dim=-1)
-        context, _ = self.attention.self.attend(query(states), key, value, layout, queries=queries)
-        states = self.attention.output.LayerNorm(attention_output.add(context, states))
-        return self.output.LayerNorm(output.add(intermediate(states, "gelu"), states))
+        context, _ = layer.attention.self.attend(query(states), key, value, layout, queries=queries)
+        states = layer.attention.output.LayerNorm(attention_output.add(context, states))
+        return layer.output.LayerNorm(output.add(intermediate(states, "gelu"), states))
 
-    def _applies(self, hidden_states: Tensor, layout: Layout) -> bool:
-        """A dense layout has hooks on the modules inside, which must be called; an adapter replaces a linear layer."""
-        if self.training or torch.is_grad_enabled() or not isinstance(layout, RaggedLayout):
-            return False
-        if not all(type(linear) is nn.Linear for linear in _linears(self)):
-            return False
-        weight = self.attention.self.query.weight
-        return weight.dtype == hidden_states.dtype and has_prepacked_products(weight.device, weight.dtype)
+    def discard(self) -> None:
+        """Frees the prepacked weights until the next use."""
+        self._packed = None
 
-    def _products(self) -> tuple[_Product, ...]:
-        linears = _linears(self)
+    def _prepare(self, layer: MyBertLayer, dtype: torch.dtype) -> _Packed | None:
+        linears = _plain_linears(layer)
+        if linears is None:
+            return None
         tensors = [tensor for linear in linears for tensor in (linear.weight, linear.bias)]
-        versions = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in tensors]
-        if self._prepacked is None or self._prepacked[0] != versions:
-            query, key, value, *others = linears
-            with torch.no_grad():
-                products = _Product.of(query), _Product.of(key, value), *map(_Product.of, others)
-            sources = [x.detach() for x in tensors]  # kept, so that no other weight gets the same address
-            self._prepacked = versions, products, sources
-        return self._prepacked[1]
+        if not all(type(x) in _WEIGHTS and x.is_cpu and x.dtype == dtype and not x.is_inference() for x in tensors):
+            return None
+        packed = self._packed
+        versions = [(id(x), x.data_ptr(), x._version) for x in tensors]
+        if packed is not None and packed.versions == versions:
+            return packed
+        query, key, value, *others = linears
+        with torch.no_grad():
+            products = _Product.of(query), _Product.of(key, value), *map(_Product.of, others)
+        return _Packed(products, versions, [*tensors, *(x.detach() for x in tensors)])
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the prepacked weights, which neither pickle nor deepcopy can copy."""
-        return {**self.__dict__, "_prepacked": None}
+        return {"_packed": None}
 
 
-def _linears(layer: MyBertLayer) -> list[nn.Linear]:
-    """Query, key, value, output of attention, and the two linear layers of feed-forward."""
-    attention, own = layer.attention, layer.attention.self
-    return [own.query, own.key, own.value, attention.output.dense, layer.intermediate.dense, layer.output.dense]
+_TYPES = (
+    *(MyBertAttention, MyBertSelfAttention, nn.Linear, nn.Linear, nn.Linear),
+    *(MyBertResidual, nn.Linear, MyBertDropout),
+    *(MyBertIntermediate, nn.Linear, GELUActivation),
+    *(MyBertResidual, nn.Linear, MyBertDropout),
+)
+
+
+def _plain_linears(layer: MyBertLayer) -> tuple[nn.Linear, ...] | None:
+    """Query, key, value, output of attention, and both of feed-forward.
+
+    None if one of the modules that are not called would compute something else: an adapter, another activation
+    function, dropout in training, a hook, a replaced `forward`.
+    """
+    try:
+        attention, intermediate, output = layer.attention, layer.intermediate, layer.output
+        own, residual, activation = attention.self, attention.output, intermediate.activation
+        linears = own.query, own.key, own.value, residual.dense, intermediate.dense, output.dense
+        modules = (
+            *(attention, own, *linears[:3], residual, linears[3], residual.dropout),
+            *(intermediate, linears[4], activation, output, linears[5], output.dropout),
+        )
+    except AttributeError:  # replaced by a module of another kind
+        return None
+    if tuple(map(type, modules)) != _TYPES or activation.act is not nn.functional.gelu or layer.chunk:
+        return None
+    if own.training or residual.dropout.training or output.dropout.training:
+        return None
+    changed = any(x._forward_hooks or x._forward_pre_hooks or "forward" in x.__dict__ for x in modules)
+    return None if changed else linears

@@ -7,11 +7,11 @@ import pytest
 import torch
 from labelled_batches import batch
 from torch import nn
+from torch.nn.utils.prune import random_unstructured
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertModel
 
 from modeling_mybert import MyBertModel, cpu_mybert
-from modeling_mybert.prepacked_mybert import MyBertPrepackedLayer
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 PRODUCTS = 5
@@ -125,6 +125,14 @@ def round_trip_through_bfloat16(model):
     model.bfloat16().float()
 
 
+def train_with_the_fused_optimizer(model):
+    """It does not count up the version of a weight."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    ids = torch.arange(5, 25).view(1, 20)
+    model(input_ids=ids).last_hidden_state.pow(3).sum().backward()
+    optimizer.step()
+
+
 def write_to_data(model):
     model.encoder.layer[1].output.dense.weight.data.mul_(-1)
     if isinstance(model, MyBertModel):
@@ -141,6 +149,7 @@ def write_to_data(model):
         change_bias,
         change_in_inference_mode,
         round_trip_through_bfloat16,
+        train_with_the_fused_optimizer,
         write_to_data,
     ],
 )
@@ -151,30 +160,98 @@ def test_changed_weights_are_used(twins, change):
     assert_same(*twins)
 
 
-def wrap(model):
+class Sine(nn.Module):
     """An adapter, such as LoRA's, around one linear layer."""
 
-    class Adapter(nn.Module):
-        def __init__(self, base):
-            super().__init__()
-            self.base = base
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
 
-        def forward(self, x):
-            return self.base(x).sin()
-
-    layer = model.encoder.layer[0].attention.output
-    layer.dense = Adapter(layer.dense)
+    def forward(self, x):
+        return self.base(x).sin()
 
 
-def test_a_layer_that_gets_an_adapter_calls_it(twins):
+def wrap(layer):
+    layer.attention.output.dense = Sine(layer.attention.output.dense)
+
+
+def prune(layer):
+    random_unstructured(layer.output.dense, "weight", 0.5)
+
+
+def parametrize(layer):
+    torch.nn.utils.parametrizations.weight_norm(layer.output.dense)
+    layer.output.dense.parametrizations.weight.original0.data.mul_(2)
+
+
+def change_activation(layer):
+    layer.intermediate.activation = nn.ReLU()
+    layer.intermediate.intermediate_act_fn = nn.ReLU()
+
+
+def replace_forward(layer):
+    dense = layer.intermediate.dense
+    dense.forward = lambda x: 2 * nn.functional.linear(x, dense.weight, dense.bias)
+
+
+def remove_bias(layer):
+    layer.output.dense.bias = None
+
+
+@pytest.mark.parametrize("change", [wrap, prune, parametrize, change_activation, replace_forward, remove_bias])
+def test_a_layer_whose_modules_compute_something_else_calls_them(twins, change):
     theirs, ours = twins
     assert_same(theirs, ours)
     for model in twins:
-        wrap(model)
+        torch.manual_seed(0)
+        change(model.encoder.layer[0])
+    real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
     with torch.no_grad(), Prepacked() as products:
-        found = outputs(ours, tokens_to_keep=[23]).last_hidden_state
+        found = outputs(ours).last_hidden_state
     assert products.count == PRODUCTS * (ours.config.num_hidden_layers - 1)
-    torch.testing.assert_close(found[0], outputs(theirs).last_hidden_state[1, 11], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], atol=1e-5, rtol=1e-4)
+
+
+def test_merged_adapters_are_used(twins, tmp_path):
+    """PEFT merges by way of `weight.data`."""
+    peft = pytest.importorskip("peft")
+    theirs, ours = twins
+    adapted = peft.get_peft_model(theirs, peft.LoraConfig(target_modules=["query"], init_lora_weights=False))
+    adapted.save_pretrained(tmp_path)
+    theirs = adapted.merge_and_unload()
+    with torch.no_grad():
+        outputs(ours)
+    ours = peft.PeftModel.from_pretrained(ours, tmp_path).merge_and_unload()
+    assert_same(theirs, ours, atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_that_is_switched_on_inside_is_computed(twins):
+    ours = twins[1]
+    for module in ours.encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+            module.train()
+    with torch.no_grad():
+        assert (outputs(ours).last_hidden_state - outputs(ours).last_hidden_state).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_graphs_and_training_in_them_are_those_of_a_plain_model(twins, dtype):
+    ours = twins[1].to(dtype)
+    plain = copy.deepcopy(ours)
+    for layer in plain.encoder.layer:
+        layer.prepacked = None
+    ids = torch.arange(5, 45).view(2, 20)
+    with torch.no_grad():
+        ours(input_ids=ids)
+    for model in (ours, plain):
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        compiled(input_ids=ids).last_hidden_state.sum().backward()
+        torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
+    with torch.no_grad():
+        found, expected = (model(input_ids=ids).last_hidden_state for model in (ours, plain))
+    tolerance = {torch.float32: 1e-4, torch.bfloat16: 0.1}[dtype]
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 
 def test_hooks_gradients_attentions_and_training_work_as_before(twins):
@@ -219,8 +296,10 @@ def test_copies_and_checkpoints_are_those_of_a_plain_model(twins, tmp_path):
 
 
 @pytest.mark.parametrize("setting", [{"hidden_act": "relu"}, {"chunk_size_feed_forward": 3}])
-def test_other_kinds_of_layers_are_left_alone(tiny_config, setting):
+def test_other_kinds_of_layers_call_their_modules(tiny_config, setting):
     for name, value in setting.items():
         setattr(tiny_config, name, value)
     model = MyBertModel(tiny_config).eval().optimize_for_inference()
-    assert not any(isinstance(module, MyBertPrepackedLayer) for module in model.modules())
+    with torch.no_grad(), Prepacked() as products:
+        outputs(model)
+    assert products.count == 0
