@@ -26,6 +26,18 @@ class LabelScores(NamedTuple):
     f1: float
 
 
+def interval_95(values: Sequence[float], rows: int, is_share: bool) -> tuple[float, float] | None:
+    """The 95% interval of a score from its values on bootstrap samples.
+
+    All samples are equal if, for example, every row is right. The interval of a share of `rows` is then Wilson's, as
+    in pretraining; other scores have None.
+    """
+    low, high = np.percentile(values, (2.5, 97.5)).tolist()
+    if low < high:
+        return low, high
+    return tuple(stats.binomtest(round(low * rows), rows).proportion_ci(method="wilson")) if is_share else None
+
+
 def every_row(rows: Sequence) -> np.ndarray:
     """(1, N) the sample that contains each row once."""
     return np.arange(len(rows))[None]

@@ -17,7 +17,7 @@ from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.evaluation.analysis import analyse, check_slices
-from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label
+from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label, interval_95
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
@@ -116,13 +116,15 @@ def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
 
 
 def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
+    """The interval of each metric that has one."""
     rows, generator, drawn = len(references), np.random.default_rng(seed), {}
     at_once = max(1, _INDICES_AT_ONCE // rows)
     for first in range(0, samples, at_once):
         indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
         for name, values in task.bootstrap(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
-    return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
+    found = {name: interval_95(values, rows, name in task.row_shares) for name, values in drawn.items()}
+    return {name: interval for name, interval in found.items() if interval is not None}
 
 
 def write_evaluation(

@@ -62,6 +62,7 @@ class Task(ABC):
         optional: inputs that training rows may lack. Other rows need all inputs that the training rows have.
         alternatives: columns of another form of rows, which `prepare` converts.
         counted: `rows` or `labels`; the total of the shares in tables of labels.
+        row_shares: metrics that are the share of right rows.
     """
 
     options: TaskOptions
@@ -76,6 +77,7 @@ class Task(ABC):
     optional: ClassVar[frozenset[str]] = frozenset()
     alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     counted: ClassVar[str] = "rows"
+    row_shares: ClassVar[frozenset[str]] = frozenset()
 
     # Rows
 

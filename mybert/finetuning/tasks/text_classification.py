@@ -71,6 +71,7 @@ class TextClassification(Task):
     }
     targets: ClassVar[Mapping] = {"label": ("label", "labels", "score", "category", "class", "target")}
     optional = frozenset({"text_pair"})
+    row_shares = frozenset({"accuracy"})
 
     # Rows
 

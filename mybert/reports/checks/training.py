@@ -146,9 +146,9 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     jump, lowest = 1.0, losses[0]
     for loss in losses[1:early]:
         jump, lowest = max(jump, loss / max(lowest, 1e-9)), min(lowest, loss)
-    warmup = rates.index(max(rates)) / len(rates)
+    warmup = _warmup_share(files)
     norms = files.logged("grad_norm")
-    evidence = f"The learning rate is highest after {warmup:.0%} of the steps. "
+    evidence = f"The learning rate rises in the first {warmup:.1%} of the steps. "
     evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
     if len(norms) == len(losses):
         share = max(norms[:early]) / max(statistics.median(norms[early:]), 1e-9)
@@ -161,6 +161,15 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     lower = "" if advises_rate(files) else ", or a lower --learning-rate"
     remedy = f"Use --warmup-steps 0.1 (a tenth of the steps){lower}."
     yield judged("warm-up", "amber" if is_short else "green", titles, evidence, remedy)
+
+
+def _warmup_share(files: StageFiles) -> float:
+    """The share of the steps in which the learning rate rises: as recorded, or else by the logged rates."""
+    warmup = files.manifest.get("choices", {}).get("warmup_steps")
+    if is_number(warmup):
+        return warmup if warmup < 1 else warmup / files.training[-1]["step"]
+    rates = files.logged("learning_rate")
+    return rates.index(max(rates)) / len(rates)
 
 
 def slow(files: StageFiles) -> Iterator[Finding]:

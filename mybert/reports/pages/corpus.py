@@ -89,8 +89,8 @@ def _binned(counts: dict[int, int]) -> tuple[list[str], list[int]]:
     bars = [0] * ((high - low) // width + 1)
     for length, number in counts.items():
         bars[(length - low) // width] += number
-    starts = range(low, high + 1, width)
-    return [str(start) if width == 1 else f"{start} to {start + width - 1}" for start in starts], bars
+    ranges = [(start, min(start + width - 1, high)) for start in range(low, high + 1, width)]
+    return [str(start) if start == end else f"{start} to {end}" for start, end in ranges], bars
 
 
 def _tokens(files: StageFiles) -> Section | None:

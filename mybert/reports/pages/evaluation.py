@@ -109,7 +109,10 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
 def _error_note(files: StageFiles, found: Mapping[str, Any]) -> str:
     """What the column `error` holds."""
     if files.task == "text-classification" and main_metric(files, found) == "accuracy":
-        return "Wrong predictions come first; their error is 1 minus the probability of the right label."
+        return (
+            "Wrong predictions come first. The error is 1 minus the probability of the reference for a wrong "
+            "prediction, and 0 for a right one."
+        )
     return _ERRORS.get(files.task, "The largest errors come first.")
 
 
