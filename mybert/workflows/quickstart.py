@@ -1,4 +1,4 @@
-"""`mybert quickstart`: train and evaluate a small BERT on the documentation of Python and its packages."""
+"""`mybert quickstart`: train and evaluate a tiny BERT on the documentation of Python and its packages."""
 
 import subprocess
 import sys
