@@ -76,7 +76,9 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
     task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
     model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.")
     train: str = setting(help=f"Training rows: {_ROWS}.")
-    validation: str | None = setting(None, "Rows for choosing the best checkpoint and the best recipe of a sweep.")
+    validation: str | None = setting(
+        None, "Rows for choosing the best checkpoint and the best combination of a sweep."
+    )
     validation_share: float | None = setting(
         None,
         "Share of the training rows used for validation, stratified by label; 0 for none (default: 0.1 without "
@@ -252,8 +254,12 @@ class FinetuningOptions(TrainingOptions):
         "256).",
     )
     num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
-    per_device_train_batch_size: int = setting(32, "Features per device and forward pass (paper: 16 or 32).")
-    per_device_eval_batch_size: int = setting(64, "Features per device and forward pass in evaluation.")
+    per_device_train_batch_size: int = setting(
+        32, "Sequences per device and forward pass, for multiple-choice rows (paper: 16 or 32)."
+    )
+    per_device_eval_batch_size: int = setting(
+        64, "Evaluation sequences per device and forward pass, for multiple-choice rows."
+    )
     warmup_steps: float = setting(0.1, "Steps of linear warm-up, or their share if below 1.")
     logging_steps: float = setting(0.05, "Steps between logs, or their share if below 1.")
     eval_strategy: str = setting("epoch", "When to evaluate.", choices=("no", "steps", "epoch"))

@@ -81,7 +81,7 @@ class PretrainSettings:
     length_schedule: list[str] = setting(
         default_factory=list,
         help="Sequence lengths, each with the share of the run until which it is used, such as 32:0.3 64:0.6 128. "
-        "Shorter sequences are random windows of the examples.",
+        "Shorter sequences are random excerpts of the examples.",
     )
     padding_free: bool = setting(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = setting(

@@ -5,15 +5,17 @@ from collections.abc import Mapping
 
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
+from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
 
-_TITLES = {"learning_rate": "lr", "grad_norm": "gradient"}
+_TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
 _FORMATS = {
     "num_input_tokens_seen": lambda tokens: f"{tokens:,} tokens",
     "tokens_per_second": lambda rate: f"{rate:,}/s",
     "seconds_left": lambda seconds: f"{duration(seconds)} left",
-    "mfu": lambda share: f"mfu {100 * share:.2g}%",
+    "grad_norm": lambda norm: f"gradient norm {norm:.3g}",
+    "mfu": lambda share: f"{100 * share:.2g}% of peak speed",
     "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
 _HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise"}
@@ -53,7 +55,7 @@ def planned_steps(args: TrainingArguments, state: TrainerState) -> int | None:
 def _cell(name: str, value) -> str:
     if name in _FORMATS and isinstance(value, (int, float)) and math.isfinite(value):
         return _FORMATS[name](value)
-    return f"{_TITLES.get(name, name.replace('_', ' '))} {_number(value)}"
+    return f"{_TITLES.get(name) or metric_title(name)} {_number(value)}"
 
 
 def _number(value) -> str:

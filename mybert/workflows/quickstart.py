@@ -33,7 +33,7 @@ for text in {masked!r}:
 for first, second in {pairs!r}:
     with torch.no_grad():
         logits = model(**tokenizer(first, second, return_tensors="pt")).seq_relationship_logits
-    print(f"  P(next) = {{logits.softmax(-1)[0, 0]:.2f}}  {{first}} | {{second}}")
+    print(f"  P(next sentence) = {{logits.softmax(-1)[0, 0]:.2f}}  {{first}} | {{second}}")
 """
 _MASKED = [
     "If the file does not exist, an error is [MASK].",

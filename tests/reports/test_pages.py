@@ -106,12 +106,12 @@ def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
 
 def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "some", "corpus")))
-    assert "duplicates, kept" in text and "near duplicates, removed" not in text
+    assert "copies (kept)" in text and "near duplicates (removed)" not in text
     counts = ("filtered", "duplicate", "of_one_sentence")
     nothing = {f"manifest/counts/documents_{name}": {} if name == "filtered" else 0 for name in counts}
     nothing |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}
     text, _ = read(write_report(write_stage(tmp_path / "none", "corpus", nothing)))
-    assert "Nothing was left out." in text and "duplicates, kept" not in text
+    assert "Nothing was left out." in text and "copies (kept)" not in text
     assert "Left out:" not in text and "documents read" in text
 
 

@@ -80,7 +80,8 @@ def test_small_rates_keep_their_digits_and_amounts_have_units():
         "mfu": 0.2363,
     }
     assert log_line(logs, 13_300, 13_400) == (
-        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351/s, 4 min 40 s left, mfu 24%"
+        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351/s, 4 min 40 s left, "
+        "24% of peak speed"
     )
 
 
@@ -88,4 +89,6 @@ def test_a_resumed_run_counts_the_steps_of_its_session():
     logs = {"train_runtime": 23.2, "train_loss": 5.497, "total_flos": 1e9}
     assert log_line(logs, 1000, 1000, first=412) == "588 steps of this session, to 1,000, in 23 s: mean loss 5.497"
     logs = {"loss": 1e20, "grad_norm": math.inf, "mfu": 0.0042, "seconds_left": math.nan, "epoch": 1.0}
-    assert log_line(logs, 5, 10) == "step 5 of 10: loss 1e+20, gradient inf, mfu 0.42%, seconds left nan"
+    assert (
+        log_line(logs, 5, 10) == "step 5 of 10: loss 1e+20, gradient norm inf, 0.42% of peak speed, seconds left nan"
+    )

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+LABEL_COLUMNS = ("reference", "predicted", "right", "precision", "recall", "F1")
+"""Headers of the fields of `LabelScores`."""
 Labelled = Set[tuple]  # pairs of a label and the place where it occurs
 
 
 class LabelScores(NamedTuple):
-    """Scores of a label: how often it is true, predicted, and rightly predicted."""
+    """Scores of a label: how often it is the reference, predicted, and both."""
 
     true: int
     predicted: int

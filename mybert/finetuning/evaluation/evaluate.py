@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
+from mybert.common.metric_titles import metric_title
 from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
@@ -17,7 +18,7 @@ from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.evaluation.analysis import analyse, check_slices
-from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label, interval_95
+from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, by_label, interval_95
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
@@ -171,14 +172,15 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
         more = len(found.labels) - len(rows)
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
-        print_table(title, rows, ("label", *LabelScores._fields))
+        print_table(title, rows, ("label", *LABEL_COLUMNS))
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     """Prints a warning if the model is not better than the best constant prediction."""
     value, baseline = found.metrics[metric], found.baselines[metric]
     if (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
+        title = metric_title(metric)
         print(
-            f"nothing learned: a constant prediction has {metric} {baseline:.4g}, the model {value:.4g}. Try more "
+            f"nothing learned: a constant prediction has {title} {baseline:.4g}, the model {value:.4g}. Try more "
             "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
         )

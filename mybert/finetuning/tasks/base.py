@@ -17,6 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
@@ -260,7 +261,7 @@ class Task(ABC):
 
     def title(self, metric: str) -> str:
         """Name of a metric in tables."""
-        return metric
+        return metric_title(metric)
 
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         """All metrics of the task."""

@@ -1,5 +1,6 @@
 """The lists and tables of the model card."""
 
+from mybert.common.metric_titles import metric_title
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
 from mybert.release.card.markdown_escaping import in_markdown
@@ -214,5 +215,5 @@ def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, st
         low, high = intervals.get(name) or (None, None)
         interval = "" if low is None else f"{in_markdown(low)} to {in_markdown(high)}"
         baseline = in_markdown(baselines[name]) if name in baselines else ""
-        rows.append((in_markdown(name.replace("_", " ")), in_markdown(value), interval, baseline))
+        rows.append((in_markdown(metric_title(name)), in_markdown(value), interval, baseline))
     return rows

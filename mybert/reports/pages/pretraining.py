@@ -127,7 +127,7 @@ def _samples(files: StageFiles) -> Section | None:
         rows = [
             (
                 Segments([("a", pair["a"]), ("b", pair["b"])]),
-                "next" if pair["is_next"] else "random",
+                "next sentence" if pair["is_next"] else "random",
                 *(Share(sample["pairs"][number]["probability"]) for sample in shown),
             )
             for number, pair in enumerate(pairs)
