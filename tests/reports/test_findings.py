@@ -137,7 +137,8 @@ def test_a_warm_up_that_ends_before_the_first_log_is_not_called_too_short(tmp_pa
 def test_gradient_noise_is_evidence_for_the_learning_rate(tmp_path):
     found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "good", "pretrain"))}
     for name in ("learning-rate-high", "learning-rate-low"):
-        assert "80% of a gradient is noise: the noise scale is 4 batches" in found[name].evidence
+        noise = "80% of a gradient is noise: a batch 4 times as large would have as much signal as noise"
+        assert noise in found[name].evidence
     noisy = write_stage(tmp_path / "noisy", "pretrain", pretraining_log(ratio=0.06, gradient_noise=0.97))
     found = {finding.name: finding for finding in doctor(noisy)}
     assert "--gradient-accumulation-steps" in found["learning-rate-high"].remedy

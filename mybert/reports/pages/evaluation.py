@@ -160,7 +160,7 @@ def _labels(found: Mapping[str, Any]) -> Table | None:
     note = "Precision: share of its predictions that are right. Recall: share of its rows that are found."
     note += "" if len(labels) <= _LABELS else f" The {_LABELS} most frequent of {len(labels):,}."
     columns = ["label", "reference", "predicted", "right", "precision", "recall", "F1"]
-    return Table("Each label", columns, rows, note, size="half" if max(map(len, labels)) <= _SHORT else "")
+    return Table("Each label", columns, rows, note)
 
 
 def _matrix(analysis: Mapping[str, Any]) -> Table | None:
@@ -211,8 +211,8 @@ def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
 
     note = (
         f"The model is {percent(found['confidence'])} sure on average and right in {percent(found['accuracy'])}. "
-        f"Below the dashed line it is too sure, above it too cautious. The mean distance from the line, the expected "
-        f"calibration error, is {percent(found['expected_calibration_error'])}."
+        "Where its curve is below the dashed line, it is too sure; above it, too cautious. The mean distance from the "
+        f"line, the expected calibration error, is {percent(found['expected_calibration_error'])}."
     )
     rows = [
         (

@@ -17,7 +17,10 @@ _SETTING = 400  # characters
 _MEASURES = {
     "learning_rate": ("Learning rate", "How large the steps may be."),
     "grad_norm": ("Gradient norm", "Before clipping, of the last step of each log."),
-    "gradient_noise": ("Gradient noise", "Share of a gradient that is chance. Above 100%, successive steps disagree."),
+    "gradient_noise": (
+        "Gradient noise",
+        "1 minus the cosine of the gradients of successive batches; above 100% they point in opposite directions.",
+    ),
     "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
     "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
     "mfu": ("Machine use", "Useful operations, relative to the measured speed of matrix products (MFU)."),
