@@ -176,6 +176,9 @@ class InferenceSettings(DeviceOptions, TaskSettings):
     """Settings that evaluation and prediction share."""
 
     task: str | None = setting(None, f"One of {', '.join(TASKS)} (default: the checkpoint's).")
+    max_length: int | None = setting(
+        None, "Tokens per sequence, special tokens included (default: the value of fine-tuning).", least=8
+    )
     max_tokens_per_batch: int | None = setting(
         None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", old_name="batch_tokens", least=1
     )
@@ -204,6 +207,9 @@ class PredictSettings(InferenceSettings):
     formats: ClassVar[tuple[str, ...]] = PREDICTION_FORMATS
 
     model: str = setting("", "Folder or Hub name of a fine-tuned checkpoint.", positional=True)
+    columns: list[str] = setting(
+        default_factory=list, help="Columns without a usual name, as ROLE=COLUMN, such as text=body."
+    )
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.output_folders import refuse_existing
+from mybert.common.quantities import duration
 from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
 
@@ -103,11 +104,16 @@ def quickstart(settings: QuickstartSettings) -> Path:
             overwrite=settings.overwrite,
         )
     )
+    print(
+        "Most examples are truncated because they have at most 64 tokens, which saves time. Functions have similar\n"
+        "documentation, so that about a tenth of the held-out passages are in the training examples too."
+    )
     print("\n3. pretrain, with evaluation on held-out documents")
     _pretrain(settings, corpus, model)
     print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
     load_in_clean_process(Path(model))
-    print_table("quickstart", [("total seconds", time.perf_counter() - started), ("seed", settings.seed)])
+    rows = [("total time of all stages", duration(time.perf_counter() - started)), ("seed", settings.seed)]
+    print_table("Quickstart", rows)
     return Path(model)
 
 

@@ -46,7 +46,8 @@ def evaluate(settings: EvaluateSettings) -> Path:
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         model, tokenizer, task = load_finetuned(settings)
         split = read_split(settings.data, task, split="validation")
-        print(split.describe_columns())
+        for line in split.describe_columns():
+            print(line)
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         check_slices([split], settings.slices)
         found = evaluate_rows(
