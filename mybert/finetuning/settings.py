@@ -261,10 +261,10 @@ class FinetuningOptions(TrainingOptions):
     )
     num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
     per_device_train_batch_size: int = setting(
-        32, "Sequences per device and forward pass, for multiple-choice rows (paper: 16 or 32)."
+        32, "Sequences (multiple-choice: rows) per device and forward pass (paper: 16 or 32)."
     )
     per_device_eval_batch_size: int = setting(
-        64, "Evaluation sequences per device and forward pass, for multiple-choice rows."
+        64, "Evaluation sequences (multiple-choice: rows) per device and forward pass."
     )
     warmup_steps: float = setting(0.1, "Steps of linear warm-up, or their share if below 1.")
     logging_steps: float = setting(0.05, "Steps between logs, or their share if below 1.")

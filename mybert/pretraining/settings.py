@@ -57,7 +57,7 @@ class PretrainSettings:
     optimizer: str = setting(
         "adamw",
         "adamw: the optimizer of --optim. muon: Muon for the matrices of the encoder and AdamW for the other weights, "
-        "with the same learning rate; needs fewer steps.",
+        "with the same learning rate; needs fewer steps than AdamW.",
     )
     mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are masked, in (0, 1).")
     start_mlm_probability: float | None = setting(
