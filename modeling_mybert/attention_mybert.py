@@ -131,7 +131,7 @@ def resolve_backend(backend: str, query: Tensor, layout: Layout, dropout: float)
         reason = f"supports float16 and bfloat16, not {query.dtype}"
     elif not _supports_head_size(backend, query.shape[-1]):
         reason = f"does not support heads of size {query.shape[-1]}"
-    elif not layout.is_ragged:
+    elif not isinstance(layout, RaggedLayout):
         reason = "supports no mask except that of padding, no module hooks, no tracing and no export"
     elif dropout and backend not in _FLASH_WITH_DROPOUT:
         reason = f"has no dropout (attention_probs_dropout_prob is {dropout}; set it to 0 to train with {backend})"

@@ -23,7 +23,7 @@ from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
 from .int8_mybert import count_int8, use_int8
 from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
 from .prepacked_mybert import MyBertPrepackedLayer
-from .query_subset_mybert import first_token_queries, query_subset
+from .query_subset_mybert import QuerySubset, first_token_queries, query_subset
 
 logger = logging.get_logger(__name__)
 
@@ -174,19 +174,13 @@ class MyBertModel(MyBertPreTrainedModel):
             output_attentions = self.config.output_attentions
         queries = None
         if tokens_to_keep is not None:
-            # A Tensor's length may be unknown in a graph being compiled.
-            only_first = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
-            tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
-            places = inputs.shape[0] * inputs.shape[1]
-            check_ids("tokens_to_keep", tokens_to_keep, places, "places of the batch", self.training, "see its shape")
             all_tokens = output_hidden_states is not False or output_attentions
-            if not all_tokens and isinstance(layout, RaggedLayout) and self._saves_queries(layout, tokens_to_keep):
-                queries = first_token_queries(layout) if only_first else query_subset(layout, tokens_to_keep)
+            tokens, queries = self._last_queries(tokens_to_keep, inputs, layout, all_tokens)
         outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, queries)
         computed = layout if queries is None else queries
         last_hidden_state = computed.to_batch(outputs.last_hidden_state)
         if tokens_to_keep is not None and queries is None:
-            last_hidden_state = last_hidden_state.flatten(0, 1)[tokens_to_keep]
+            last_hidden_state = last_hidden_state.flatten(0, 1)[tokens]
         return BaseModelOutputWithPooling(
             last_hidden_state=last_hidden_state,
             pooler_output=None
@@ -195,6 +189,19 @@ class MyBertModel(MyBertPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _last_queries(
+        self, tokens_to_keep: Tensor | Sequence[int], inputs: Tensor, layout: Layout, all_tokens: bool
+    ) -> tuple[Tensor, QuerySubset | None]:
+        """The (K,) tokens to keep, and the queries of the last layer; None if it computes all tokens."""
+        # A Tensor's length may be unknown in a graph being compiled.
+        only_first = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
+        tokens = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
+        places = inputs.shape[0] * inputs.shape[1]
+        check_ids("tokens_to_keep", tokens, places, "places of the batch", self.training, "see its shape")
+        if all_tokens or not isinstance(layout, RaggedLayout) or not self._saves_queries(layout, tokens):
+            return tokens, None
+        return tokens, first_token_queries(layout) if only_first else query_subset(layout, tokens)
 
     def _saves_queries(self, layout: RaggedLayout, tokens: Tensor) -> bool:
         """Whether the last layer can compute fewer tokens, and there are any to leave out."""

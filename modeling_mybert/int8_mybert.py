@@ -47,27 +47,19 @@ class MyBertInt8Linear(nn.Module):
         output_dtype: None: that of the input.
     """
 
-    weight: Tensor
-    weight_scale: Tensor
-    shift: Tensor
-    factor: Tensor
-    zero_point: Tensor
-    bias: Tensor
-    outliers: Tensor | None
-    outlier_weight: Tensor | None
     output_dtype: torch.dtype | None = None
 
     def __init__(self, in_features: int, out_features: int, outliers: int = 0):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.register_buffer("weight", torch.zeros(out_features, in_features, dtype=torch.int8))
-        self.register_buffer("weight_scale", torch.zeros(out_features))
-        self.register_buffer("shift", torch.zeros(in_features))
-        self.register_buffer("factor", torch.zeros(in_features))
-        self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
-        self.register_buffer("bias", torch.zeros(out_features))
-        self.register_buffer("outliers", torch.zeros(outliers, dtype=torch.int64) if outliers else None)
-        self.register_buffer("outlier_weight", torch.zeros(out_features, outliers) if outliers else None)
+        self.weight = nn.Buffer(torch.zeros(out_features, in_features, dtype=torch.int8))
+        self.weight_scale = nn.Buffer(torch.zeros(out_features))
+        self.shift = nn.Buffer(torch.zeros(in_features))
+        self.factor = nn.Buffer(torch.zeros(in_features))
+        self.zero_point = nn.Buffer(torch.zeros((), dtype=torch.int32))
+        self.bias = nn.Buffer(torch.zeros(out_features))
+        self.outliers = nn.Buffer(torch.zeros(outliers, dtype=torch.int64)) if outliers else None
+        self.outlier_weight = nn.Buffer(torch.zeros(out_features, outliers)) if outliers else None
         self._packed: tuple[Any, ...] | None = None
 
     @torch.compiler.disable
@@ -93,7 +85,7 @@ class MyBertInt8Linear(nn.Module):
         packed, zeros, zero_point = self._prepared()
         scales = 1.0, zero_point, packed, self.weight_scale, zeros
         y = getattr(_OPS, _PRODUCT)(x8, *scales, None, 1.0, 0, torch.float32, "none", [], "none")
-        others = self.bias
+        others: Tensor = self.bias
         if self.outliers is not None and self.outlier_weight is not None:
             others = nn.functional.linear(rows.index_select(1, self.outliers), self.outlier_weight, self.bias)
         y = torch.addcmul(others, y, scale, out=y)

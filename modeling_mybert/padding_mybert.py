@@ -73,8 +73,6 @@ class RaggedLayout(TokenRows):
     padding_to_multiple: int = 0
     _block_mask: BlockMask | None = None
 
-    is_ragged = True
-
     def to_batch(self, rows: Tensor) -> Tensor:
         """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
         rows = rows[: self.total - self.padding_to_multiple]
@@ -126,8 +124,6 @@ class DenseLayout:
     mask: Tensor | None
     real: Tensor | None
     device: torch.device
-
-    is_ragged = False
 
     def to_grid(self, batch: Tensor) -> Tensor:
         """(B, S, …), unchanged."""

@@ -45,7 +45,7 @@ class MyBertPrepackedLayer(MyBertLayer):
     Where they do not apply, such as in training or on another device, it computes what `MyBertLayer` does.
     """
 
-    _prepacked: tuple[list[tuple[int, int]], tuple[_Product, ...]] | None = None
+    _prepacked: tuple[list[tuple[int, int]], tuple[_Product, ...], list[Tensor]] | None = None
 
     @classmethod
     def replace(cls, module: nn.Module) -> None:
@@ -92,7 +92,8 @@ class MyBertPrepackedLayer(MyBertLayer):
             query, key, value, *others = linears
             with torch.no_grad():
                 products = _Product.of(query), _Product.of(key, value), *map(_Product.of, others)
-            self._prepacked = versions, products
+            sources = [x.detach() for x in tensors]  # kept, so that no other weight gets the same address
+            self._prepacked = versions, products, sources
         return self._prepacked[1]
 
     def __getstate__(self) -> dict[str, Any]:

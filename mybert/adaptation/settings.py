@@ -121,8 +121,6 @@ class AdaptSettings(TextSettings):
 
 @dataclass
 class TrimSettings(TextSettings):
-    """Settings of `trim`."""
-
     inputs: list[str] | None = setting(
         None, f"text that the model must still read, required without --task-data: {_TEXTS}", positional=True
     )

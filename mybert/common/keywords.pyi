@@ -34,12 +34,17 @@ class ScorerKeywords(TypedDict, total=False):
     max_length: int | None
     max_tokens_per_batch: int | None
 
+class CommandKeywords(TypedDict, total=False):
+    """Of all commands that write files."""
+
+    config: Name
+    output: Required[Name]
+    overwrite: bool
+
 class TrainerKeywords(TypedDict, total=False):
     """Of all training."""
 
-    output: Required[Name]
     resume: bool
-    overwrite: bool
     per_device_train_batch_size: int
     num_train_epochs: float
     max_steps: int
@@ -150,6 +155,12 @@ class TrainerKeywords(TypedDict, total=False):
     resume_from_checkpoint: Name | None
     local_rank: int
 
+class TextKeywords(TypedDict, total=False):
+    """Of all commands that read texts."""
+
+    text_column: Name
+    errors: Literal["strict", "skip"]
+
 class TaskKeywords(TypedDict, total=False):
     """Of all commands with a task."""
 
@@ -163,7 +174,6 @@ class TaskKeywords(TypedDict, total=False):
     label_separator: Name | None
     label_names: Name | Sequence[Name] | Mapping[str, object]
     long_texts: Literal["truncate", "window"] | None
-    errors: Literal["strict", "skip"]
 
 class InferenceKeywords(TypedDict, total=False):
     """Of all predictions."""
@@ -173,10 +183,9 @@ class InferenceKeywords(TypedDict, total=False):
     task: Name | None
     max_tokens_per_batch: int | None
 
-class PretrainKeywords(TrainerKeywords, total=False):
+class PretrainKeywords(TrainerKeywords, CommandKeywords, total=False):
     """Of `pretrain`."""
 
-    config: Name
     corpus: Name | None
     text: Name | Sequence[Name]
     time_budget: str | float | None
@@ -207,12 +216,9 @@ class PretrainKeywords(TrainerKeywords, total=False):
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
 
-class AdaptKeywords(TrainerKeywords, total=False):
+class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
     """Of `adapt`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
     task: Name
     columns: Name | Sequence[Name] | Mapping[str, object] | None
     num_proc: int | None
@@ -237,19 +243,14 @@ class AdaptKeywords(TrainerKeywords, total=False):
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
 
-class TrimKeywords(TypedDict, total=False):
+class TrimKeywords(CommandKeywords, TextKeywords, total=False):
     """Of `trim`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
     task: Name
     columns: Name | Sequence[Name] | Mapping[str, object] | None
     num_proc: int | None
-    overwrite: bool
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
-    output: Required[Name]
     task_data: Name | Sequence[Name] | None
 
 class DistillKeywords(PretrainKeywords, total=False):
@@ -261,12 +262,12 @@ class DistillKeywords(PretrainKeywords, total=False):
     temperature: float
     relation_heads: int | None
 
-class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
+class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=False):
     """Of `finetune`."""
 
-    config: Name
     bootstrap: int
     slices: Name | Sequence[Name]
+    errors: Literal["strict", "skip"]
     task: Required[Name]
     model: Required[Name]
     train: Required[Rows]
@@ -293,16 +294,14 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, total=False):
     eval_steps: float | None
     save_strategy: Literal["no", "steps", "epoch"]
 
-class EvaluateKeywords(TaskKeywords, InferenceKeywords, total=False):
+class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
     """Of `evaluate`."""
 
-    config: Name
-    overwrite: bool
     bootstrap: int
     slices: Name | Sequence[Name]
+    errors: Literal["strict", "skip"]
     model: Required[Name]
     data: Required[Rows]
-    output: Required[Name]
     seed: int
 
 class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
@@ -311,6 +310,7 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     config: Name
     overwrite: bool
     output: Name
+    errors: Literal["strict", "skip"]
     engine: Literal["local", "ray"]
     resume: bool
 
@@ -326,23 +326,19 @@ class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     config: Name
     overwrite: bool
     output: Name
+    errors: Literal["strict", "skip"]
     method: Literal["integrated-gradients", "occlusion"]
     labels: Name | Sequence[Name]
     steps: int | None
     tolerance: float
     attention: int
 
-class EmbedKeywords(EmbedderKeywords, total=False):
+class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
     """Of `embed`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
-    output: Required[Name]
     pooling: Literal["mean", "cls", "pooler", "words"]
     engine: Literal["local", "ray"]
     resume: bool
-    overwrite: bool
 
 class SearchKeywords(TypedDict, total=False):
     """Of `search`."""
@@ -354,48 +350,32 @@ class SearchKeywords(TypedDict, total=False):
     device: Name
     overwrite: bool
 
-class ScoreKeywords(ScorerKeywords, total=False):
+class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
     """Of `score`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
-    output: Required[Name]
     masking: Literal["token", "within-word", "whole-word"]
     pairs: Name | None
-    overwrite: bool
 
-class ExportKeywords(TypedDict, total=False):
+class ExportKeywords(CommandKeywords, total=False):
     """Of `export`."""
 
-    config: Name
     to: Required[Literal["bert", "onnx"]]
-    output: Required[Name]
     int8: bool
     tolerance: float
     int8_tolerance: float
-    overwrite: bool
 
-class MergeKeywords(TypedDict, total=False):
+class MergeKeywords(CommandKeywords, total=False):
     """Of `merge`."""
 
-    config: Name
     models: Required[Name | Sequence[Name]]
-    output: Required[Name]
     weights: float | Sequence[float] | None
-    overwrite: bool
 
-class QuantizeKeywords(TypedDict, total=False):
+class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
     """Of `quantize`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
     model: Required[Name]
     texts: Required[Name | Sequence[Name]]
-    output: Required[Name]
     tokens: int
-    overwrite: bool
 
 class PushKeywords(TypedDict, total=False):
     """Of `push`."""
@@ -414,16 +394,11 @@ class PushKeywords(TypedDict, total=False):
     space: Name | None
     dry_run: bool
 
-class TrainTokenizerKeywords(TypedDict, total=False):
+class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     """Of `train_tokenizer`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
-    output: Required[Name]
     num_proc: int | None
-    overwrite: bool
     vocab_size: int
     uncased: bool
     min_frequency: int
@@ -431,16 +406,11 @@ class TrainTokenizerKeywords(TypedDict, total=False):
     pad_to_multiple_of: int
     compare: Name | None
 
-class BuildCorpusKeywords(TypedDict, total=False):
+class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     """Of `build_corpus`."""
 
-    config: Name
-    text_column: Name
-    errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
-    output: Required[Name]
     num_proc: int | None
-    overwrite: bool
     tokenizer: Required[Name]
     max_length: int | None
     short_seq_prob: float
@@ -459,11 +429,8 @@ class BuildCorpusKeywords(TypedDict, total=False):
     engine: Literal["local", "ray"]
     resume: bool
 
-class ImportBertKeywords(TypedDict, total=False):
+class ImportBertKeywords(CommandKeywords, total=False):
     """Of `import_bert`."""
 
-    config: Name
-    output: Required[Name]
     casing: Literal["auto", "cased", "uncased"]
     tolerance: float
-    overwrite: bool

@@ -1,4 +1,4 @@
-"""Manifests: the settings, inputs, versions and counts behind the output of a stage."""
+"""Manifests: the settings, inputs, versions and counts behind the output of a stage; and the names of its files."""
 
 import contextlib
 import dataclasses
@@ -16,6 +16,11 @@ from mybert.common.json_io import read_json_object
 from mybert.common.machine import hardware
 
 MANIFEST = "manifest.json"
+RESULTS = "results.json"
+HISTORY = "log.jsonl"
+SAMPLES = "samples.jsonl"
+ANALYSIS = "analysis.json"
+PREDICTIONS = "predictions.jsonl"
 REPORT = "report.html"
 _ASIDE = ".{}.partial"  # temporary name while a file is written
 PARTIAL = _ASIDE.format(MANIFEST)

@@ -97,23 +97,15 @@ def check_choices(settings: Any) -> None:
     for field in dataclasses.fields(settings):
         if choices := field.metadata.get("choices"):
             check_choice(settings, field.name, choices)
-        if (least := field.metadata.get("least")) is not None:
-            check_least(settings, field.name, least)
+        least, value = field.metadata.get("least"), getattr(settings, field.name)
+        good = least is None or (field.default is None if value is None else value >= least)
+        check(settings, field.name, good, f"{least} or more")
 
 
 def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:
     """Raises a UserError if a setting is none of `choices`; None passes if it is the default."""
-    check(settings, name, _is_unset(settings, name) or getattr(settings, name) in choices, " or ".join(choices))
-
-
-def check_least(settings: Any, name: str, least: int) -> None:
-    """Raises a UserError if a setting is below `least`; None passes if it is the default."""
-    value = getattr(settings, name)
-    check(settings, name, _is_unset(settings, name) or (value is not None and value >= least), f"{least} or more")
-
-
-def _is_unset(settings: Any, name: str) -> bool:
-    return getattr(settings, name) is None and settings.__dataclass_fields__[name].default is None
+    is_unset = getattr(settings, name) is None and settings.__dataclass_fields__[name].default is None
+    check(settings, name, is_unset or getattr(settings, name) in choices, " or ".join(choices))
 
 
 def check_resume(settings: Any) -> None:

@@ -38,8 +38,6 @@ class DocumentSettings(TextFileOptions):
 
 @dataclass
 class TokenizerSettings(DocumentSettings):
-    """Settings of `build_tokenizer`."""
-
     vocab_size: int = setting(
         30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
     )
@@ -68,8 +66,6 @@ class TokenizerSettings(DocumentSettings):
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    """Settings of `build_corpus`."""
-
     tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer")
     max_length: int | None = setting(
         None,

@@ -1,20 +1,21 @@
 """results.json of a corpus: numbers from a sample of documents and examples, for its report and `mybert doctor`."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.manifest import json_line
+from mybert.common.manifest import RESULTS, json_line
 from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import read_stored
 from mybert.corpus.text.sentences import one_per_line, sentence_splitter
 
-RESULTS = "results.json"
 _DOCUMENTS, _CHARACTERS = 500, 20_000  # read; of each
+_WORDS_OF = 2_000  # characters of each whose words are counted
 _EXAMPLES, _TOKENS = 5_000, 20_000_000  # read for frequent tokens; scanned for shared spans
 _SHOWN_EXAMPLES, _SHOWN_TOKENS, _SHOWN_CHARACTERS = 10, 30, 600
 _SPAN, _SPANS = 20, 2_000  # tokens of a span; number of spans
@@ -65,14 +66,14 @@ def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -
     plain = plain_tokenizer(str(tokenizer))
     texts = [text[:_CHARACTERS] for text in texts]
     sentences = [len(split(text)) for text in texts]
+    sizes = plain.encode(texts)[1].tolist()
     words = tokens = divided = 0
     unknown: Counter = Counter()
-    sizes = []
+    texts = [text[:_WORDS_OF] for text in texts]
     for text, encoding in zip(texts, plain.backend.encode_batch(texts, add_special_tokens=False), strict=True):
         of_word = Counter(encoding.word_ids)
         words, tokens = words + len(of_word), tokens + len(encoding.ids)
         divided += sum(count > 1 for count in of_word.values())
-        sizes.append(len(encoding.ids))
         for place in np.flatnonzero(np.asarray(encoding.ids) == plain.unk_id).tolist():
             start, end = encoding.offsets[place]
             unknown[text[start:end]] += 1
@@ -94,15 +95,19 @@ def _doubling(values: list[int]) -> dict[str, int]:
 
 
 def _frequent_tokens(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
-    some = examples.select(evenly(range(len(examples)), _EXAMPLES)).with_format("numpy")
-    counts = np.zeros(len(tokenizer), dtype=np.int64)
-    for batch in some.iter(1000):
-        counts += np.bincount(np.concatenate(list(batch["input_ids"])), minlength=len(tokenizer))
+    some = examples.select(evenly(range(len(examples)), _EXAMPLES))
+    counts = sum(np.bincount(ids, minlength=len(tokenizer)) for ids in _token_ids(some, 1000))
     counts[tokenizer.all_special_ids] = 0
     order = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i]]
     pieces = list(zip(tokenizer.convert_ids_to_tokens(order), counts[order].tolist(), strict=True))
     continued = [pair for pair in pieces if pair[0].startswith("##")]
     return {"common_tokens": pieces[:_SHOWN_TOKENS], "common_continuations": continued[:_SHOWN_TOKENS]}
+
+
+def _token_ids(examples: datasets.Dataset, batch_size: int) -> Iterator[np.ndarray]:
+    """(tokens,) the `input_ids` of `batch_size` examples at a time, one example after the other."""
+    for batch in examples.select_columns("input_ids").with_format("arrow").iter(batch_size):
+        yield batch["input_ids"].combine_chunks().flatten().to_numpy()
 
 
 def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[dict]:
@@ -141,12 +146,12 @@ def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> di
         return {}
     hashes = rolling_hashes(np.concatenate(wanted))[::_SPAN]
     found, scanned = np.zeros(len(hashes), dtype=bool), 0
-    order = np.sort(np.unique(hashes))
-    for batch in training.select_columns("input_ids").with_format("numpy").iter(20_000):
-        ids = np.concatenate(list(batch["input_ids"]))
-        here = np.unique(rolling_hashes(ids))
-        present = order[np.isin(order, here, assume_unique=True, kind="sort")]
-        found |= np.isin(hashes, present, kind="sort")  # tables of numpy 2.0 fail on hashes of 2**63 and more
+    low_bits = np.zeros(1 << 16, dtype=bool)
+    low_bits[hashes.astype(np.uint16)] = True
+    for ids in _token_ids(training, 20_000):
+        here = rolling_hashes(ids)
+        here = here[low_bits[here.astype(np.uint16)]]  # few are left for the exact comparison
+        found |= np.isin(hashes, here, kind="sort")  # tables of numpy 2.0 fail on hashes of 2**63 and more
         scanned += len(ids)
         if scanned >= _TOKENS or found.all():
             break

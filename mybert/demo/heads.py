@@ -11,6 +11,7 @@ from typing import Any
 
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
+from mybert.common.manifest import PREDICTIONS, SAMPLES
 from mybert.common.sequence_length import trained_tokens
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, make_predictor
@@ -280,7 +281,7 @@ def parts(text: str, spans: Sequence[tuple[int, int, Any]]) -> Marked:
 
 def recorded_samples(name: str) -> dict[str, list[dict]]:
     """Held-out words and pairs that a pretraining folder records; empty if there are none, or the file is damaged."""
-    path, keys = Path(name) / "samples.jsonl", {"words": ("before", "after"), "pairs": ("a", "b")}
+    path, keys = Path(name) / SAMPLES, {"words": ("before", "after"), "pairs": ("a", "b")}
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         last = json.loads(lines[-1]) if lines else {}
@@ -294,7 +295,7 @@ def recorded_samples(name: str) -> dict[str, list[dict]]:
 
 def recorded_examples(name: str, predictor: Predictor) -> list[list[str]]:
     """The first evaluated rows of a fine-tuned folder, as texts of the fields; empty if it records none."""
-    for path in (Path(name) / part / "predictions.jsonl" for part in ("validation", "test")):
+    for path in (Path(name) / part / PREDICTIONS for part in ("validation", "test")):
         with contextlib.suppress(FileNotFoundError, *_DAMAGED):
             with path.open(encoding="utf-8") as file:
                 given = [json.loads(line)["input"] for line in itertools.islice(file, _EXAMPLES)]

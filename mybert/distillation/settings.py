@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import SIZES, as_list, check, check_choices, setting
+from mybert.common.settings import SIZES, as_list, check, setting
 from mybert.pretraining.settings import PretrainSettings
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
@@ -56,7 +56,6 @@ class DistillSettings(PretrainSettings):
     )
 
     def __post_init__(self):
-        check_choices(self)
         check(self, "teacher", bool(self.teacher), "a folder or Hub name")
         given = [f"--{name.replace('_', '-')}" for name in ("size", "layers", "init_from") if getattr(self, name)]
         if len(given) > 1:

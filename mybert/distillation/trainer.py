@@ -67,8 +67,7 @@ class DistillationTrainer(MyBertTrainer):
         """The weight of a batch in its step, scaled over processes as Trainer scales the loss."""
         if num_items_in_batch is None:
             return 1.0
-        scale = self.args.world_size if self.args.average_tokens_across_devices else 1
-        return scale * (labels != IGNORED).sum() / at_least_one(num_items_in_batch)
+        return self.loss_scale * (labels != IGNORED).sum() / at_least_one(num_items_in_batch)
 
     def training_logs(self) -> dict[str, float]:
         logs = super().training_logs()

@@ -67,8 +67,6 @@ class EncodingSettings(DeviceOptions):
 
 @dataclass
 class EmbedSettings(EncodingSettings, TextFileOptions):
-    """Settings of `embed`."""
-
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
@@ -108,8 +106,6 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
 
 @dataclass
 class SearchSettings:
-    """Settings of `search`."""
-
     vectors: str = setting("", f"file of text vectors made by `mybert embed`: {', '.join(FORMATS)}", positional=True)
     query: list[str] = setting(
         default_factory=list, positional=True, help="queries, or `-` for standard input with one query per line"

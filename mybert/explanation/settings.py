@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from mybert.common.settings import check, check_least, setting
+from mybert.common.settings import check, setting
 from mybert.finetuning.settings import PredictSettings
 
 INTEGRATED_GRADIENTS, OCCLUSION = METHODS = ("integrated-gradients", "occlusion")
@@ -34,18 +34,18 @@ class ExplainSettings(PredictSettings):
         default_factory=list, help="Labels or tags to explain (default: the predicted ones; of tags, all but O)."
     )
     steps: int | None = setting(
-        None, "integrated-gradients: points of the integral (default: 16, doubled up to 256 until --tolerance is met)."
+        None,
+        "integrated-gradients: points of the integral (default: 16, doubled up to 256 until --tolerance is met).",
+        least=1,
     )
     tolerance: float = setting(
         0.01, "integrated-gradients: largest completeness error, as a share of the sum of absolute attributions."
     )
     engine: str = field(default="local", init=False)
     resume: bool = field(default=False, init=False)
-    attention: int = setting(3, "Rows whose attention the page shows, from the first row on; 0 for none.")
+    attention: int = setting(3, "Rows whose attention the page shows, from the first row on; 0 for none.", least=0)
 
     def __post_init__(self):
         super().__post_init__()
         self.labels = [self.labels] if isinstance(self.labels, str) else list(self.labels)
-        check_least(self, "steps", 1)
-        check_least(self, "attention", 0)
         check(self, "tolerance", self.tolerance > 0, "a positive number")

@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.manifest import versions, write_json
+from mybert.common.manifest import HISTORY, RESULTS, versions, write_json
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.data_checks import check_data
 from mybert.finetuning.evaluation.calibration import fit_temperature, labelled_logits, scale_head
@@ -24,11 +24,10 @@ from mybert.finetuning.recipes import Run, print_summaries, summarise
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.training import ERRORS, MODEL, RESULTS, RUNS, Job
+from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job
 from mybert.reports.write import add_report
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.fingerprint import RunFingerprint
-from mybert.training.history import HISTORY
 from mybert.training.run_folder import RunFolder
 
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")

@@ -236,7 +236,6 @@ class PredictSettings(InferenceSettings):
             raise UserError(f"expected a checkpoint and at least one input: mybert {self.command} MODEL INPUT …")
         if self.output != "-" and Path(self.output).is_dir():
             raise UserError(f"output {self.output} is a folder; name a file")
-        check_choice(self, "engine", ENGINES)
         check_resume(self)
         if "-" in (self.output, *self.inputs) and (self.resume or self.engine != "local"):
             raise UserError("--resume and --engine ray need files as inputs and a file as --output")

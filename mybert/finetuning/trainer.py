@@ -62,8 +62,8 @@ class FinetuningTrainer(RunTrainer):
         inputs = outside_positions(inputs)
         logits = inputs.pop(TEACHER_LOGITS)
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # as Trainer scales `loss`
-        soft, share = self._soft_labels.loss(outputs, logits) / self._soft_items * scale, self._soft_labels.share
+        soft = self._soft_labels.loss(outputs, logits) / self._soft_items * self.loss_scale
+        share = self._soft_labels.share
         loss = share * soft + (1 - share) * loss
         return (loss, outputs) if return_outputs else loss
 
@@ -72,10 +72,8 @@ class FinetuningTrainer(RunTrainer):
         batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
         if self._soft_labels is not None:
             counts = [self._soft_labels.items(batch[TEACHER_LOGITS]) for batch in batches]
-            items = torch.stack(counts).sum().to(self.args.device) if counts else torch.ones(())
-            if self.args.world_size > 1 and self.args.average_tokens_across_devices:
-                items = self.accelerator.gather(items.reshape(1)).sum()
-            self._soft_items = at_least_one(items)
+            items = torch.stack(counts).sum() if counts else torch.ones(())
+            self._soft_items = at_least_one(self.over_processes(items.to(self.args.device)))
         return batches, num_items_in_batch
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -111,8 +109,7 @@ class FinetuningTrainer(RunTrainer):
         sampler = super()._get_train_sampler(train_dataset)
         if not isinstance(sampler, LengthGroupedSampler):
             return sampler
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return EpochLengthSampler(sampler.batch_size, lengths=sampler.lengths, seed=seed)
+        return EpochLengthSampler(sampler.batch_size, lengths=sampler.lengths, seed=self.order_seed)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length

@@ -12,7 +12,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.common.layer_selection import keep_layers
-from mybert.common.manifest import json_line, write_json
+from mybert.common.manifest import RESULTS, json_line, write_json
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData
 from mybert.finetuning.recipes import Run, planned_runs
@@ -29,7 +29,6 @@ from tokenization import MyBertTokenizer
 
 RUNS = "runs"  # subfolder of the output with a folder per run
 MODEL = "model"  # subfolder of a run
-RESULTS = "results.json"
 ERRORS = "validation_errors.json"
 """File of a run with the error of each validation row."""
 

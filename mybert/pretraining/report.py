@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from mybert.common.manifest import versions, write_json
+from mybert.common.manifest import RESULTS, versions, write_json
 from mybert.common.quantities import duration
 from mybert.common.tables import print_table
 from mybert.pretraining.evaluation import constant_baselines
@@ -13,7 +13,6 @@ from mybert.pretraining.trainer import MyBertTrainer
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.metrics import idle_share_of_run
 
-RESULTS = "results.json"
 _DRAWS = {"mlm_accuracy": "mlm_tokens", "nsp_accuracy": "nsp_pairs"}
 """Metrics that are shares, and the metric with the number of draws."""
 _METRICS = ("mlm_loss", "mlm_accuracy", "perplexity", "mlm_tokens", "nsp_loss", "nsp_accuracy", "nsp_pairs")

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.manifest import json_line, replace_text
+from mybert.common.manifest import SAMPLES, json_line, replace_text
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
 
-SAMPLES = "samples.jsonl"
 _WORDS, _PAIRS, _READ = 8, 6, 256
 _CONTEXT = 12  # tokens on each side of a masked word
 _GUESSES = 3

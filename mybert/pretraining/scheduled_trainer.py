@@ -145,7 +145,7 @@ class ScheduledTrainer(MyBertTrainer):
         per_step = self.args.gradient_accumulation_steps * self.args.world_size
         steps = self.args.max_steps if self.clock is not None else self.planned_steps()
         return ScheduledSampler(
-            self.schedule, self.progress, self._lengths[0], self._order_seed, steps * per_step, per_step
+            self.schedule, self.progress, self._lengths[0], self.order_seed, steps * per_step, per_step
         )
 
     def get_train_dataloader(self) -> DataLoader:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import SIZES, as_list, check, check_choice, check_least, check_resume, setting
+from mybert.common.settings import SIZES, as_list, check, check_choice, check_choices, check_resume, setting
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.training.options import TrainingOptions
 
@@ -65,18 +65,22 @@ class PretrainSettings:
         "Share of masked tokens at the first step, in (0, 1); changes linearly to --mlm-probability (default: "
         "constant).",
     )
-    max_predictions_per_seq: int | None = setting(None, "Maximum number of masked tokens per sequence, at least 1.")
+    max_predictions_per_seq: int | None = setting(
+        None, "Maximum number of masked tokens per sequence, at least 1.", least=1
+    )
     whole_word_masking: bool = setting(False, "Mask all tokens of a word together.")
     masking_seed: int | None = setting(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = setting(
         None,
         "Maximum number of real tokens per batch; replaces --per-device-train-batch-size. Batches have sequences of "
         "similar length with --train-sampling-strategy group_by_length.",
+        least=1,
     )
     start_tokens_per_batch: int | None = setting(
         None,
         "Tokens per batch at the first step, at least 1; increases linearly to --max-tokens-per-batch (default: "
         "constant).",
+        least=1,
     )
     length_schedule: list[str] = setting(
         default_factory=list,
@@ -95,7 +99,7 @@ class PretrainSettings:
         "matrix products).",
     )
     keep_checkpoints: int | None = setting(
-        None, "Keep only this number of checkpoints when the run has finished, 0 or more (default: all)."
+        None, "Keep only this number of checkpoints when the run has finished, 0 or more (default: all).", least=0
     )
     dry_run: bool = setting(False, "Print the plan, measure a few steps, and write nothing.")
     resume: bool = setting(
@@ -123,13 +127,10 @@ class PretrainSettings:
             raise UserError("--initial-weights has no effect with --init-from")
         for name in ("mlm_probability", "start_mlm_probability", "phase2_share"):
             check(self, name, getattr(self, name) is None or 0 < getattr(self, name) < 1, "between 0 and 1")
-        check_least(self, "max_predictions_per_seq", 1)
-        check_least(self, "max_tokens_per_batch", 1)
-        check_least(self, "start_tokens_per_batch", 1)
+        check_choices(self)
         self._check_schedule()
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
-        check_least(self, "keep_checkpoints", 0)
         check_choice(self, "on_nonfinite", ("stop", "skip"))
         check_choice(self, "optimizer", ("adamw", "muon"))
         check(self, "peak_flops", self.peak_flops is None or 0 < self.peak_flops < math.inf, "above 0")

@@ -112,8 +112,9 @@ class MyBertTrainer(RunTrainer):
     def phase(self, lengths: np.ndarray, steps: int, sequences: float, mlm_probability: float) -> Phase:
         """A phase on examples of these lengths, (N,); `sequences` are those of a forward pass of one device."""
         each_step = sequences * self.args.gradient_accumulation_steps * self.args.world_size
-        has_pairs, shape = self.train_dataset.has_pairs, CorpusShape.of(lengths)
-        return Phase(shape, steps, each_step, sequences, mlm_probability, self.model.config, has_pairs)
+        shape = CorpusShape.of(lengths)
+        costs = shape.costs(self.model.config, mlm_probability, self.train_dataset.has_pairs)
+        return Phase(shape, steps, each_step, sequences, costs)
 
     def current_phase(self) -> Phase:
         return phase_at(self.phases, self.state.global_step)
@@ -126,10 +127,8 @@ class MyBertTrainer(RunTrainer):
         return found
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> torch.optim.lr_scheduler.LRScheduler:
-        given, self.args.lr_scheduler_kwargs = (
-            self.args.lr_scheduler_kwargs,
-            self.scheduler_arguments(num_training_steps),
-        )
+        given = self.args.lr_scheduler_kwargs
+        self.args.lr_scheduler_kwargs = self.scheduler_arguments(num_training_steps)
         try:
             return super().create_scheduler(num_training_steps, optimizer)
         finally:
@@ -137,15 +136,11 @@ class MyBertTrainer(RunTrainer):
 
     # Examples
 
-    @property
-    def _order_seed(self) -> int:
-        return self.args.seed if self.args.data_seed is None else self.args.data_seed
-
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
         multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self._train_batch_size
         second_length = len(self.train_dataset) - self._first_length
         return EpochSampler(
-            self._first_length, self._order_seed, second_length, multiple if self.args.world_size > 1 else 1
+            self._first_length, self.order_seed, second_length, multiple if self.args.world_size > 1 else 1
         )
 
     def get_train_dataloader(self) -> DataLoader:
@@ -165,7 +160,7 @@ class MyBertTrainer(RunTrainer):
     def _token_budget_loader(self) -> DataLoader:
         by_length = self.args.train_sampling_strategy == "group_by_length"
         budgets = [
-            TokenBudget(lengths, self._max_tokens, self._order_seed, self.args.world_size, by_length)
+            TokenBudget(lengths, self._max_tokens, self.order_seed, self.args.world_size, by_length)
             for lengths in self._lengths
         ]
         return self.batched_loader(TokenBudgetBatchSampler(*budgets))
@@ -220,22 +215,16 @@ class MyBertTrainer(RunTrainer):
         batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
         labels = [batch["next_sentence_label"] for batch in batches if "next_sentence_label" in batch]
         pairs = [(label != IGNORED).sum() for label in labels]
-        self._pairs_in_step = self._over_processes(sum(pairs)) if pairs else None
+        self._pairs_in_step = self.over_processes(sum(pairs)) if pairs else None
         return batches, num_items_in_batch
-
-    def _over_processes(self, count: Tensor) -> Tensor:
-        if self.args.world_size == 1 or not self.args.average_tokens_across_devices:
-            return count
-        return self.accelerator.gather(count.to(self.args.device).reshape(1)).sum()
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None):
         if self._pairs_in_step is not None:
             inputs = {**inputs, "num_pairs_in_batch": self._pairs_in_step}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if len(self.loss_parts) > 1:
-            scale = self.args.world_size if self.args.average_tokens_across_devices else 1  # as Trainer scales `loss`
             parts = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.train_dataset.has_pairs]
-            self.metrics.add_losses([None if part is None else part * scale for part in parts])
+            self.metrics.add_losses([None if part is None else part * self.loss_scale for part in parts])
         return (loss, outputs) if return_outputs else loss
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:

@@ -20,8 +20,6 @@ _PATTERNS = {
 
 @dataclass
 class ExportSettings:
-    """Settings of `export`."""
-
     model: str = setting(
         help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint"
     )
@@ -49,8 +47,6 @@ class ExportSettings:
 
 @dataclass
 class ImportSettings:
-    """Settings of `import_bert`."""
-
     model: str = setting(
         help="BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
         "google-research/bert with bert_config.json and vocab.txt beside it, as a folder or a path such as "
@@ -77,8 +73,6 @@ class ImportSettings:
 
 @dataclass
 class MergeSettings:
-    """Settings of `merge`."""
-
     models: list[str] = setting(
         help="two or more checkpoints trained from the same checkpoint (folders or Hub names)", positional=True
     )
@@ -108,8 +102,6 @@ class MergeSettings:
 
 @dataclass
 class QuantizeSettings(TextFileOptions):
-    """Settings of `quantize`."""
-
     model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True)
     texts: list[str] = setting(
         help="text like that which the model will read: files, data sets or python-docs; see --tokens"
@@ -124,8 +116,6 @@ class QuantizeSettings(TextFileOptions):
 
 @dataclass
 class PushSettings:
-    """Settings of `push`."""
-
     model: str = setting(help="folder of the trained model", positional=True, old_name="checkpoint")
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
     public: bool = setting(

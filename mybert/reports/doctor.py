@@ -4,7 +4,7 @@ import textwrap
 
 from rich.console import Console
 
-from mybert.reports.finding import LEVELS, Finding
+from mybert.reports.finding import Finding
 from mybert.reports.findings import find, summary_line
 from mybert.reports.settings import DoctorSettings
 from mybert.reports.stage_files import read_stage
@@ -27,7 +27,7 @@ def main(settings: DoctorSettings) -> None:
     findings = diagnose(settings)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
-    for finding in sorted(findings, key=lambda finding: LEVELS.index(finding.level)):
+    for finding in findings:
         console.print(f"\n{finding.badge}: {finding.title}", style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
             console.print(textwrap.indent(textwrap.fill(text, _WIDTH - 2), "  "), markup=False)

@@ -190,12 +190,13 @@ def _line_table(title: str, axis_name: str, lines: Sequence[Line], as_share: boo
     kept = [x for x, _ in _thinned([(x, 0.0) for x in places])]
     note = "" if len(kept) == len(places) else f"{len(kept):,} of {len(places):,} points."
     exact = [int(x) if float(x).is_integer() else x for x in kept]
-    cells = [[_cell(line.points.get(x), as_share) for line in lines] for x in kept]
+    cells = [[cell(line.points.get(x), as_share) for line in lines] for x in kept]
     rows = [[x, *some] for x, some in zip(exact, cells, strict=True)]
     return Table(title, [axis_name, *(line.name for line in lines)], rows, note, folded=True)
 
 
-def _cell(value: float | None, as_share: bool) -> Share | float | None:
+def cell(value: float | None, as_share: bool) -> Share | float | None:
+    """A number of a table, or a share in percent."""
     return Share(0.0, percent(value)) if as_share and value is not None else value
 
 

@@ -13,7 +13,6 @@ from mybert.reports.escaping import printable
 from mybert.reports.stage_files import is_number
 
 _CELL = 300  # characters of a text
-_BYTES = 4_000_000  # of the packed rows of a page
 _FIRST = 25  # rows without JavaScript
 _CHOICES = 60  # different values up to which a column can be chosen from a list
 
@@ -22,8 +21,8 @@ def prediction_table(
     id: str,
     title: str,
     predictions: Iterable[Mapping[str, Any]],
-    names: tuple[str, str, str] = ("reference", "prediction", "confidence"),
-    limit: int = _BYTES,
+    names: tuple[str, str, str],
+    limit: int,
 ) -> Predictions:
     """
     Args:

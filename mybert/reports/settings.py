@@ -7,8 +7,6 @@ from mybert.common.settings import setting
 
 @dataclass
 class DoctorSettings:
-    """Settings of `mybert doctor`."""
-
     folder: str = setting(
         "", "Output folder of a stage, such as corpus, pretrain, finetune or evaluate.", positional=True
     )

@@ -9,15 +9,7 @@ from typing import Any
 
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.common.manifest import MANIFEST, read_manifest
-
-RESULTS, LOG, SAMPLES, ANALYSIS, PREDICTIONS = (
-    "results.json",
-    "log.jsonl",
-    "samples.jsonl",
-    "analysis.json",
-    "predictions.jsonl",
-)
+from mybert.common.manifest import ANALYSIS, HISTORY, MANIFEST, PREDICTIONS, RESULTS, SAMPLES, read_manifest
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,7 @@ def read_stage(folder: str | Path) -> StageFiles:
         manifest["stage"],
         manifest,
         _read_object(folder / RESULTS),
-        list(_read_lines(folder / LOG)),
+        list(_read_lines(folder / HISTORY)),
         list(_read_lines(folder / SAMPLES)),
     )
 

@@ -20,13 +20,6 @@ from mybert.reports.metric_names import percent
 from mybert.reports.stage_files import explain_missing, read_stage
 
 _TEMPLATE = Path(__file__).parent / "template"
-_DARK = """
-  --page: #0f141b; --card: #171e28; --text: #e6eaf0; --muted: #9aa6b5; --line: #3a4554; --grid: #263040;
-  --accent: #7db0ff; --bad: #ff9b90; --warn: #f5c063; --good: #7bd69b;
-  --bad-back: #43201d; --warn-back: #3b2e12; --good-back: #173524;
-  --series-1: #7db0ff; --series-2: #ffb072; --series-3: #7bd69b; --series-4: #c4a5ff; --series-5: #5fd3e6;
-  --segment-a: #24406e; --segment-b: #5a3a1c;
-"""
 
 logger = logging.getLogger(__name__)
 
@@ -63,22 +56,16 @@ def render_template(template: str, folder: Path = _TEMPLATE, **values: Any) -> s
 
     `folder` is that of the template, and of a style sheet and a script that are added to those of report.html.
     """
-    added = [folder / f"{Path(template).stem}.{kind}" for kind in ("css", "js")] if folder != _TEMPLATE else []
-    style, script = (path.read_text(encoding="utf-8") for path in added) if added else ("", "")
-    script = (_TEMPLATE / "report.js").read_text(encoding="utf-8") + script
+    parts = dict.fromkeys((_TEMPLATE / "report", folder / Path(template).stem))  # once if they are the same
+    style, script = (
+        "".join(part.with_suffix(suffix).read_text(encoding="utf-8") for part in parts) for suffix in (".css", ".js")
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         _environment(folder)
         .get_template(template)
-        .render(style=Markup(_style() + style), script=Markup(script), script_hash=f"sha256-{digest}", **values)
+        .render(style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values)
     )
-
-
-def _style() -> str:
-    """The style sheet. The colours of light mode are also those of print."""
-    style = (_TEMPLATE / "report.css").read_text(encoding="utf-8")
-    light = style.partition("color-scheme: light dark;")[2].partition("}")[0]
-    return style.replace("DARK", _DARK).replace("PRINT", light)
 
 
 @functools.cache

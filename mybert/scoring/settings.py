@@ -36,8 +36,6 @@ class ScoringSettings(DeviceOptions):
 
 @dataclass
 class ScoreSettings(ScoringSettings, TextFileOptions):
-    """Settings of `score`."""
-
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mybert.common.manifest import json_line
+from mybert.common.manifest import HISTORY, json_line
 
-HISTORY = "log.jsonl"
 _NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 
 

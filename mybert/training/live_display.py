@@ -10,7 +10,6 @@ from transformers import TrainerCallback
 
 from mybert.common.progress import bars_on, sparkline
 from mybert.common.tables import format_cell
-from mybert.training.log_lines import log_line, planned_steps
 
 _OTHER_COLUMNS = 66
 """Width of the columns other than the details, with large numbers."""
@@ -27,7 +26,7 @@ class LiveDisplay(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.is_world_process_zero:
             return
-        self.first, self._losses, self._details = state.global_step, [], {}
+        self._losses, self._details = [], {}
         self._progress = bars_on(self.console)
         self._training = self._progress.add_task("training", total=state.max_steps, unit="steps", details="")
         self._progress.update(self._training, completed=state.global_step)
@@ -61,7 +60,6 @@ class LiveDisplay(TrainerCallback):
                 self._details[title] = f"{title} {format_cell(logs[name])}"
         details = "  ".join(self._fitting([*self._details.values(), sparkline(self._losses)]))
         self._progress.update(self._training, details=details)
-        print(log_line(logs, state.global_step, planned_steps(args, state), self.first), flush=True)
 
     def _fitting(self, details: list[str]) -> list[str]:
         """As many details as fit on one line."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted, duration
@@ -47,11 +47,6 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
     return f"step {step:,}{planned}{', evaluation' if is_evaluation else ''}: {', '.join(cells)}"
 
 
-def planned_steps(args: TrainingArguments, state: TrainerState) -> int | None:
-    """The planned number of steps; None for a time budget, whose estimate changes during the run."""
-    return state.max_steps if args.max_steps in (-1, state.max_steps) else None
-
-
 def _cell(name: str, value) -> str:
     if name in _FORMATS and isinstance(value, (int, float)) and math.isfinite(value):
         return _FORMATS[name](value)
@@ -64,7 +59,7 @@ def _number(value) -> str:
     return format_cell(value) if in_tables else f"{value:.4g}"
 
 
-class _Lines(PrinterCallback):
+class _Lines(TrainerCallback):
     """Prints lines during training only; the tables at the end show later evaluations."""
 
     def __init__(self):
@@ -78,11 +73,15 @@ class _Lines(PrinterCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and self.first is not None and logs:
-            print(log_line(logs, state.global_step, planned_steps(args, state), self.first), flush=True)
+            # None for a time budget, whose estimate changes during the run
+            planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None
+            print(log_line(logs, state.global_step, planned, self.first), flush=True)
 
 
 def log_in_lines(trainer: Trainer, display: TrainerCallback) -> None:
     """Makes `trainer` print lines, not dictionaries, and shows `display` on a terminal; a notebook keeps its table."""
-    for callback, lines in ((PrinterCallback, _Lines), (ProgressCallback, display)):
-        if trainer.pop_callback(callback):
-            trainer.add_callback(lines)
+    if trainer.pop_callback(ProgressCallback):
+        trainer.add_callback(display)
+        trainer.add_callback(_Lines)
+    elif trainer.pop_callback(PrinterCallback):
+        trainer.add_callback(_Lines)

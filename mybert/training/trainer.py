@@ -163,7 +163,23 @@ class RunTrainer(CheckpointTrainer):
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
         return ignore_signals_in_workers(super().get_eval_dataloader(eval_dataset))
 
+    @property
+    def order_seed(self) -> int:
+        """The seed of the order of the examples."""
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
     # Steps
+
+    @property
+    def loss_scale(self) -> int:
+        """The factor by which Trainer multiplies a loss that was divided by a number of items of all processes."""
+        return self.args.world_size if self.args.average_tokens_across_devices else 1
+
+    def over_processes(self, count: Tensor) -> Tensor:
+        """The sum of the counts () of all processes, if Trainer counts over them."""
+        if self.loss_scale == 1:
+            return count
+        return self.accelerator.gather(count.to(self.args.device).reshape(1)).sum()
 
     def get_batch_samples(self, *args, **kwargs):
         batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)

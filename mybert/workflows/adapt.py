@@ -24,14 +24,13 @@ from mybert.common.checkpoint_loading import load_with_tokenizer
 from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import MANIFEST, identity, read_manifest, write_json
+from mybert.common.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.launch_checks import check_schedule_settings
-from mybert.pretraining.report import RESULTS
 from mybert.pretraining.run import Adjust, Objective, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.reports.write import add_report

@@ -54,8 +54,6 @@ _PACKAGES = ("numpy", "scipy", "pandas", "sklearn")  # dependencies, so that the
 
 @dataclass
 class QuickstartSettings:
-    """Settings of `quickstart`."""
-
     output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
     text: list[str] = setting(
         default_factory=lambda: ["python-docs", *(f"python-docs:{name}" for name in _PACKAGES)],

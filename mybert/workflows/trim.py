@@ -14,13 +14,13 @@ from mybert.adaptation.settings import TrimSettings
 from mybert.adaptation.token_rows import change_rows
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import identity, write_json, write_manifest
+from mybert.common.manifest import RESULTS, identity, write_json, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
-from mybert.release.card.card_data import PARENT, RESULTS
+from mybert.release.card.card_data import PARENT
 from mybert.release.convert.compare_models import outputs_of
 from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
 from mybert.workflows.adapt import task_texts
@@ -66,10 +66,10 @@ def trim(settings: TrimSettings) -> Path:
     trimmed, kept = _trim_tokenizer(tokenizer, needed)
     if len(kept) == model.config.vocab_size:
         raise UserError(f"the text needs all {len(kept):,} tokens of {settings.model}; there is nothing to trim")
-    before = {"tokens": model.config.vocab_size, "parameters": model.num_parameters(), "bytes": _bytes(model)}
+    before = _size(model)
     expected = [_outputs(model, tokenizer, text) for text in sample]
     change_rows(model, [[index] for index in kept])
-    after = {"tokens": model.config.vocab_size, "parameters": model.num_parameters(), "bytes": _bytes(model)}
+    after = _size(model)
     for text, outputs in zip(sample, expected, strict=True):
         _refuse_different(outputs, _outputs(model, trimmed, text), kept)
     with staged_folder(settings.output, **replacing) as folder:
@@ -134,8 +134,9 @@ def _trim_tokenizer(tokenizer: MyBertTokenizer, needed: set[str]) -> tuple[MyBer
     return trimmed, tokenizer.convert_tokens_to_ids(trimmed.convert_ids_to_tokens(range(len(trimmed))))
 
 
-def _bytes(model: PreTrainedModel) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+def _size(model: PreTrainedModel) -> dict[str, int]:
+    size = model.get_memory_footprint(return_buffers=False)
+    return {"tokens": model.config.vocab_size, "parameters": model.num_parameters(), "bytes": size}
 
 
 def _outputs(model: PreTrainedModel, tokenizer: MyBertTokenizer, text: str) -> dict[str, torch.Tensor]:

@@ -21,7 +21,9 @@ CLASSES = {
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),
 }
 SHARED = {
+    "Command": ("commands that write files", ("pretrain", "evaluate", "score", "merge", "import")),
     "Trainer": ("training", ("pretrain", "adapt", "distill", "finetune")),
+    "Text": ("commands that read texts", ("adapt", "trim", "embed", "score", "tokenizer", "corpus")),
     "Task": ("commands with a task", ("finetune", "evaluate", "predict", "explain")),
     "Inference": ("predictions", ("evaluate", "predict", "explain")),
 }
@@ -104,7 +106,7 @@ def keywords() -> str:
     classes = Declarations()
     for name, (kind, positional) in CLASSES.items():
         classes.add(f"{name}Keywords", f"Of `{name}`.", fields(options_of([pkgutil.resolve_name(kind)]), positional))
-    known = {"config"}
+    known: set[str] = set()
     for name, (words, commands) in SHARED.items():
         first, *others = (found[command] for command in commands)
         common = {field: kind for field, kind in first.items() if all(one.get(field) == kind for one in others)}

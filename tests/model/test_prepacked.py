@@ -115,6 +115,16 @@ def change_bias(model):
         model.encoder.layer[1].attention.self.value.bias.add_(1)
 
 
+def change_in_inference_mode(model):
+    with torch.inference_mode():
+        model.encoder.layer[0].attention.self.value.weight.add_(0.3)
+
+
+def round_trip_through_bfloat16(model):
+    """The rounded weights may get the addresses of the exact ones."""
+    model.bfloat16().float()
+
+
 def write_to_data(model):
     model.encoder.layer[1].output.dense.weight.data.mul_(-1)
     if isinstance(model, MyBertModel):
@@ -122,7 +132,17 @@ def write_to_data(model):
 
 
 @pytest.mark.parametrize(
-    "change", [change_in_place, load_other_weights, replace_parameter, replace_module, change_bias, write_to_data]
+    "change",
+    [
+        change_in_place,
+        load_other_weights,
+        replace_parameter,
+        replace_module,
+        change_bias,
+        change_in_inference_mode,
+        round_trip_through_bfloat16,
+        write_to_data,
+    ],
 )
 def test_changed_weights_are_used(twins, change):
     assert_same(*twins)

@@ -10,7 +10,7 @@ from mybert.pretraining.planning.phases import CorpusShape, Phase
 
 def make_phase(config, examples, length, probability):
     shape = CorpusShape(examples, examples * length, length, examples * length**2)
-    return Phase(shape, 1, examples, examples, probability, config, has_pairs=True)
+    return Phase(shape, 1, examples, examples, shape.costs(config, probability, has_pairs=True))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ HOSTILE = [
     "]]><!-- --> <svg/onload=alert(1)>",
 ]
 
+NAMES = ("reference", "prediction", "confidence")
+
 
 class Page(HTMLParser):
     """Elements and attributes of a page."""
@@ -226,7 +228,7 @@ def test_a_megabyte_in_a_row_takes_little_room(tmp_path):
 
 def test_rows_that_do_not_fit_are_left_out_errors_last():
     rows = [{**PREDICTIONS[number % 3], "input": {"text": f"row {number} {number * 7919}"}} for number in range(5000)]
-    part = prediction_table("rows", "rows", rows, limit=20_000)
+    part = prediction_table("rows", "rows", rows, NAMES, 20_000)
     packed = json.loads(gzip.decompress(base64.b64decode(part.packed)))
     assert len(part.packed) <= 20_000 and part.total == 5000
     assert len(packed) == part.shown < 5000
@@ -250,7 +252,8 @@ def test_rows_that_do_not_fit_are_left_out_errors_last():
     ],
 )
 def test_predictions_of_every_task_have_a_row(line, expected):
-    part = prediction_table("rows", "rows", [{**line, "error": 1.0, "row": 4, "input": {"text": "t"}}])
+    row = {**line, "error": 1.0, "row": 4, "input": {"text": "t"}}
+    part = prediction_table("rows", "rows", [row], NAMES, 10_000)
     (row,) = json.loads(gzip.decompress(base64.b64decode(part.packed)))
     assert row == [4, 1.0, *expected, "t"]
 

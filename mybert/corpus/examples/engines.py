@@ -62,7 +62,7 @@ def _run_locally(function: Callable, tasks: Sequence, settings: CorpusSettings) 
 
 def _run_on_ray(function: Callable, tasks: Sequence, settings: CorpusSettings) -> Iterator[tuple[int, Any]]:
     """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another."""
-    return _results(_rows_on_ray(tasks).map(_Row(function)))
+    return _results(_rows_on_ray(tasks).map(_call, fn_args=(function,)))
 
 
 def map_on_actors(kind: type, arguments: Sequence, tasks: Sequence) -> Iterator[tuple[int, Any]]:
@@ -76,7 +76,7 @@ def map_on_actors(kind: type, arguments: Sequence, tasks: Sequence) -> Iterator[
     resources = ray.cluster_resources()
     units, each = ("GPU", {"num_gpus": 1}) if resources.get("GPU") else ("CPU", {"num_cpus": 1})
     most = max(1, min(len(tasks), int(resources[units])))
-    made = rows.map(_ActorRow, fn_constructor_args=(kind, arguments), concurrency=(1, most), **each)
+    made = rows.map(_Actor, fn_constructor_args=(kind, arguments), concurrency=(1, most), **each)
     return _results(made)
 
 
@@ -100,37 +100,32 @@ def _results(rows: Any) -> Iterator[tuple[int, Any]]:
         yield row["number"], result
 
 
-class _Row:
-    """A function of rows made from a function of tasks. Tasks and results are pickled, since columns have one type.
+def _call(row: dict, function: Callable) -> dict:
+    """Calls a function with the task of a row. Tasks and results are pickled, since columns have one type.
 
     An exception is returned as a result, because Ray would wrap it in its own type.
     """
-
-    def __init__(self, function: Callable):
-        self._function = function
-
-    def __call__(self, row: dict) -> dict:
-        with one_thread_a_process():
-            try:
-                result = self._function(pickle.loads(row["task"]))
-            except Exception as error:
-                error.add_note(traceback.format_exc())
-                result = error
-        return {"number": row["number"], "result": pickle.dumps(result)}
+    with one_thread_a_process():
+        try:
+            result = function(pickle.loads(row["task"]))
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            result = error
+    return {"number": row["number"], "result": pickle.dumps(result)}
 
 
-class _ActorRow:
-    """As `_Row`, for the function `kind(*arguments)`, which is made once."""
+class _Actor:
+    """Calls the function `kind(*arguments)`, which is made once, with the task of each row."""
 
     def __init__(self, kind: type, arguments: Sequence):
-        self._kind, self._arguments, self._row = kind, arguments, None
+        self._kind, self._arguments, self._function = kind, arguments, None
 
     def __call__(self, row: dict) -> dict:
-        return _Row(self._called)(row)
+        return _call(row, self._called)
 
     def _called(self, task: Any) -> Any:
-        self._row = self._row or self._kind(*self._arguments)  # here, so that an error is a result
-        return self._row(task)
+        self._function = self._function or self._kind(*self._arguments)  # here, so that an error is a result
+        return self._function(task)
 
 
 _ENGINES = {"local": _run_locally, "ray": _run_on_ray}

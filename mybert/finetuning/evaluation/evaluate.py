@@ -9,7 +9,16 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.manifest import identity, json_line, versions, write_json, write_manifest
+from mybert.common.manifest import (
+    ANALYSIS,
+    PREDICTIONS,
+    RESULTS,
+    identity,
+    json_line,
+    versions,
+    write_json,
+    write_manifest,
+)
 from mybert.common.metric_titles import metric_title
 from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
@@ -148,10 +157,10 @@ def write_evaluation(
     """
     given = list(split.given())
     analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], runs)
-    (folder / "analysis.json").write_text(json_line(analysis), encoding="utf-8", newline="\n")
-    write_json(folder / "results.json", {**found.results(), "rows_left_out": split.left_out, **facts})
+    (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
+    write_json(folder / RESULTS, {**found.results(), "rows_left_out": split.left_out, **facts})
     columns = (given, found.predictions, found.references, found.errors, split.numbers)
-    with (folder / "predictions.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+    with (folder / PREDICTIONS).open("w", encoding="utf-8", newline="\n") as file:
         for row, prediction, reference, error, number in zip(*columns, strict=True):
             about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
             file.write(json_line({**prediction, **about}))

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, json_line, write_manifest
+from mybert.common.manifest import PREDICTIONS, identity, json_line, write_manifest
 from mybert.common.progress import Bar
 from mybert.corpus.part_files import Parts
 from mybert.corpus.work_folder import PARTS, describe_rows_job, with_absolute_model, work_file
@@ -56,7 +56,7 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
         return _predict(settings, predictor or Predictor(settings), sys.stdout)
     with work_file(settings, describe_rows_job(settings)) as (path, scratch):
         predictor = predictor or Predictor(settings)
-        records = path.with_name("predictions.jsonl")
+        records = path.with_name(PREDICTIONS)
         with records.open("w", encoding="utf-8", newline="\n") as file:
             if any(map(is_stream, settings.inputs)):  # whose lines arrive in parts of any size
                 if settings.resume or settings.engine != "local":
@@ -92,8 +92,7 @@ def _predict(settings: PredictSettings, predictor: Predictor, file: TextIO) -> C
     with Bar(desc="predicting", unit="features") as bar:
         for part in parts:
             predictions, cut_here = predictor.predict(part, bar.update)
-            for record in part.records(predictions):
-                file.write(json_line(record))
+            file.writelines(map(json_line, part.records(predictions)))
             file.flush()
             rows += len(part.numbers)
             errors += len(part.errors)

@@ -45,17 +45,11 @@ class Phase:
     steps: int
     sequences: float
     device_sequences: float
-    mlm_probability: float
-    config: PreTrainedConfig
-    has_pairs: bool
+    costs: ModelCosts
 
     @property
     def tokens_per_step(self) -> float:
         return self.sequences * self.corpus.mean_length
-
-    @property
-    def costs(self) -> ModelCosts:
-        return self.corpus.costs(self.config, self.mlm_probability, self.has_pairs)
 
     @property
     def flops_per_step(self) -> float:
@@ -86,7 +80,7 @@ def flops_left(phases: list[Phase], step: int) -> float:
 
 def print_phases(phases: list[Phase], **how) -> None:
     """Prints the plan of a run; `how` as in `ModelCosts.memory`."""
-    parameters = count_parameters(phases[0].config)
+    parameters = count_parameters(phases[0].costs.config)
     rows = [("parameters", f"{sum(parameters.values()):,}, {parameters['embeddings']:,} of them embeddings")]
     for number, phase in enumerate(phases, 1):
         corpus, name = phase.corpus, f"phase {number}: " if len(phases) > 1 else ""

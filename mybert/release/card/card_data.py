@@ -6,14 +6,14 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from mybert.common.manifest import MANIFEST
+from mybert.common.manifest import MANIFEST, RESULTS
 from mybert.io.python_docs import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE
 from mybert.release.heads import PIPELINES, model_configs
 from mybert.release.hub.bundle_checks import read_object
 
-RESULTS, PARENT = "results.json", "parent"
-"""File of a checkpoint with its scores, and its entry with those of the model that `mybert trim` read."""
+PARENT = "parent"
+"""Entry of results.json with the scores of the model that `mybert trim` read."""
 _PARENTS = ("model", "checkpoint", "init_from", "teacher")  # `mybert merge` numbers its models
 _TEXTS = ("input-", "replay-", "task_data-", "train")
 _TRAINING = ("pretrain", "adapt", "distill", "finetune")

@@ -51,11 +51,11 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
     for part, found in parts.items():
         rows, metric = found["rows"], main_metric(files, found)
         named, interval = metric_of(metric), interval_of(found, metric)
-        evidence = f"{rows:,} {'row' if rows == 1 else 'rows'}{of_part(part)}."
+        where = of_part(part)
+        evidence = f"{counted(rows, 'row')}{where}."
         if interval:
             evidence += f" {named.title}: 95% interval {named.interval(*interval)}."
         grade = "red" if rows < _FEW_RED else "amber" if rows < _FEW_AMBER else "green"
-        where = of_part(part)
         titles = f"There are enough rows to trust the scores{where}", f"The evaluation set is tiny{where}"
         remedy = "Label more rows for evaluation; several hundred give intervals of a few percent."
         yield judged("rows", grade, titles, evidence, remedy)
@@ -63,28 +63,26 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
 
 def truncation(files: StageFiles) -> Iterator[Finding]:
     for part, found in files.parts.items():
-        share = found.get("rows_cut", 0) / max(found["rows"], 1)
-        evidence = (
-            f"{found.get('rows_cut', 0):,} of {found['rows']:,} rows were truncated to --max-length{of_part(part)}."
-        )
+        rows, cut = found["rows"], found.get("rows_cut", 0)
+        evidence = f"{cut:,} of {rows:,} rows were truncated to --max-length{of_part(part)}."
         slices = {row["value"]: row for row in files.analysis(part).get("slices", {}).get("truncated", [])}
         lower = 0.0
         named = metric_of(main_metric(files, found))
         if {"yes", "no"} <= slices.keys() and not named.is_loss:
-            cut, whole = slices["yes"]["score"], slices["no"]["score"]
-            lower = whole - cut
-            evidence += f" {named.title}: {named.written(cut)}, of the others {named.written(whole)}."
+            score, others = slices["yes"]["score"], slices["no"]["score"]
+            lower = others - score
+            evidence += f" {named.title}: {named.written(score)}, of the others {named.written(others)}."
         bad = "Many rows are truncated"
         if lower > _CUT_LOWER:
             bad = "Truncated rows score lower"
             evidence += " They may differ in other ways too, such as their labels."
         titles = f"Few rows are truncated{of_part(part)}", f"{bad}{of_part(part)}"
         remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
-        yield judged("truncation", level(share, _CUT_AMBER), titles, evidence, remedy)
+        yield judged("truncation", level(cut / max(rows, 1), _CUT_AMBER), titles, evidence, remedy)
 
 
 def poor_calibration(files: StageFiles) -> Iterator[Finding]:
-    for part, _ in files.parts.items():
+    for part in files.parts:
         calibration = files.analysis(part).get("calibration")
         if not calibration:
             continue

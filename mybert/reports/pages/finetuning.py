@@ -1,26 +1,34 @@
 """The report of a fine-tuning: training, then validation and test rows."""
 
-from typing import Any
-
-from mybert.reports.components import Page, Section, Share, Table
-from mybert.reports.metric_names import metric_of, percent
+from mybert.reports.components import Page, Section, Table
+from mybert.reports.figures import cell
+from mybert.reports.metric_names import metric_of
 from mybert.reports.pages.evaluation import evaluation_sections, score_summary, score_tiles
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles
 
+_MEASURES = {
+    "rows": "rows",
+    "median_length": "tokens, median",
+    "length_95": "tokens, 95th percentile",
+    "longest": "tokens, longest",
+    "longer_than_max_length": "rows truncated to --max-length",
+    "unknown_tokens": "unknown tokens",
+}
 _SHARES = ("longer_than_max_length", "unknown_tokens")
 
 
 def page(files: StageFiles) -> Page:
     results, metric = files.results, files.results.get("metric")
     parts = files.parts
-    constant = parts.get("validation", {}).get("constant_baselines", {}).get(metric)
     named = metric_of(str(metric))
     chart = log_chart(
-        *(f"{named.title} on validation rows", files.log, {f"eval_{metric}": "validation"}),
-        constant=constant,
+        f"{named.title} on validation rows",
+        files.log,
+        {f"eval_{metric}": "validation"},
+        constant=parts.get("validation", {}).get("constant_baselines", {}).get(metric),
         as_share=named.is_share,
-        axes=tuple(AXES),
+        axes=AXES,
     )
     sections = []
     for part, found in parts.items():
@@ -58,16 +66,8 @@ def _data(results: dict) -> Section | None:
     data, checks = results.get("data") or {}, results.get("data_checks") or {}
     if not data:
         return None
-    measures = (
-        *(
-            ("rows", "rows"),
-            ("median_length", "tokens, median"),
-            ("length_95", "tokens, 95th percentile"),
-        ),
-        *(("longest", "tokens, longest"), ("longer_than_max_length", "rows truncated to --max-length")),
-        ("unknown_tokens", "unknown tokens"),
-    )
-    rows = [(title, *(_measure(name, split.get(name)) for split in data.values())) for name, title in measures]
+    measures = _MEASURES.items()
+    rows = [(title, *(cell(split.get(name), name in _SHARES) for split in data.values())) for name, title in measures]
     labels = list(dict.fromkeys(label for split in data.values() for label in split["balance"]))
     tables = [
         Table("Rows", ["measure", *data], rows),
@@ -88,7 +88,3 @@ def _data(results: dict) -> Section | None:
         note = "F1 near 1: the word alone gives the label away."
         tables.append(Table("The word that tells most about each label", columns, rows, note))
     return Section("Data", tables)
-
-
-def _measure(name: str, value: float | None) -> Any:
-    return Share(0.0, percent(value)) if name in _SHARES and value is not None else value

@@ -13,19 +13,12 @@ _COLUMNS = 8  # evaluations shown for each sentence
 
 def page(files: StageFiles) -> Page:
     constant = files.results.get("constant_baselines") or {}
+    accuracies = {"mlm_accuracy": "Masked-token accuracy", "nsp_accuracy": "Next-sentence accuracy"}
     charts = [
         log_chart(
-            *("Masked-token accuracy", files.log, {"eval_mlm_accuracy": "held-out"}),
-            constant=constant.get("mlm_accuracy"),
-            as_share=True,
-            axes=tuple(AXES),
-        ),
-        log_chart(
-            *("Next-sentence accuracy", files.log, {"eval_nsp_accuracy": "held-out"}),
-            constant=constant.get("nsp_accuracy"),
-            as_share=True,
-            axes=tuple(AXES),
-        ),
+            title, files.log, {f"eval_{name}": "held-out"}, constant=constant.get(name), as_share=True, axes=AXES
+        )
+        for name, title in accuracies.items()
     ]
     losses = {
         "Masked-token loss": {"mlm_loss": "training", "eval_mlm_loss": "held-out"},

@@ -1,7 +1,7 @@
 """Parts that the pages of several stages have: subtitle, settings, charts of a training log."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,8 @@ from mybert.reports.components import Chart, Section, Tile
 from mybert.reports.figures import Line, line_chart
 from mybert.reports.stage_files import StageFiles, is_number
 
-AXES = {"step": 1.0, "tokens": 1.0, "hours": 1 / 3600}
-"""Choices of a horizontal axis: names, and the factor from the value in log.jsonl."""
-_FIELDS = {"step": "step", "tokens": "tokens", "hours": "seconds"}
+AXES = {"step": ("step", 1.0), "tokens": ("tokens", 1.0), "hours": ("seconds", 1 / 3600)}
+"""Choices of a horizontal axis, each with its name in log.jsonl and the factor from the value there."""
 _SETTING = 400  # characters
 _MEASURES = {
     "learning_rate": ("Learning rate", "How large the steps may be."),
@@ -67,7 +66,7 @@ def log_chart(
     *,
     constant: float | None = None,
     as_share: bool = False,
-    axes: Sequence[str] = ("step",),
+    axes: Iterable[str] = ("step",),
     from_zero: bool = False,
     note: str = "",
     width: str = "half",
@@ -83,7 +82,7 @@ def log_chart(
     """
     lines = {}
     for axis in axes:
-        field, factor = _FIELDS[axis], AXES[axis]
+        field, factor = AXES[axis]
         found = [
             Line(title, points, marked=name.startswith("eval_"))
             for name, title in names.items()
@@ -107,7 +106,7 @@ def training_section(
     """Losses, each chart with its `names` of `log_chart`; then `more` charts; learning rate, gradient, speed."""
     log = files.log
     charts = [
-        *(log_chart(title, log, names, axes=tuple(AXES)) for title, names in losses.items()),
+        *(log_chart(title, log, names, axes=AXES) for title, names in losses.items()),
         *more,
         *(
             log_chart(
