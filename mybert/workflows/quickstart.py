@@ -11,6 +11,7 @@ from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import duration
 from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
+from mybert.io.python_docs import is_python_docs
 
 _CLEAN_PROCESS = """
 import sys
@@ -102,10 +103,9 @@ def quickstart(settings: QuickstartSettings) -> Path:
             overwrite=settings.overwrite,
         )
     )
-    print(
-        "Most examples are truncated because they have at most 64 tokens, which saves time. Functions have similar\n"
-        "documentation, so that about a tenth of the held-out passages are in the training examples too."
-    )
+    print("Many examples are truncated because they have at most 64 tokens, which saves time.")
+    if all(map(is_python_docs, settings.text)):
+        print("Similar functions share passages: a tenth of the held-out ones are in the training examples too.")
     print("\n3. pretrain, with evaluation on held-out documents")
     _pretrain(settings, corpus, model)
     print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
