@@ -19,7 +19,7 @@ endef
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-quickstart: .venv/installed ## train, evaluate and load a small BERT in a few minutes on two CPU cores
+quickstart: .venv/installed ## train, evaluate and load a tiny BERT in a few minutes on two CPU cores
 	$(BIN)/mybert quickstart --output quickstart --overwrite
 
 test: .venv/installed ## install the dependencies and run the whole test suite

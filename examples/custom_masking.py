@@ -1,7 +1,7 @@
 """Pretrain with a masking rule of your own, here spans of tokens: `python custom_masking.py CORPUS OUTPUT`.
 
-CORPUS is a folder of `mybert corpus`. The collator masks spans of 1 to 5 tokens instead of single ones, as SpanBERT
-does (Joshi et al. 2020). Everything else is transformers' Trainer and masked-language-model collator.
+CORPUS is a folder of `mybert corpus`. The collator masks spans of 1 to 5 tokens instead of single ones, in the manner
+of SpanBERT (Joshi et al. 2020). Everything else is transformers' Trainer and masked-language-model collator.
 """
 
 import argparse

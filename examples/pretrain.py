@@ -1,6 +1,6 @@
 """Pretrain a BERT on text files in Python: `python pretrain.py OUTPUT books/*.txt`.
 
-Each step leaves a folder: OUTPUT/tokenizer, OUTPUT/corpus and OUTPUT/model. `mybert tokenizer`, `mybert corpus` and
+Each stage leaves a folder: OUTPUT/tokenizer, OUTPUT/corpus and OUTPUT/model. `mybert tokenizer`, `mybert corpus` and
 `mybert pretrain` do the same on the command line.
 """
 

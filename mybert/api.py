@@ -21,6 +21,7 @@ from mybert.common.invocation import called_in_python
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import manifest_beside
+from mybert.common.progress import no_library_bars
 
 if TYPE_CHECKING:
     from mybert.common import keywords
@@ -255,7 +256,7 @@ def _run(command: str, settings: Mapping[str, object], *positional: Any, functio
     """Calls the function of a command, or another one with the same settings."""
     before = called_in_python.set(True)
     try:
-        with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mybert-") as folder, no_library_bars():
             saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
             made = make_settings(COMMANDS[command].settings_types(), positional, saved)
             return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)

@@ -248,7 +248,7 @@ COMMANDS = {
     "quickstart": Command(
         "mybert.workflows.quickstart:quickstart",
         ("mybert.workflows.quickstart:QuickstartSettings",),
-        "Train and evaluate a small BERT on the documentation of Python and four packages.",
+        "Train and evaluate a tiny BERT on the documentation of Python and four packages.",
         (
             "mybert quickstart",
             "mybert quickstart --max-steps 500 --output demo",

@@ -11,12 +11,12 @@ def vocabulary_report(word_counts: Mapping[str, int], backend: Tokenizer) -> dic
     Words are weighted by their counts.
 
     Returns:
-        `vocabulary size`: number of pieces, including `[unusedN]`.
+        `vocabulary size`: number of tokens, including `[unusedN]`.
         `words`, `distinct words`: numbers of words measured.
         `unknown rate`: share of words that become [UNK].
-        `pieces per word`: mean; [UNK] counts as one.
-        `words kept whole`: share of words that are a single piece.
-        `character coverage`: share of characters that have a piece for their place in the word.
+        `tokens per word`: mean; [UNK] counts as one.
+        `words kept whole`: share of words that are a single token.
+        `character coverage`: share of characters that have a token for their place in the word.
     """
     vocab, model = backend.get_vocab(), backend.model
     prefix, unk_token = model.continuing_subword_prefix, model.unk_token
@@ -38,7 +38,7 @@ def vocabulary_report(word_counts: Mapping[str, int], backend: Tokenizer) -> dic
         "words": words,
         "distinct words": len(word_counts),
         "unknown rate": unknown / max(words, 1),
-        "pieces per word": pieces / max(words, 1),
+        "tokens per word": pieces / max(words, 1),
         "words kept whole": whole / max(words, 1),
         "character coverage": covered / max(characters, 1),
     }

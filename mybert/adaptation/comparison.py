@@ -31,7 +31,7 @@ def held_out_scores(
     """
     uses = count_uses(texts, tokenizer.backend_tokenizer)
     found = vocabulary_report({word: use.count for word, use in uses.items()}, tokenizer.backend_tokenizer)
-    scores = {"tokens_per_word": found["pieces per word"], "unknown_rate": found["unknown rate"]}
+    scores = {"tokens_per_word": found["tokens per word"], "unknown_rate": found["unknown rate"]}
     bits, accuracy = None, None
     if scorer is not None and sample:
         likelihood = scorer.texts(sample, within_word=True)

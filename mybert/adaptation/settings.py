@@ -66,7 +66,8 @@ class AdaptSettings(TextSettings):
     )
     lora_rank: int | None = setting(
         None,
-        "rank of low-rank updates of the layers (LoRA), merged at the end; needs mybert[lora] (default: no LoRA)",
+        "rank of low-rank updates of the layers (LoRA), merged at the end; needs `pip install "
+        "'.[lora]'` in the clone (default: no LoRA)",
         least=1,
     )
     time_budget: str | None = setting(

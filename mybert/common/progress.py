@@ -1,5 +1,6 @@
 """Progress bars on terminals; files and pipes get none."""
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
@@ -51,6 +52,27 @@ class Bar:
             for item in self._items:
                 yield item
                 self.update()
+
+
+@contextlib.contextmanager
+def no_library_bars() -> Iterator[None]:
+    """Disables the progress bars of datasets and transformers in this block, except those of downloads.
+
+    They would interrupt the printed lines.
+    """
+    import datasets  # here, since their import takes seconds
+    from huggingface_hub.utils import enable_progress_bars
+    from transformers.utils import logging
+
+    with contextlib.ExitStack() as stack:
+        if datasets.is_progress_bar_enabled():
+            datasets.disable_progress_bars()
+            stack.callback(datasets.enable_progress_bars)
+        if logging.is_progress_bar_enabled():
+            logging.disable_progress_bar()  # also those of downloads
+            enable_progress_bars()
+            stack.callback(logging.enable_progress_bar)
+        yield
 
 
 def bars_on(console: Console, leave: bool = True) -> Progress:

@@ -22,7 +22,7 @@ ENGINES = ("local", "ray")
 
 ENGINE_HELP = (
     "this process (local), or a Ray cluster whose nodes share the disks of model, inputs and OUTPUT (ray; address in "
-    "RAY_ADDRESS; needs mybert[ray]); the output is the same"
+    "RAY_ADDRESS; needs `pip install '.[ray]'` in the clone); the output is the same"
 )
 RESUME_HELP = "keep finished parts after an interruption and continue from them"
 

@@ -71,10 +71,10 @@ def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:
     near = counts["documents_near_duplicate"]
     rows = [
         ("documents", counts["documents"]),
-        ("  empty, removed", counts["documents_empty"]),
+        ("  empty (removed)", counts["documents_empty"]),
         *((f"  removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        (f"  duplicates, {'removed' if settings.removes_duplicates else 'kept'}", counts["documents_duplicate"]),
-        *([("  near duplicates, removed", near)] if near else []),
+        (f"  copies ({'removed' if settings.removes_duplicates else 'kept'})", counts["documents_duplicate"]),
+        *([("  near duplicates (removed)", near)] if near else []),
         ("  of one sentence", counts["documents_of_one_sentence"]),
         ("  held out for validation", counts["documents_held_out"]),
         ("sentences", counts["sentences"]),
@@ -90,9 +90,9 @@ def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:
     for name in [name for name in ("training", "validation") if name in statistics]:
         part = statistics[name]
         share = f"{part['is_next_share']:.1%}" if "is_next_share" in part else None
-        lengths = "/".join(map(str, part["length_percentiles"].values()))
+        lengths = " / ".join(map(str, part["length_percentiles"].values()))
         parts.append((name, counts[f"examples_{name}"], part["tokens"], share, lengths))
-    print_table("Examples", parts, ["", "examples", "tokens", "IsNext", f"length {'/'.join(map(str, _PERCENTILES))}%"])
+    print_table("Examples", parts, ["", "examples", "tokens", "B follows A", "length: min / 10% / median / 90% / max"])
     for remark in _remarks(counts, statistics, settings.validation_share):
         print(remark)
 

@@ -88,7 +88,7 @@ class CorpusSettings(DocumentSettings):
     deduplicate_near: float | None = setting(
         None,
         "keep only the first of documents whose sets of five-word sequences have this Jaccard similarity or more (0.5 "
-        "to 1; usually 0.8); needs mybert[dedup]",
+        "to 1; usually 0.8); needs `pip install '.[dedup]'` in the clone",
     )
     filter: list[str] = setting(
         default_factory=list,
@@ -101,7 +101,7 @@ class CorpusSettings(DocumentSettings):
     engine: str = setting(
         "local",
         "processes on this machine (local), or a Ray cluster whose nodes share the disk of OUTPUT (ray; address in "
-        "RAY_ADDRESS; needs mybert[ray]); the result is the same",
+        "RAY_ADDRESS; needs `pip install '.[ray]'` in the clone); the result is the same",
         choices=ENGINES,
     )
     resume: bool = setting(False, "keep finished shards after an interruption and continue from them")

@@ -16,11 +16,14 @@ from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import TokenizerSettings
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
+from mybert.reports.metric_names import percent
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
 from tokenization.wordpiece_training import least_vocab_size
 
 logger = logging.getLogger(__name__)
 
+_TITLES = {"words": "words and punctuation marks", "distinct words": "distinct words and punctuation marks"}
+_SHARES = ("unknown rate", "words kept whole", "character coverage")
 _FREQUENT = 10  # occurrences of a word, enough to train its embedding
 
 
@@ -107,9 +110,12 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
 
 
 def _print_report(settings: TokenizerSettings, seen: Counter, skipped: Counter, reports: list[dict]) -> None:
-    rows = [(name, *(report[name] for report in reports)) for name in reports[0]]
-    columns = ["on the training text", "this vocabulary"] + ([settings.compare] if settings.compare else [])
-    title = f"{settings.output}: {counted(seen['documents'], 'document')}, {counted(seen['characters'], 'character')}"
+    rows = [("characters", *[seen["characters"]] * len(reports))]
+    for name in reports[0]:
+        values = [report[name] for report in reports]
+        rows.append((_TITLES.get(name, name), *(map(percent, values) if name in _SHARES else values)))
+    columns = ["", "this vocabulary"] + ([settings.compare] if settings.compare else [])
+    title = "Vocabulary, on the training text"
     if skipped:
         title += "; skipped: " + ", ".join(f"{n} {reason}" for reason, n in sorted(skipped.items()))
     print_table(title, rows, columns)

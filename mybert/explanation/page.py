@@ -40,7 +40,7 @@ def write_page(
     """
     Args:
         records: lines of the JSON output.
-        task: names the columns that may hold the true label of a row.
+        task: names the columns that may hold the reference of a row.
         attentions: index of a record, its tokens, and (layers, heads, S, S) probabilities.
         numbers: name and value of each number about the exactness of the values.
     """
@@ -98,7 +98,7 @@ def _prediction(record: Mapping[str, Any]) -> str:
 
 
 def _label(row: Any, task: Task) -> str | None:
-    """The true label of a row in a few words; None if the row has none."""
+    """The reference of a row in a few words; None if the row has none."""
     options = task.options
     given = options.given_columns()
     usual = [name for role, names in task.targets.items() for name in ((given[role],) if role in given else names)]

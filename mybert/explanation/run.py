@@ -93,7 +93,9 @@ def _summary(records: list[dict]) -> dict[str, Any]:
         summary |= {
             "completeness error, mean": sum(errors) / len(errors),
             "completeness error, largest": max(errors),
-            "largest, relative to the values": max(e / max(s, 1e-9) for e, s in zip(errors, sums, strict=True)),
+            "completeness error, largest, relative to the sum of the absolute attributions": max(
+                error / max(total, 1e-9) for error, total in zip(errors, sums, strict=True)
+            ),
             "steps, mean": sum(one["steps"] for one in complete) / len(complete),
         }
     return summary

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mybert.common.metric_titles import metric_title
 from mybert.common.tables import print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings
@@ -94,5 +95,5 @@ def print_summaries(summaries: Sequence[Summary], metric: str) -> None:
         (f"{s.recipe.learning_rate:g}", s.recipe.batch_size, f"{s.recipe.epochs:g}", s.mean, s.deviation, s.best.seed)
         for s in summaries
     ]
-    columns = ("learning rate", "batch", "epochs", f"{metric}, mean", "deviation", "best seed")
+    columns = ("learning rate", "batch", "epochs", f"{metric_title(metric)}, mean", "deviation", "best seed")
     print_table("Runs, best first", rows, columns)

@@ -76,7 +76,9 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
     task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
     model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.")
     train: str = setting(help=f"Training rows: {_ROWS}.")
-    validation: str | None = setting(None, "Rows for choosing the best checkpoint and the best recipe of a sweep.")
+    validation: str | None = setting(
+        None, "Rows for choosing the best checkpoint and the best combination of a sweep."
+    )
     validation_share: float | None = setting(
         None,
         "Share of the training rows used for validation, stratified by label; 0 for none (default: 0.1 without "
@@ -174,6 +176,9 @@ class InferenceSettings(DeviceOptions, TaskSettings):
     """Settings that evaluation and prediction share."""
 
     task: str | None = setting(None, f"One of {', '.join(TASKS)} (default: the checkpoint's).")
+    max_length: int | None = setting(
+        None, "Tokens per sequence, special tokens included (default: the value of fine-tuning).", least=8
+    )
     max_tokens_per_batch: int | None = setting(
         None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", old_name="batch_tokens", least=1
     )
@@ -202,6 +207,9 @@ class PredictSettings(InferenceSettings):
     formats: ClassVar[tuple[str, ...]] = PREDICTION_FORMATS
 
     model: str = setting("", "Folder or Hub name of a fine-tuned checkpoint.", positional=True)
+    columns: list[str] = setting(
+        default_factory=list, help="Columns without a usual name, as ROLE=COLUMN, such as text=body."
+    )
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
@@ -251,8 +259,12 @@ class FinetuningOptions(TrainingOptions):
         "256).",
     )
     num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
-    per_device_train_batch_size: int = setting(32, "Features per device and forward pass (paper: 16 or 32).")
-    per_device_eval_batch_size: int = setting(64, "Features per device and forward pass in evaluation.")
+    per_device_train_batch_size: int = setting(
+        32, "Sequences (multiple-choice: rows) per device and forward pass (paper: 16 or 32)."
+    )
+    per_device_eval_batch_size: int = setting(
+        64, "Evaluation sequences (multiple-choice: rows) per device and forward pass."
+    )
     warmup_steps: float = setting(0.1, "Steps of linear warm-up, or their share if below 1.")
     logging_steps: float = setting(0.05, "Steps between logs, or their share if below 1.")
     eval_strategy: str = setting("epoch", "When to evaluate.", choices=("no", "steps", "epoch"))

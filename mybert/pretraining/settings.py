@@ -57,7 +57,7 @@ class PretrainSettings:
     optimizer: str = setting(
         "adamw",
         "adamw: the optimizer of --optim. muon: Muon for the matrices of the encoder and AdamW for the other weights, "
-        "with the same learning rate; needs fewer steps.",
+        "with the same learning rate; needs fewer steps than AdamW.",
     )
     mlm_probability: float = setting(0.15, "Share of the tokens of a sequence that are masked, in (0, 1).")
     start_mlm_probability: float | None = setting(
@@ -85,7 +85,7 @@ class PretrainSettings:
     length_schedule: list[str] = setting(
         default_factory=list,
         help="Sequence lengths, each with the share of the run until which it is used, such as 32:0.3 64:0.6 128. "
-        "Shorter sequences are random windows of the examples.",
+        "Shorter sequences are random excerpts of the examples.",
     )
     padding_free: bool = setting(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = setting(

@@ -33,7 +33,7 @@ _STYLE = {
 SERIES = ("#0000e1", "#0000e2", "#0000e3", "#0000e4", "#0000e5")
 """Colours of lines and bars."""
 _STEPS = [1, 2, 2.5, 5, 10]  # between ticks
-_ALL = 1.02  # end of an axis of shares; a line at 100% is seen whole
+_ABOVE = 0.02  # of an axis of shares is above 100%, so that a line at 100% is seen whole
 _WHOLE = ("step", "tokens")  # axes with whole numbers
 MUTED = "#0000f2"
 _VARIABLES = {colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, 1)}
@@ -116,9 +116,10 @@ def line_chart(
 def _end_at_all(axis: Axes, lines: Sequence[Line], as_share: bool, x_as_share: bool) -> None:
     """No axis of shares shows more than 100% if no value is above it."""
     if as_share and max(y for line in lines for y in line.points.values()) <= 1:
-        axis.set_ylim(top=min(axis.get_ylim()[1], _ALL))
+        bottom, top = axis.get_ylim()
+        axis.set_ylim(top=min(top, 1 + _ABOVE * max(1 - bottom, 0)))
     if x_as_share:
-        axis.set_xlim(right=min(axis.get_xlim()[1], _ALL))
+        axis.set_xlim(right=min(axis.get_xlim()[1], 1 + _ABOVE))
 
 
 def bar_chart(

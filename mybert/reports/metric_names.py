@@ -33,8 +33,8 @@ class Metric(NamedTuple):
 _METRICS = {
     "accuracy": Metric("Accuracy", "share of right predictions", True),
     "f1": Metric("F1", "balance of precision and recall", True),
-    "f1_macro": Metric("F1, mean of the labels", "each label counts the same, rare ones too", True),
-    "f1_micro": Metric("F1 over all labels", "each occurrence counts the same", True),
+    "f1_macro": Metric("Macro F1", "mean F1 of the labels: rare ones count the same", True),
+    "f1_micro": Metric("Micro F1", "F1 over all labels: each occurrence counts the same", True),
     "precision": Metric("Precision", "share of what was found that is right", True),
     "recall": Metric("Recall", "share of what is there that was found", True),
     "exact_match": Metric("Exact answers", "share of answers that equal a reference", True),

@@ -5,15 +5,17 @@ from collections.abc import Mapping
 
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
+from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
 
-_TITLES = {"learning_rate": "lr", "grad_norm": "gradient"}
+_TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
 _FORMATS = {
     "num_input_tokens_seen": lambda tokens: f"{tokens:,} tokens",
     "tokens_per_second": lambda rate: f"{rate:,}/s",
     "seconds_left": lambda seconds: f"{duration(seconds)} left",
-    "mfu": lambda share: f"mfu {100 * share:.2g}%",
+    "grad_norm": lambda norm: f"gradient norm {norm:.3g}",
+    "mfu": lambda share: f"{100 * share:.2g}% of peak speed",
     "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
 _HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise"}
@@ -35,7 +37,7 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
     if {"train_loss", "train_runtime"} <= logs.keys():
         resumed = f" of this session, to {step:,}," if first else ""
         time, loss = duration(logs["train_runtime"]), _number(logs["train_loss"])
-        return f"{counted(step - first, 'step')}{resumed} in {time}: mean loss {loss}"
+        return f"{counted(step - first, 'step')}{resumed} in {time} with evaluations: mean loss {loss}"
     is_evaluation = any(name.startswith("eval_") for name in logs)
     if is_evaluation:
         logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}
@@ -48,7 +50,7 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
 def _cell(name: str, value) -> str:
     if name in _FORMATS and isinstance(value, (int, float)) and math.isfinite(value):
         return _FORMATS[name](value)
-    return f"{_TITLES.get(name, name.replace('_', ' '))} {_number(value)}"
+    return f"{_TITLES.get(name) or metric_title(name)} {_number(value)}"
 
 
 def _number(value) -> str:

@@ -21,5 +21,7 @@ class TrainingOptions:
         False, "Hide losses that are not finite; costs a device synchronisation per step."
     )
     report_to: str | list[str] | None = setting(
-        "none", "Experiment trackers to log to: tensorboard, wandb, mlflow, trackio; needs mybert[tracking]."
+        "none",
+        "Experiment trackers to log to: tensorboard, wandb, mlflow, trackio; needs `pip install '.[tracking]'` in the "
+        "clone.",
     )

@@ -1,4 +1,4 @@
-"""`mybert quickstart`: train and evaluate a small BERT on the documentation of Python and its packages."""
+"""`mybert quickstart`: train and evaluate a tiny BERT on the documentation of Python and its packages."""
 
 import subprocess
 import sys
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.output_folders import refuse_existing
+from mybert.common.quantities import duration
 from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
+from mybert.io.python_docs import is_python_docs
 
 _CLEAN_PROCESS = """
 import sys
@@ -33,7 +35,7 @@ for text in {masked!r}:
 for first, second in {pairs!r}:
     with torch.no_grad():
         logits = model(**tokenizer(first, second, return_tensors="pt")).seq_relationship_logits
-    print(f"  P(next) = {{logits.softmax(-1)[0, 0]:.2f}}  {{first}} | {{second}}")
+    print(f"  P(next sentence) = {{logits.softmax(-1)[0, 0]:.2f}}  {{first}} | {{second}}")
 """
 _MASKED = [
     "If the file does not exist, an error is [MASK].",
@@ -101,11 +103,15 @@ def quickstart(settings: QuickstartSettings) -> Path:
             overwrite=settings.overwrite,
         )
     )
+    print("Many examples are truncated because they have at most 64 tokens, which saves time.")
+    if all(map(is_python_docs, settings.text)):
+        print("Similar functions share passages: a tenth of the held-out ones are in the training examples too.")
     print("\n3. pretrain, with evaluation on held-out documents")
     _pretrain(settings, corpus, model)
     print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
     load_in_clean_process(Path(model))
-    print_table("quickstart", [("total seconds", time.perf_counter() - started), ("seed", settings.seed)])
+    rows = [("total time of all stages", duration(time.perf_counter() - started)), ("seed", settings.seed)]
+    print_table("Quickstart", rows)
     return Path(model)
 
 

@@ -80,10 +80,11 @@ def test_tokenizer_and_corpus_are_those_of_the_commands(folder, tmp_path):
     assert found.manifest["counts"] == expected["counts"]
 
 
-def test_pretraining_gives_the_weights_and_metrics_of_the_command(folder, tmp_path):
+def test_pretraining_gives_the_weights_and_metrics_of_the_command(folder, tmp_path, capsys):
     output = tmp_path / "model"
     settings = {"size": "tiny", "max_steps": 2, "learning_rate": 1e-3, "use_cpu": True}
     found = mybert.pretrain(corpus=folder / "corpus", output=output, **settings)
+    assert "Writing model shards" not in capsys.readouterr().err, "a bar of transformers"
     expected = json.loads((folder / "model/results.json").read_text())["metrics"]
     assert found.metrics == expected and "mlm_accuracy" in expected
     for name, weights in load_file(folder / "model/model.safetensors").items():

@@ -17,6 +17,6 @@ def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tm
     assert (model / "model.safetensors").is_file() and (model / "report.html").is_file()
     lines = capfd.readouterr().out.splitlines()
     guesses = [line for line in lines if "[MASK]" in line]
-    pairs = [float(line.split()[2]) for line in lines if "P(next) =" in line]
+    pairs = [float(line.split()[3]) for line in lines if "P(next sentence) =" in line]
     assert len(guesses) == 5 and len(pairs) == 4
     assert all(0 <= probability <= 1 for probability in pairs)

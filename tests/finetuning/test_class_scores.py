@@ -37,6 +37,15 @@ def test_single_labels_score_as_in_scikit_learn(samples, classes):
     assert ("f1" in found) == (classes == 2)
 
 
+def test_rows_that_are_all_right_have_wilsons_interval_or_none():
+    low, high = class_scores.interval_95([1.0] * 20, ROWS, is_share=True)
+    z = stats.norm.ppf(0.975)
+    assert (low, high) == pytest.approx((ROWS / (ROWS + z**2), 1.0))
+    assert class_scores.interval_95([0.0] * 20, ROWS, is_share=True) == pytest.approx((0.0, 1 - low))
+    assert class_scores.interval_95([1.0] * 20, ROWS, is_share=False) is None
+    assert class_scores.interval_95(np.linspace(0, 1, 41), ROWS, is_share=True) == pytest.approx((0.025, 0.975))
+
+
 def test_undefined_scores_are_zero():
     ones, zeros, all_rows = np.ones(4, int), np.zeros(4, int), np.arange(4)[None]
     assert class_scores.single_label(ones, ones, 2, all_rows)["matthews_correlation"] == [0]

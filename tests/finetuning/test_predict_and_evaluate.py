@@ -677,11 +677,13 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # normal approximation
     assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)
     text = (output / "errors.txt").read_text()
-    assert "true \\ predicted" in text
+    assert "reference \\ predicted" in text
     assert f"{(~right).sum()} of 10 rows are wrong" in text
     assert "line 9, error" in text
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
-    assert "f1 of 'good'" in capsys.readouterr().out  # the second label, in the order of the configuration
+    assert (
+        "F1 of the positive class 'good'" in capsys.readouterr().out
+    )  # the second label, in the order of the configuration
     assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
     assert evaluate(classifier, data, output) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err

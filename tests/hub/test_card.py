@@ -115,6 +115,19 @@ def test_recorded_facts_are_in_the_card(checkpoint):
     assert "duplicate documents removed" not in text, "the corpus was built without deduplication"
 
 
+def test_the_card_states_what_the_settings_change(checkpoint):
+    assert "| initial weights | new, random |" in card_of(checkpoint).text
+    chosen = {"initial_weights": "text", "initializer_range": 0.08, "start_mlm_probability": 0.3}
+    edit(checkpoint / "results.json", lambda results: results["settings"].update(chosen))
+    text = card_of(checkpoint).text
+    for words in (
+        "| initial weights | new, initialised from co-occurrences in the text |",
+        "| initializer range | 0.08 |",
+        "| masking probability | 0.3 at the first step, then linearly to 0.15 |",
+    ):
+        assert words in text, words
+
+
 def test_the_card_states_and_uses_the_length_of_the_training_sequences(checkpoint):
     assert json.loads((checkpoint / "config.json").read_text())["max_position_embeddings"] == 512
     text = card_of(checkpoint).text

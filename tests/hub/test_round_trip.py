@@ -64,6 +64,7 @@ def test_a_dry_run_of_mybert_push_needs_no_token_and_no_network(trained, capsys,
     monkeypatch.delenv("HF_TOKEN", raising=False)
     assert main(["push", str(trained), "--repo-id", REPO, "--dry-run", "--no-verify"]) == 0
     printed = capsys.readouterr().out
+    assert "the card lacks metadata: add --license and --language" in printed
     assert "# tiny" in printed and NOT_VERIFIED in printed and "Verifying" not in printed
 
 

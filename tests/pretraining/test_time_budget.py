@@ -98,6 +98,7 @@ def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, cap
     assert results["metrics"]["mlm_tokens"] > 0
     shown = capsys.readouterr().out
     assert "expected on held-out documents" in shown and "given" in shown
+    assert "3% of the steps" in shown and "sequence length" in shown and "RESULTS.md" not in shown
     plan = json.loads((output / "budget.json").read_text())
     assert plan["seconds"] == pytest.approx(30, abs=4)
     assert results["budget"]["expected"] == plan["expected"]

@@ -87,6 +87,15 @@ def test_the_card_of_a_student_names_its_teachers_and_what_they_learned_from():
     ]
 
 
+def test_the_card_says_why_the_examples_have_more_tokens_than_the_text():
+    corpus = {"stage": "corpus", "settings": {"dupe_factor": 3}, "counts": {"examples_training": 9}}
+    corpus["statistics"] = {"training": {"tokens": 90}}
+    (line,) = data_lines(CardData({}, 0, {"stage": "pretrain"}, {}, {"corpus": corpus}))
+    start, use = line.split("; ")
+    assert start == "9 training examples with 90 tokens"
+    assert use == "each training document was used 3 times, with different segments"
+
+
 @pytest.mark.parametrize(
     ("exact", "near", "line"),
     [

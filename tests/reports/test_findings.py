@@ -125,10 +125,20 @@ def test_lower_scores_of_truncated_rows_are_an_observation_and_not_a_cause(tmp_p
         assert next(finding for finding in found if finding.name == "truncation").title.startswith(title)
 
 
+def test_a_warm_up_that_ends_before_the_first_log_is_not_called_too_short(tmp_path):
+    changes = pretraining_log(ratio=0.06, warmup=1)  # the first logged rate is the highest
+    for number, (warmup, level) in enumerate([(0.03, "green"), (20, "green"), (4, "amber"), (0, "amber")]):
+        recorded = {"manifest/choices": {"warmup_steps": warmup}}
+        folder = write_stage(tmp_path / str(number), "pretrain", changes | recorded)
+        found = {finding.name: finding for finding in doctor(folder)}["warm-up"]
+        assert found.level == level and f"in the first {warmup if warmup < 1 else warmup / 400:.1%}" in found.evidence
+
+
 def test_gradient_noise_is_evidence_for_the_learning_rate(tmp_path):
     found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "good", "pretrain"))}
     for name in ("learning-rate-high", "learning-rate-low"):
-        assert "80% of a gradient is noise: the noise scale is 4 batches" in found[name].evidence
+        noise = "80% of a gradient is noise: a batch 4 times as large would have as much signal as noise"
+        assert noise in found[name].evidence
     noisy = write_stage(tmp_path / "noisy", "pretrain", pretraining_log(ratio=0.06, gradient_noise=0.97))
     found = {finding.name: finding for finding in doctor(noisy)}
     assert "--gradient-accumulation-steps" in found["learning-rate-high"].remedy

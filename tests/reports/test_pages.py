@@ -108,13 +108,31 @@ def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
 
 def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "some", "corpus")))
-    assert "duplicates, kept" in text and "near duplicates, removed" not in text
+    assert "copies (kept)" in text and "near duplicates (removed)" not in text
     counts = ("filtered", "duplicate", "of_one_sentence")
     nothing = {f"manifest/counts/documents_{name}": {} if name == "filtered" else 0 for name in counts}
     nothing |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}
     text, _ = read(write_report(write_stage(tmp_path / "none", "corpus", nothing)))
-    assert "Nothing was left out." in text and "duplicates, kept" not in text
+    assert "Nothing was left out." in text and "copies (kept)" not in text
     assert "Left out:" not in text and "documents read" in text
+
+
+def test_the_last_range_of_lengths_ends_at_the_longest_example(tmp_path):
+    lengths = {"results/length_counts/training": {"3": 1, "64": 9}}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "corpus", lengths)))
+    assert "61 to 62" in text and "63 to 64" in text
+    lengths = {"results/length_counts/training": {"4": 1, "64": 9}}
+    text, _ = read(write_report(write_stage(tmp_path / "other", "corpus", lengths)))
+    assert "62 to 63" in text and "64 to 65" not in text
+
+
+def test_each_setting_is_listed_once_and_a_step_of_tokens_has_no_number_of_sequences(tmp_path):
+    settings = {"output": "model", "size": "tiny", "max_tokens_per_batch": 2048}
+    choices = {"size": "tiny", "max_tokens_per_batch": 2048, "learning_rate": 0.003, "sequences_per_step": 32}
+    changes = {"manifest/settings": settings, "manifest/choices": choices, "manifest/hardware": "two cores"}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain", changes)))
+    assert text.count(">size<") == 1 and ">learning_rate<" in text and ">two cores<" in text
+    assert "sequences_per_step" not in text and "choices:" not in text
 
 
 def scores(tokens: float, bits: float | None) -> dict:

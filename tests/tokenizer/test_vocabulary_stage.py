@@ -37,8 +37,9 @@ def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path
     (source,) = manifest["inputs"].values()
     assert source["path"] == str(corpus) and len(source["sha256"]) == 64
     printed = capsys.readouterr().out
-    assert "pieces per word" in printed
-    assert "30,522" in printed
+    assert "tokens per word" in printed and "words and punctuation marks" in printed
+    assert "30,522" in printed and "100.0%" in printed
+    assert "document" not in printed, "their number depends on how a file is divided, which the vocabulary does not"
 
 
 def test_a_vocabulary_larger_than_the_text_is_reported(corpus, tmp_path, capsys, caplog):

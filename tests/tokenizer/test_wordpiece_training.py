@@ -164,6 +164,6 @@ def test_the_report_weighs_words_by_their_occurrences(pieces):
     assert report["words"] == 10
     assert report["distinct words"] == 4
     assert report["unknown rate"] == 0.2
-    assert report["pieces per word"] == 1.2
+    assert report["tokens per word"] == 1.2
     assert report["words kept whole"] == 0.6
     assert report["character coverage"] == (30 + 12 + 0 + 1) / (30 + 12 + 1 + 2)

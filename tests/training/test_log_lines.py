@@ -62,7 +62,8 @@ def test_each_log_during_training_is_a_line_with_its_numbers(trainer, capsys):
 
 def test_the_last_line_has_steps_and_time(trainer, capsys):
     trainer.train()
-    assert re.search(r"^4 steps in [0-9]+ s: mean loss [0-9.]+$", capsys.readouterr().out, re.MULTILINE)
+    printed = capsys.readouterr().out
+    assert re.search(r"^4 steps in [0-9]+ s with evaluations: mean loss [0-9.]+$", printed, re.MULTILINE)
 
 
 def test_no_dictionary_is_printed(trainer, capsys):
@@ -80,12 +81,16 @@ def test_small_rates_keep_their_digits_and_amounts_have_units():
         "mfu": 0.2363,
     }
     assert log_line(logs, 13_300, 13_400) == (
-        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351/s, 4 min 40 s left, mfu 24%"
+        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351/s, 4 min 40 s left, "
+        "24% of peak speed"
     )
 
 
 def test_a_resumed_run_counts_the_steps_of_its_session():
     logs = {"train_runtime": 23.2, "train_loss": 5.497, "total_flos": 1e9}
-    assert log_line(logs, 1000, 1000, first=412) == "588 steps of this session, to 1,000, in 23 s: mean loss 5.497"
+    line = log_line(logs, 1000, 1000, first=412)
+    assert line == "588 steps of this session, to 1,000, in 23 s with evaluations: mean loss 5.497"
     logs = {"loss": 1e20, "grad_norm": math.inf, "mfu": 0.0042, "seconds_left": math.nan, "epoch": 1.0}
-    assert log_line(logs, 5, 10) == "step 5 of 10: loss 1e+20, gradient inf, mfu 0.42%, seconds left nan"
+    assert (
+        log_line(logs, 5, 10) == "step 5 of 10: loss 1e+20, gradient norm inf, 0.42% of peak speed, seconds left nan"
+    )

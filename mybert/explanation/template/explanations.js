@@ -88,7 +88,7 @@ function words(rows) {
       const card = add(shown, "article", "", "card row");
       const title = add(card, "h3", row.place);
       add(title, "strong", row.prediction).dir = "auto";
-      if (row.label !== null) add(title, "span", `label: ${row.label}`).dir = "auto";
+      if (row.label !== null) add(title, "span", `reference: ${row.label}`).dir = "auto";
       const isAlone = row.explanations.length === 1;
       for (const found of row.explanations) addExplanation(card, found, state, isAlone && kinds[number] === found.target);
       if (row.text) add(card, "p", row.text).dir = "auto";

@@ -46,9 +46,10 @@ class Split(NamedTuple):
         chosen = set(self.numbers)
         return (record.fields for record in self.records() if record.number - 1 in chosen)
 
-    def describe_columns(self) -> str:
-        """A line that names the columns that were chosen."""
-        return f"columns of {self.source}: {', '.join(f'{role} = {name}' for role, name in self.columns.items())}"
+    def describe_columns(self) -> list[str]:
+        """A line that names the columns with other names than the task uses; none if there are none."""
+        renamed = [f"{role} = {name}" for role, name in self.columns.items() if role != name]
+        return [f"columns of {self.source}: {', '.join(renamed)}"] if renamed else []
 
     def select(self, places: Sequence[int]) -> "Split":
         """Some of the rows, by their ascending positions in `rows`."""

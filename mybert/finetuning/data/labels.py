@@ -72,24 +72,26 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
         asked: a key of `PROBLEMS` that overrides the rule.
     """
     if asked is not None:
-        return ProblemType(PROBLEMS[asked], f"--problem {asked}")
+        return ProblemType(PROBLEMS[asked], f"because of --problem {asked}")
     labels = [label for label in labels if not is_missing(label)]
     if any(isinstance(label, (list, dict)) for label in labels):
-        return ProblemType(MULTI, "from lists of labels")
+        return ProblemType(MULTI, "because the labels are lists")
     numbers = [found for found in map(number, labels) if found is not None]
     fractions = [found for found in numbers if not found.is_integer()]
     words = len(labels) - len(numbers)
     if words > _FEW_WORDS * len(labels) or not numbers:
         truths = labels and {*map(str, labels)} <= {"True", "False", "true", "false"}
-        return ProblemType(SINGLE, "from truth values" if truths else "from words")
+        return ProblemType(SINGLE, f"because the labels are {'truth values' if truths else 'words'}")
     if not fractions:
-        return ProblemType(SINGLE, "from words and whole numbers" if words else "from whole numbers")
+        return ProblemType(SINGLE, f"because the labels are {'words and ' if words else ''}whole numbers")
     if 2 * len(fractions) < len(numbers):
         raise UserError(
             f"{len(fractions):,} of {len(numbers):,} labels have a fraction, such as {fractions[0]:g}, the others are "
             "whole numbers: correct them, or choose --problem regression or --problem single-label"
         )
-    return ProblemType(REGRESSION, f"{len(fractions):,} of {len(numbers):,} labels are numbers with a fraction")
+    return ProblemType(
+        REGRESSION, f"because {len(fractions):,} of {len(numbers):,} labels are numbers with a fraction"
+    )
 
 
 def sort_labels(labels: Iterable[Any]) -> list[str]:

@@ -62,7 +62,8 @@ def load_data(
     teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
     if teacher:
         task = with_labels_of(teacher.task, task, settings.teacher)
-    lines = [task.summary(train.rows), *(split.describe_columns() for split in (train, *given.values())), *left_out]
+    renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
+    lines = [task.summary(train.rows), *renamed, *left_out]
     splits = {"train": train}
     if settings.share_held_out:
         splits, line = _hold_out(settings, train, task, seed)

@@ -12,6 +12,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split
+from mybert.finetuning.evaluation.bootstrap_scores import interval_95
 from mybert.finetuning.evaluation.calibration import answers, confidences, reliability
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.tasks.base import Task
@@ -121,7 +122,7 @@ def _written(numbers: Sequence[float]) -> list[str]:
 
 
 def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict]:
-    """Rows, score and 95% bootstrap interval of each group, in the order of their names' first rows."""
+    """Rows, score and 95% interval of each group, in the order of their names' first rows."""
     rows_of: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         rows_of.setdefault(group, []).append(row)
@@ -134,7 +135,7 @@ def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -
         indices = generator.integers(len(rows), size=(samples, len(rows)))
         drawn = task.bootstrap(predictions, references, indices)[metric]
         value = task.score(predictions, references)[metric]
-        interval = np.percentile(drawn, (2.5, 97.5)).tolist()
+        interval = interval_95(drawn, len(rows), metric in task.row_shares)
         scores.append({"value": name, "rows": len(rows), "metric": metric, "score": value, "interval": interval})
     return scores
 

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+LABEL_COLUMNS = ("reference", "predicted", "right", "precision", "recall", "F1")
+"""Headers of the fields of `LabelScores`."""
 Labelled = Set[tuple]  # pairs of a label and the place where it occurs
 
 
 class LabelScores(NamedTuple):
-    """Scores of a label: how often it is true, predicted, and rightly predicted."""
+    """Scores of a label: how often it is the reference, predicted, and both."""
 
     true: int
     predicted: int
@@ -24,6 +26,18 @@ class LabelScores(NamedTuple):
     precision: float
     recall: float
     f1: float
+
+
+def interval_95(values: Sequence[float], rows: int, is_share: bool) -> tuple[float, float] | None:
+    """The 95% interval of a score from its values on bootstrap samples.
+
+    All samples are equal if, for example, every row is right. The interval of a share of `rows` is then Wilson's, as
+    in pretraining; other scores have None.
+    """
+    low, high = np.percentile(values, (2.5, 97.5)).tolist()
+    if low < high:
+        return low, high
+    return tuple(stats.binomtest(round(low * rows), rows).proportion_ci(method="wilson")) if is_share else None
 
 
 def every_row(rows: Sequence) -> np.ndarray:

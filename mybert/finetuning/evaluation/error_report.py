@@ -11,9 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
+from mybert.common.metric_titles import metric_title
+from mybert.common.quantities import counted
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
+from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, LabelScores
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix
 
@@ -35,20 +37,24 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
     if found.matrix is not None:
         console.print(_matrix_table(found.matrix), markup=False)
     elif found.labels:
-        table = Table("label", *LabelScores._fields, title="Scores of each label", title_justify="left")
+        table = Table("label", *LABEL_COLUMNS, title="Scores of each label", title_justify="left")
         for name, scores in list(found.labels.items())[:_LISTED]:
             table.add_row(name, *map(format_cell, scores))
         console.print(table, markup=False)
-    console.print(
-        f"{np.count_nonzero(errors)} of {len(errors)} rows are wrong, the mean error is {np.mean(errors):.4g}; "
-        f"the worst {len(found.worst)}:",
-        soft_wrap=True,
-    )
+    console.print(_summary(errors, len(found.worst)), soft_wrap=True)
     for row, lines in found.worst.items():
         console.print(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
         for line in lines or _fields(split.rows[row], found.predictions[row]):
             console.print(f"  {line}", markup=False, soft_wrap=True)
     path.write_text(console.file.getvalue(), encoding="utf-8", newline="\n")
+
+
+def _summary(errors: Sequence[float], worst: int) -> str:
+    wrong = np.count_nonzero(errors)
+    if not wrong:
+        return f"All {counted(len(errors), 'row')} are right." if len(errors) > 1 else "The row is right."
+    are = "row is" if wrong == 1 else "rows are"
+    return f"{wrong} of {len(errors)} {are} wrong, the mean error is {np.mean(errors):.4g}; the worst {worst}:"
 
 
 def _fields(row: dict, prediction: dict) -> list[str]:
@@ -60,13 +66,13 @@ def _fields(row: dict, prediction: dict) -> list[str]:
 def _matrix_table(matrix: Matrix) -> Table:
     """All counts, or the most frequent confusions if there are more labels than a page has columns."""
     if len(matrix.names) <= _NAMES_IN_CELLS:
-        table = Table("true \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
+        table = Table("reference \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
         for name, counts in zip(matrix.names, matrix.counts.tolist(), strict=True):
             table.add_row(name, *map(str, counts))
         return table
     counts = matrix.counts.copy()
     np.fill_diagonal(counts, 0)
-    table = Table("true", "predicted", "count", title="Most frequent confusions", title_justify="left")
+    table = Table("reference", "predicted", "count", title="Most frequent confusions", title_justify="left")
     for place in np.argsort(-counts, axis=None, kind="stable")[:_LISTED].tolist():
         reference, prediction = divmod(place, len(matrix.names))
         if counts[reference, prediction]:
@@ -77,8 +83,8 @@ def _matrix_table(matrix: Matrix) -> Table:
 def draw_errors(path: Path, found: Evaluation) -> None:
     """Draws two pictures side by side.
 
-    Left: the confusion matrix, coloured by the share of each true label; for several labels a row, precision and
-    recall of each; for regression, predicted against true numbers; otherwise a histogram of the rows' errors. Right:
+    Left: the confusion matrix, coloured by the share of each reference label; for several labels a row, precision and
+    recall of each; for regression, predictions against references; otherwise a histogram of the rows' errors. Right:
     each score with its 95% interval, beside the best constant prediction.
     """
     matrix, labels = found.matrix, found.labels
@@ -106,8 +112,8 @@ def _draw_matrix(axis: Axes, matrix: Matrix) -> None:
         ticks = range(len(matrix.names))
         axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
         axis.set_yticks(ticks, matrix.names, parse_math=False)
-    axis.set(xlabel="predicted", ylabel="true")
-    axis.figure.colorbar(image, ax=axis, label="share of the true label")
+    axis.set(xlabel="predicted", ylabel="reference")
+    axis.figure.colorbar(image, ax=axis, label="share of the reference label")
     if len(matrix.names) <= _NAMES_IN_CELLS:
         for reference, prediction in np.ndindex(matrix.counts.shape):
             colour = "white" if shares[reference, prediction] > 0.5 else "black"
@@ -128,9 +134,9 @@ def _draw_labels(axis: Axes, labels: dict[str, LabelScores]) -> None:
 
 def _draw_numbers(axis: Axes, predicted: Sequence[float], true: Sequence[float]) -> None:
     axis.scatter(true, predicted, s=12, alpha=0.5, rasterized=True)
-    axis.axline((float(np.mean(true)),) * 2, slope=1, color="black", linewidth=1, label="predicted = true")
+    axis.axline((float(np.mean(true)),) * 2, slope=1, color="black", linewidth=1, label="predicted = reference")
     axis.axhline(float(np.mean(true)), color="grey", linestyle="--", label="constant prediction: the mean")
-    axis.set(xlabel="true", ylabel="predicted")
+    axis.set(xlabel="reference", ylabel="predicted")
     axis.legend()
 
 
@@ -145,6 +151,6 @@ def _draw_scores(axis: Axes, found: Evaluation) -> None:
         axis.plot([value], [place], "o", color="C0", label="score" if first else None)
         constant = "best constant prediction" if first else None
         axis.plot([baseline] * 2, [place - 0.4, place + 0.4], "--", color="black", label=constant)
-    axis.set_yticks(range(len(names)), names)
+    axis.set_yticks(range(len(names)), list(map(metric_title, names)))
     axis.set(ylim=(len(names) - 0.5, -0.5), xlim=(min(0, axis.get_xlim()[0]), 1.02), xlabel="score")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1))

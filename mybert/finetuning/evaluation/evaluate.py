@@ -19,6 +19,7 @@ from mybert.common.manifest import (
     write_json,
     write_manifest,
 )
+from mybert.common.metric_titles import metric_title
 from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
@@ -26,7 +27,7 @@ from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.evaluation.analysis import analyse, check_slices
-from mybert.finetuning.evaluation.bootstrap_scores import LabelScores, by_label
+from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, by_label, interval_95
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
@@ -54,7 +55,8 @@ def evaluate(settings: EvaluateSettings) -> Path:
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         model, tokenizer, task = load_finetuned(settings)
         split = read_split(settings.data, task, split="validation")
-        print(split.describe_columns())
+        for line in split.describe_columns():
+            print(line)
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         check_slices([split], settings.slices)
         found = evaluate_rows(
@@ -125,13 +127,15 @@ def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
 
 
 def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
+    """The interval of each metric that has one."""
     rows, generator, drawn = len(references), np.random.default_rng(seed), {}
     at_once = max(1, _INDICES_AT_ONCE // rows)
     for first in range(0, samples, at_once):
         indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
         for name, values in task.bootstrap(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
-    return {name: tuple(np.percentile(values, (2.5, 97.5)).tolist()) for name, values in drawn.items()}
+    found = {name: interval_95(values, rows, name in task.row_shares) for name, values in drawn.items()}
+    return {name: interval for name, interval in found.items() if interval is not None}
 
 
 def write_evaluation(
@@ -178,14 +182,15 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
         more = len(found.labels) - len(rows)
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
-        print_table(title, rows, ("label", *LabelScores._fields))
+        print_table(title, rows, ("label", *LABEL_COLUMNS))
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     """Prints a warning if the model is not better than the best constant prediction."""
     value, baseline = found.metrics[metric], found.baselines[metric]
     if (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
+        title = metric_title(metric)
         print(
-            f"nothing learned: a constant prediction has {metric} {baseline:.4g}, the model {value:.4g}. Try more "
+            f"nothing learned: a constant prediction has {title} {baseline:.4g}, the model {value:.4g}. Try more "
             "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
         )

@@ -11,7 +11,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         metrics: scores on all rows.
-        intervals: metric → bounds of its 95% bootstrap interval; empty without bootstrap samples.
+        intervals: metric → bounds of its 95% interval (see `interval_95`); empty without bootstrap samples.
         baselines: metric → score of the best constant prediction.
         predictions, references, errors: one for each row; see `Task`.
         worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.

@@ -203,7 +203,8 @@ def _parts_of(name: str, predictor: Predictor) -> Callable[[], Iterator[Part]]:
     if has_lines(name):
         return lambda: (predictor.usable(part_of(lines)) for lines in read_lines(name, predictor.task, _ROWS_AT_ONCE))
     split = read_split(name, predictor.task, labelled=False, split="test")
-    print(split.describe_columns(), file=sys.stderr)
+    for line in split.describe_columns():
+        print(line, file=sys.stderr)
 
     def parts() -> Iterator[Part]:
         given = split.given()

@@ -17,6 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
@@ -62,6 +63,7 @@ class Task(ABC):
         optional: inputs that training rows may lack. Other rows need all inputs that the training rows have.
         alternatives: columns of another form of rows, which `prepare` converts.
         counted: `rows` or `labels`; the total of the shares in tables of labels.
+        row_shares: metrics that are the share of right rows.
     """
 
     options: TaskOptions
@@ -76,6 +78,7 @@ class Task(ABC):
     optional: ClassVar[frozenset[str]] = frozenset()
     alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     counted: ClassVar[str] = "rows"
+    row_shares: ClassVar[frozenset[str]] = frozenset()
 
     # Rows
 
@@ -258,7 +261,7 @@ class Task(ABC):
 
     def title(self, metric: str) -> str:
         """Name of a metric in tables."""
-        return metric
+        return metric_title(metric)
 
     def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
         """All metrics of the task."""

@@ -39,6 +39,7 @@ class MultipleChoice(Task):
     }
     targets: ClassVar[Mapping] = {"label": ("label", "answer", "gold", "answerKey")}
     optional = frozenset({"start"})
+    row_shares = frozenset({"accuracy"})
     best_metric = "accuracy"
 
     # Rows

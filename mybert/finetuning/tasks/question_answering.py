@@ -43,6 +43,7 @@ class QuestionAnswering(Task):
     Options = AnswerOptions
     inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
     targets: ClassVar[Mapping] = {"answers": ("answers",)}
+    row_shares = frozenset({"exact_match"})
     best_metric = "f1"
 
     # Rows

@@ -71,6 +71,7 @@ class TextClassification(Task):
     }
     targets: ClassVar[Mapping] = {"label": ("label", "labels", "score", "category", "class", "target")}
     optional = frozenset({"text_pair"})
+    row_shares = frozenset({"accuracy"})
 
     # Rows
 
@@ -241,7 +242,7 @@ class TextClassification(Task):
         return self.kind.best_metric
 
     def title(self, metric: str) -> str:
-        return f"f1 of {self.config.id2label[1]!r}" if metric == "f1" else metric
+        return f"F1 of the positive class {self.config.id2label[1]!r}" if metric == "f1" else super().title(metric)
 
     @property
     def classes(self) -> int | None:

@@ -171,9 +171,14 @@ def _given(settings: PretrainSettings, arguments: TrainingArguments) -> set[str]
 
 
 def _choose(plan: BudgetPlan, name: str, value: Any, why: str) -> None:
-    shown = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     plan.choices[name] = value
-    plan.rows.append((name.replace("_", " "), shown, why))
+    plan.rows.append((name.replace("_", " "), _shown(name, value), why))
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "warmup_steps" and value < 1:
+        return f"{100 * value:.3g}% of the steps"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(getattr(value, "value", value))
 
 
 # Size
@@ -291,10 +296,11 @@ def _apply_rules(
         many = passes > rules["dropout"]["passes"]
         why = f"{passes:.1f} passes over the text, {'enough' if many else 'too few'} to overfit"
         options["dropout"] = (rules["dropout"]["many" if many else "few"], why)
+    if "length_schedule" not in {*options, *given}:
+        plan.rows.append(("sequence length", str(longest), "the longest example, from the first step to the last"))
     for name, (value, why) in options.items():
         if name in given:
             have = getattr(settings, name, None) if hasattr(settings, name) else getattr(arguments, name)
-            shown = " ".join(have) if isinstance(have, list) else getattr(have, "value", have)
-            plan.rows.append((name.replace("_", " "), str(shown), "given"))
+            plan.rows.append((name.replace("_", " "), _shown(name, have), "given"))
         else:
             _choose(plan, name, value, why)

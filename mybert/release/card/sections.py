@@ -1,5 +1,6 @@
 """The lists and tables of the model card."""
 
+from mybert.common.metric_titles import metric_title
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
 from mybert.release.card.markdown_escaping import in_markdown
@@ -63,7 +64,9 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
         lines.append(f"{phase}{', '.join(counted)}{'' if deduplicated else '; duplicates were not removed'}")
     if "training" in statistics:
         examples, tokens = counts.get("examples_training"), statistics["training"].get("tokens")
-        lines.append(f"{phase}{_counted(examples, 'training example')} with {_counted(tokens, 'token')}")
+        times = settings.get("dupe_factor", 1)
+        uses = "" if times == 1 else f"; each training document was used {times} times, with different segments"
+        lines.append(f"{phase}{_counted(examples, 'training example')} with {_counted(tokens, 'token')}{uses}")
     if "unknown_rate" in statistics:
         lines.append(f"{phase}{statistics['unknown_rate']:.3%} of the tokens are [UNK]")
     return lines
@@ -143,7 +146,9 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     results, manifest = data.results, data.manifest
     arguments, settings = results.get("training_arguments") or {}, results.get("settings") or {}
     run = {**results, **(results.get("best") or {})}  # of several runs, the published one
-    new = "new weights" if manifest.get("stage") in ("pretrain", "distill") else None
+    of_text = settings.get("initial_weights") == "text"
+    new = "new, initialised from co-occurrences in the text" if of_text else "new, random"
+    new = new if manifest.get("stage") in ("pretrain", "distill") else None
     teacher, layers = settings.get("teacher"), settings.get("layers")
     start = settings.get("init_from") or settings.get("model") or (teacher if layers else None)
     if settings.get("optimizer") == "muon":
@@ -154,6 +159,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     flops = run.get("flops", results.get("useful_flops"))
     values = {
         "initial weights": (data.base_model() if start or not teacher else None) or start or new,
+        "initializer range": settings.get("initializer_range"),
         "layers kept of the initial weights": layers,
         "teacher": teacher,
         "distillation losses": " ".join(settings.get("losses") or ()),
@@ -164,7 +170,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "tokens per batch and device": settings.get("max_tokens_per_batch"),
         **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
         "dropout": data.encoder_config.get("hidden_dropout_prob") if manifest else None,
-        "masking probability": settings.get("mlm_probability"),
+        "masking probability": _masking_probability(settings),
         "masking": {True: "whole words", False: "tokens"}.get(settings.get("whole_word_masking")),
         "precision": next(
             (name for name in ("bf16", "fp16") if arguments.get(name)), "float32" if arguments else None
@@ -179,6 +185,11 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "finished": manifest.get("created"),
     }
     return [(name, in_markdown(value)) for name, value in values.items() if value not in (None, "", {})]
+
+
+def _masking_probability(settings: dict) -> float | str | None:
+    start, end = settings.get("start_mlm_probability"), settings.get("mlm_probability")
+    return end if start in (None, end) else f"{start} at the first step, then linearly to {end}"
 
 
 def result_tables(data: CardData) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
@@ -204,5 +215,5 @@ def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, st
         low, high = intervals.get(name) or (None, None)
         interval = "" if low is None else f"{in_markdown(low)} to {in_markdown(high)}"
         baseline = in_markdown(baselines[name]) if name in baselines else ""
-        rows.append((in_markdown(name.replace("_", " ")), in_markdown(value), interval, baseline))
+        rows.append((in_markdown(metric_title(name)), in_markdown(value), interval, baseline))
     return rows

@@ -58,6 +58,8 @@ def push(settings: PushSettings) -> Published | None:
         if settings.dry_run:
             _print_plan(bundle, settings)
             print(f"\n{card}")
+            if missing := [f"--{name}" for name in ("license", "language") if not getattr(settings, name)]:
+                print(f"\nthe card lacks metadata: add {' and '.join(missing)}")
             return None
         published = publish(bundle, settings, pin)
         if settings.verify:

@@ -35,6 +35,8 @@ def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
     best, last = min(values), values[-1]
     rise, where = _change(best, last), steps[values.index(best)]
     evidence = f"Held-out loss: {best:.4g} at step {where:,}, {last:.4g} at the end ({rise:+.1%})."
+    if best == last:
+        evidence = f"Held-out loss: lowest at the end, {last:.4g}."
     found = level(rise, _RISE_AMBER, _RISE_RED)
     titles = "The held-out loss does not rise", "The model overfits: its held-out loss rises"
     remedy = "Use more data or fewer steps, or raise --dropout."
@@ -65,7 +67,9 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
     )
     found = "amber" if falls_to_the_end and gain > _STILL_FALLING else "green"
     titles = "The held-out loss hardly fell at the end", "The run had not converged when it stopped"
-    remedy = f"Train for more than {step:,} steps; a new schedule with twice as many shows how much is left."
+    remedy = (
+        f"Train for more than {step:,} steps. A new run with twice as many steps shows how much the loss still falls."
+    )
     yield judged("converged", found, titles, evidence, remedy)
 
 
@@ -96,7 +100,7 @@ def _too_high(files: StageFiles) -> Iterator[Finding]:
     if ratio is not None:
         evidence += f" A step changes the weights by {ratio:.2%} at that rate."
     noise = _at_peak(files, "gradient_noise", 2)
-    evidence += _noise_text(noise)
+    evidence += _noise_text(noise, "In the half of the run with the highest learning rates")
     if skipped:
         evidence += f" {counted(skipped, 'step')} without a finite gradient skipped."
     is_large = ratio is not None and ratio > _LARGE_UPDATE
@@ -130,7 +134,7 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
         f"Highest learning rate {max(rates):.2g}. The steps together change the weights by {moved:.1%} of their size; "
         f"the training loss fell by {fall:.1%}."
     )
-    evidence += _noise_text(noise)
+    evidence += _noise_text(noise, "Over the run")
     found = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
     titles = "The steps are large enough", "The learning rate is too low for this number of steps"
     remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
@@ -146,9 +150,9 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     jump, lowest = 1.0, losses[0]
     for loss in losses[1:early]:
         jump, lowest = max(jump, loss / max(lowest, 1e-9)), min(lowest, loss)
-    warmup = rates.index(max(rates)) / len(rates)
+    warmup = _warmup_share(files)
     norms = files.logged("grad_norm")
-    evidence = f"The learning rate is highest after {warmup:.0%} of the steps. "
+    evidence = f"The learning rate rises in the first {warmup:.1%} of the steps. "
     evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
     if len(norms) == len(losses):
         share = max(norms[:early]) / max(statistics.median(norms[early:]), 1e-9)
@@ -161,6 +165,15 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     lower = "" if advises_rate(files) else ", or a lower --learning-rate"
     remedy = f"Use --warmup-steps 0.1 (a tenth of the steps){lower}."
     yield judged("warm-up", "amber" if is_short else "green", titles, evidence, remedy)
+
+
+def _warmup_share(files: StageFiles) -> float:
+    """The share of the steps in which the learning rate rises: as recorded, or else by the logged rates."""
+    warmup = files.manifest.get("choices", {}).get("warmup_steps")
+    if is_number(warmup):
+        return warmup if warmup < 1 else warmup / files.training[-1]["step"]
+    rates = files.logged("learning_rate")
+    return rates.index(max(rates)) / len(rates)
 
 
 def slow(files: StageFiles) -> Iterator[Finding]:
@@ -205,13 +218,14 @@ def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
     return statistics.median(value for _, value in highest) if highest else None
 
 
-def _noise_text(noise: float | None) -> str:
-    """The gradient noise as a sentence, with the simple noise scale of McCandlish et al. (2018)."""
+def _noise_text(noise: float | None, part: str) -> str:
+    """The gradient noise in a part of the run, with the simple noise scale of McCandlish et al. (2018) in batches."""
     if noise is None:
         return ""
     if noise >= 1:
-        return f" Successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
-    return f" {noise:.0%} of a gradient is noise: the noise scale is {noise / (1 - noise):.3g} batches."
+        return f" {part}, successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
+    scale = f"a batch {noise / (1 - noise):.3g} times as large would have as much signal as noise"
+    return f" {part}, {noise:.0%} of a gradient is noise: {scale}."
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:

@@ -89,8 +89,8 @@ def _binned(counts: dict[int, int]) -> tuple[list[str], list[int]]:
     bars = [0] * ((high - low) // width + 1)
     for length, number in counts.items():
         bars[(length - low) // width] += number
-    starts = range(low, high + 1, width)
-    return [str(start) if width == 1 else f"{start} to {start + width - 1}" for start in starts], bars
+    ranges = [(start, min(start + width - 1, high)) for start in range(low, high + 1, width)]
+    return [str(start) if start == end else f"{start} to {end}" for start, end in ranges], bars
 
 
 def _tokens(files: StageFiles) -> Section | None:
@@ -126,10 +126,10 @@ def _documents(files: StageFiles) -> Section:
     settings = files.manifest["settings"]
     removed = settings.get("deduplicate") or settings.get("deduplicate_near")
     rows = [
-        ("empty, removed", counts["documents_empty"]),
+        ("empty (removed)", counts["documents_empty"]),
         *((f"removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        (f"duplicates, {'removed' if removed else 'kept'}", counts["documents_duplicate"]),
-        ("near duplicates, removed", counts["documents_near_duplicate"]),
+        (f"copies ({'removed' if removed else 'kept'})", counts["documents_duplicate"]),
+        ("near duplicates (removed)", counts["documents_near_duplicate"]),
         ("without tokens", counts.get("documents_without_tokens")),
         ("of one sentence", counts["documents_of_one_sentence"]),
         ("truncated examples", counts["truncated"]),

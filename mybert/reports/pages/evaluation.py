@@ -21,10 +21,10 @@ _SHORT = 12  # characters of a label
 _PACKED = 4_000_000  # bytes of all predictions of a page
 _SLICES = {"truncated": "truncation"}
 _ANSWERS = {
-    "text-classification": ("true label", "predicted label", "confidence"),
-    "token-classification": ("true tags", "predicted tags", "confidence"),
-    "question-answering": ("true answer", "predicted answer", "score"),
-    "multiple-choice": ("right choice", "predicted choice", "confidence"),
+    "text-classification": ("reference label", "predicted label", "confidence"),
+    "token-classification": ("reference tags", "predicted tags", "confidence"),
+    "question-answering": ("reference answer", "predicted answer", "score"),
+    "multiple-choice": ("reference choice", "predicted choice", "confidence"),
 }
 """Headers of the columns of every row; the last one is a probability if it is a confidence."""
 _ERRORS = {
@@ -109,7 +109,10 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
 def _error_note(files: StageFiles, found: Mapping[str, Any]) -> str:
     """What the column `error` holds."""
     if files.task == "text-classification" and main_metric(files, found) == "accuracy":
-        return "Wrong predictions come first; their error is 1 minus the probability of the right label."
+        return (
+            "Wrong predictions come first. The error is 1 minus the probability of the reference for a wrong "
+            "prediction, and 0 for a right one."
+        )
     return _ERRORS.get(files.task, "The largest errors come first.")
 
 
@@ -156,8 +159,8 @@ def _labels(found: Mapping[str, Any]) -> Table | None:
     ]
     note = "Precision: share of its predictions that are right. Recall: share of its rows that are found."
     note += "" if len(labels) <= _LABELS else f" The {_LABELS} most frequent of {len(labels):,}."
-    columns = ["label", "true", "predicted", "right", "precision", "recall", "F1"]
-    return Table("Each label", columns, rows, note, size="half" if max(map(len, labels)) <= _SHORT else "")
+    columns = ["label", "reference", "predicted", "right", "precision", "recall", "F1"]
+    return Table("Each label", columns, rows, note)
 
 
 def _matrix(analysis: Mapping[str, Any]) -> Table | None:
@@ -173,15 +176,15 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
             if i != j and count
         ]
         rows = [(true, predicted, count) for count, true, predicted in sorted(pairs, key=lambda p: -p[0])[:_LABELS]]
-        return Table("Most frequent confusions", ["true", "predicted", "count"], rows)
+        return Table("Most frequent confusions", ["reference", "predicted", "count"], rows)
     rows = []
     for i, (name, row) in enumerate(zip(names, counts, strict=True)):
         total = max(sum(row), 1)
         cells = [Share(c / total, f"{c:,}", "accent" if i == j else "bad") for j, c in enumerate(row)]
         rows.append((name, *cells))
-    note = "Each row is a true label, each column a prediction. Blue: right. Red: wrong."
+    note = "Each row is a reference label, each column a prediction. Blue: right. Red: wrong."
     is_small = len(names) <= _HALF_MATRIX and max(map(len, names)) <= _SHORT
-    return Table("Confusion matrix", ["true label", *names], rows, note, size="half" if is_small else "")
+    return Table("Confusion matrix", ["reference", *names], rows, note, size="half" if is_small else "")
 
 
 def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
@@ -208,8 +211,8 @@ def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
 
     note = (
         f"The model is {percent(found['confidence'])} sure on average and right in {percent(found['accuracy'])}. "
-        f"Below the dashed line it is too sure, above it too cautious. The mean distance from the line, the expected "
-        f"calibration error, is {percent(found['expected_calibration_error'])}."
+        "Where its curve is below the dashed line, it is too sure; above it, too cautious. The mean distance from the "
+        f"line, the expected calibration error, is {percent(found['expected_calibration_error'])}."
     )
     rows = [
         (
@@ -269,6 +272,6 @@ def _suspects(analysis: Mapping[str, Any]) -> Table | None:
         )
         for row in rows
     ]
-    columns = ["row", "input", "label in the data", "prediction", "confidence", *(["wrong in"] * has_seeds)]
+    columns = ["row", "input", "reference", "prediction", "confidence", *(["wrong in"] * has_seeds)]
     note = "The model contradicts these labels with high confidence. Look at them: the label may be wrong."
-    return Table("Rows that look mislabelled", columns, cells, note)
+    return Table("Labels that look wrong", columns, cells, note)

@@ -48,9 +48,9 @@ def _summary(files: StageFiles) -> str:
         if (teacher := metrics.get("teacher_mlm_accuracy")) is not None:
             texts[-1] += f"; its teacher finds {percent(teacher)}"
     if (share := metrics.get("nsp_accuracy")) is not None:
-        texts.append(f"It tells the next sentence from another one in {percent(share)} of the pairs")
+        texts.append(f"It decides correctly in {percent(share)} of the pairs whether B follows A")
         if (base := constant.get("nsp_accuracy")) is not None:
-            texts[-1] += f"; one answer for all is right in {percent(base)}"
+            texts[-1] += f"; always giving the same answer is right in {percent(base)}"
     return " ".join(f"{text}." for text in texts)
 
 
@@ -89,7 +89,7 @@ def _tiles(files: StageFiles) -> list[Tile]:
         if name in metrics
     ]
     if "perplexity" in metrics and metrics["perplexity"] is not None:
-        note = "choices that a masked token leaves, on held-out text"
+        note = "on held-out text; the model is as uncertain as in a choice among so many equally likely tokens"
         tiles.append(Tile("Perplexity", f"{metrics['perplexity']:,.4g}", note))
     return [*tiles, *training_tiles(files.results)]
 
@@ -112,20 +112,20 @@ def _samples(files: StageFiles) -> Section | None:
             )
             for number, word in enumerate(words)
         ]
-        note = "The marked word is hidden from the model. The numbers are its probability; a word beside them is the "
-        note += "model's first guess, where that is another word."
+        note = "The marked word is hidden from the model. Each cell has the probability of the marked word and, if it "
+        note += "differs, the model's first guess."
         tables.append(Table("Masked words", ["sentence", *steps, "guesses at the end"], rows, note))
     pairs = shown[-1].get("pairs") or []
     if pairs:
         rows = [
             (
                 Segments([("a", pair["a"]), ("b", pair["b"])]),
-                "next" if pair["is_next"] else "random",
+                "next sentence" if pair["is_next"] else "random",
                 *(Share(sample["pairs"][number]["probability"]) for sample in shown),
             )
             for number, pair in enumerate(pairs)
         ]
-        note = "The probability of the right answer."
+        note = "The probability of what B is."
         tables.append(Table("Pairs", ["first and second segment", "B is", *steps], rows, note))
     intro = "The same held-out sentences at every evaluation."
     return Section("What the model says as it learns", tables, intro) if tables else None

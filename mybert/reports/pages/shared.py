@@ -16,7 +16,10 @@ _SETTING = 400  # characters
 _MEASURES = {
     "learning_rate": ("Learning rate", "How large the steps may be."),
     "grad_norm": ("Gradient norm", "Before clipping, of the last step of each log."),
-    "gradient_noise": ("Gradient noise", "Share of a gradient that is chance. Above 100%, successive steps disagree."),
+    "gradient_noise": (
+        "Gradient noise",
+        "1 minus the cosine of the gradients of successive batches; above 100% they point in opposite directions.",
+    ),
     "update_ratio": ("Size of a step", "Change of the weights by one step, relative to their size."),
     "tokens_per_second": ("Tokens per second", "Real tokens, without padding."),
     "mfu": ("Machine use", "Useful operations, relative to the measured speed of matrix products (MFU)."),
@@ -38,15 +41,22 @@ def subtitle(files: StageFiles) -> str:
 
 
 def facts(files: StageFiles) -> list[tuple[str, str]]:
-    """Settings, hardware and versions, as name and text."""
-    found = []
-    for group in ("settings", "choices", "hardware", "versions"):
-        values = files.manifest.get(group)
-        for name, value in values.items() if isinstance(values, Mapping) else ():
-            if value not in (None, [], {}):
-                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-                found.append((f"{group}: {name}" if group != "settings" else name, text[:_SETTING]))
-    return found
+    """Settings, training arguments, hardware and versions, as name and text."""
+    found = _entries(files, "choices") | _entries(files, "settings")
+    if found.get("max_tokens_per_batch") is not None:  # then a step has no fixed number of sequences
+        found.pop("sequences_per_step", None)
+    found["hardware"] = files.manifest.get("hardware")
+    found |= {f"version of {name}": number for name, number in _entries(files, "versions").items()}
+    return [
+        (name, (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))[:_SETTING])
+        for name, value in found.items()
+        if value not in (None, [], {})
+    ]
+
+
+def _entries(files: StageFiles, group: str) -> dict[str, Any]:
+    values = files.manifest.get(group)
+    return dict(values) if isinstance(values, Mapping) else {}
 
 
 def log_chart(
