@@ -96,7 +96,7 @@ class PrepackedLayer:
         linears = _plain_linears(layer)
         if linears is None:
             return None
-        tensors = [tensor for linear in linears for tensor in (linear.weight, linear.bias)]
+        tensors: list[Any] = [linear._parameters.get(name) for linear in linears for name in ("weight", "bias")]
         if not all(type(x) in _WEIGHTS and x.is_cpu and x.dtype == dtype and not x.is_inference() for x in tensors):
             return None
         packed = self._packed
@@ -114,10 +114,9 @@ class PrepackedLayer:
 
 
 _TYPES = (
-    *(MyBertAttention, MyBertSelfAttention, nn.Linear, nn.Linear, nn.Linear),
-    *(MyBertResidual, nn.Linear, MyBertDropout),
-    *(MyBertIntermediate, nn.Linear, GELUActivation),
-    *(MyBertResidual, nn.Linear, MyBertDropout),
+    *(MyBertAttention, MyBertSelfAttention, MyBertResidual, MyBertDropout),
+    *(MyBertIntermediate, GELUActivation, MyBertResidual, MyBertDropout),
+    *[nn.Linear] * 6,
 )
 
 
@@ -128,18 +127,23 @@ def _plain_linears(layer: MyBertLayer) -> tuple[nn.Linear, ...] | None:
     function, dropout in training, a hook, a replaced `forward`.
     """
     try:
-        attention, intermediate, output = layer.attention, layer.intermediate, layer.output
-        own, residual, activation = attention.self, attention.output, intermediate.activation
-        linears = own.query, own.key, own.value, residual.dense, intermediate.dense, output.dense
-        modules = (
-            *(attention, own, *linears[:3], residual, linears[3], residual.dropout),
-            *(intermediate, linears[4], activation, output, linears[5], output.dropout),
-        )
+        attention, intermediate, output = _children(layer, "attention", "intermediate", "output")
+        own, residual = _children(attention, "self", "output")
+        attention_output, attention_dropout = _children(residual, "dense", "dropout")
+        first, activation = _children(intermediate, "dense", "activation")
+        second, dropout = _children(output, "dense", "dropout")
+        linears = *_children(own, "query", "key", "value"), attention_output, first, second
+        modules = attention, own, residual, attention_dropout, intermediate, activation, output, dropout, *linears
     except AttributeError:  # replaced by a module of another kind
         return None
     if tuple(map(type, modules)) != _TYPES or activation.act is not nn.functional.gelu or layer.chunk:
         return None
-    if own.training or residual.dropout.training or output.dropout.training:
+    if own.training or attention_dropout.training or dropout.training:
         return None
     changed = any(x._forward_hooks or x._forward_pre_hooks or "forward" in x.__dict__ for x in modules)
     return None if changed else linears
+
+
+def _children(module: nn.Module, *names: str) -> list[Any]:
+    """Attributes of a module, at a fifth of the cost of `getattr`."""
+    return [module._modules.get(name) for name in names]
