@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .onednn_mybert import cpu_capabilities, is_faster, least_rows, may_be_transformed, onednn_linear
+from .onednn_mybert import can_prepack, cpu_capabilities, is_faster, least_rows, may_be_transformed, onednn_linear
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -49,7 +49,7 @@ def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
 
 def has_prepacked_products(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether weights in oneDNN's own layout are faster than plain ones; they have no derivatives."""
-    if not _is_plain_cpu(device) or not torch.backends.mkldnn.enabled or may_be_transformed():
+    if not _is_plain_cpu(device) or not torch.backends.mkldnn.enabled or may_be_transformed() or not can_prepack():
         return False
     return uses_onednn(device, dtype) or (dtype == torch.bfloat16 and has_bfloat16_products())
 

@@ -48,6 +48,12 @@ def is_faster() -> bool:
     return measured and torch.backends.mkl.is_available() and hasattr(_ONEDNN, _PRODUCT)
 
 
+@functools.cache
+def can_prepack() -> bool:
+    """Whether this build of PyTorch has oneDNN's products with prepacked weights."""
+    return torch.backends.mkldnn.is_available() and hasattr(_ONEDNN, "_reorder_linear_weight")
+
+
 def least_rows() -> int:
     """With fewer rows, choosing oneDNN costs more time than it saves (measured on Zen 4, and Zen 5 with AVX-VNNI)."""
     return 8 if cpu_capabilities().get("avx_vnni") else _FEW_ROWS
