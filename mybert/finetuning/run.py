@@ -88,7 +88,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
-    _choose_learning_rate(settings, arguments, task.config.hidden_size)
+    _choose_learning_rate(settings, arguments, task)
     length = task.options.max_length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
         print(f"using --max-length {length}, the length that {settings.model} was trained on")
@@ -106,12 +106,14 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     return Job(settings, arguments, task, tokenizer, data, metric, StopOnSignal(STAGE))
 
 
-def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArguments, hidden_size: int) -> None:
+def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArguments, task: Task) -> None:
     if arguments.learning_rate is not None:
         return
-    arguments.learning_rate = default_learning_rate(hidden_size)
+    size = task.config.hidden_size
+    arguments.learning_rate = default_learning_rate(size, task.name)
     if settings.sweep is None and arguments.process_index == 0:
-        print(f"using --learning-rate {arguments.learning_rate:g}, the default for a hidden size of {hidden_size}")
+        rate = f"{arguments.learning_rate:g}"
+        print(f"using --learning-rate {rate}, the default for {task.name} and a hidden size of {size}")
 
 
 def _train_all(

@@ -31,14 +31,17 @@ SWEEPS = {  # all combinations are tried; batch sizes are per device
 _RATES = ((256, 1e-3), (512, 3e-4), (math.inf, 5e-5))
 """Learning rates of models whose hidden size is below a number: that of the BERT paper last, before it the highest
 published for its small sizes. On SST-2, 1e-3 is better than 3e-4 for a hidden size of 128 and worse for 256."""
+_TAGGING_RATES = ((384, 1e-3), *_RATES[1:])
+"""Of token-classification: for a hidden size of 256, 1e-3 is better on CoNLL-2003 and EWT (benchmarks/RESULTS.md)."""
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 _VALIDATION_SHARE = 0.1
 _ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub name"
 
 
-def default_learning_rate(hidden_size: int) -> float:
-    """The learning rate for models of this width."""
-    return next(rate for below, rate in _RATES if hidden_size < below)
+def default_learning_rate(hidden_size: int, task: str) -> float:
+    """The learning rate for models of this width, by the name of the task."""
+    rates = _TAGGING_RATES if task == "token-classification" else _RATES
+    return next(rate for below, rate in rates if hidden_size < below)
 
 
 @dataclass(kw_only=True)
@@ -256,7 +259,7 @@ class FinetuningOptions(TrainingOptions):
     learning_rate: float | None = setting(
         None,
         "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for models of a hidden size below 512, 1e-3 below "
-        "256).",
+        "256, and in token-classification below 384).",
     )
     num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
     per_device_train_batch_size: int = setting(

@@ -473,8 +473,13 @@ def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinion
     mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
     printed = capsys.readouterr().out
     assert table_cells(printed)["learning rate of the first run"] == used
-    assert ("using --learning-rate 0.001, the default for a hidden size of 32" in printed) == (not given)
-    assert [default_learning_rate(size) for size in (128, 256, 384, 512, 768)] == [1e-3, 3e-4, 3e-4, 5e-5, 5e-5]
+    assert ("using --learning-rate 0.001, the default for" in printed) == (not given)
+    sizes = 128, 256, 384, 512, 768
+    for task, rates in {
+        "text-classification": [1e-3, 3e-4, 3e-4, 5e-5, 5e-5],
+        "token-classification": [1e-3, 1e-3, 3e-4, 5e-5, 5e-5],
+    }.items():
+        assert [default_learning_rate(size, task) for size in sizes] == rates
 
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
