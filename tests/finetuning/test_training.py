@@ -275,8 +275,10 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
 def test_a_model_no_better_than_a_constant_answer_is_reported(capsys, metric, value, constant, said):
     found = SimpleNamespace(metrics={metric: value}, baselines={metric: constant})
     print_if_nothing_learned(metric, found)
-    expected = f"nothing learned: a constant prediction has {metric} {constant}, the model {value}."
-    assert capsys.readouterr().out.startswith(expected) == said
+    printed = capsys.readouterr().out
+    assert printed.startswith("nothing learned") == said
+    if said:
+        assert f" {constant}, the model {value}." in printed
 
 
 def test_save_strategy_best_is_refused(finetune, words, capsys):
