@@ -225,9 +225,9 @@ class MyBertSelfAttention(nn.Module):
                 context = per_sequence_attention(query, key, value, *lengths, self.scaling, dropout, eager)
                 return context.flatten(-2), None
             backend = "eager" if eager else "sdpa"
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
+        interface = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
-        context, probabilities = compute(attend, query, key, value, query_layout, layout, dropout)
+        context, probabilities = compute(interface, query, key, value, query_layout, layout, dropout)
         return context.flatten(-2), probabilities.to(value.dtype) if output_attentions else None
 
     def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:

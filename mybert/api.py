@@ -8,6 +8,7 @@ suggests the most similar one. `config` names a YAML or JSON file of settings. R
 
 from __future__ import annotations
 
+import contextlib
 import pkgutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -249,17 +250,24 @@ def doctor(folder: Name, **settings: Unpack[keywords.DoctorKeywords]) -> list[Fi
         >>> [finding.title for finding in doctor("model") if finding.level == "red"]
         ['The loss is still on its first plateau']
     """
-    return _run("doctor", settings, folder, function="mybert.reports.doctor:diagnose")
+    return _run("doctor", settings, folder, function="mybert.reports.doctor:diagnose", loads_models=False)
 
 
-def _run(command: str, settings: Mapping[str, object], *positional: Any, function: str | None = None) -> Any:
+def _run(
+    command: str,
+    settings: Mapping[str, object],
+    *positional: Any,
+    function: str | None = None,
+    loads_models: bool = True,
+) -> Any:
     """Calls the function of a command, or another one with the same settings."""
     before = called_in_python.set(True)
     try:
-        with tempfile.TemporaryDirectory(prefix="mybert-") as folder, no_library_bars():
+        with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
             saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
             made = make_settings(COMMANDS[command].settings_types(), positional, saved)
-            return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
+            with no_library_bars() if loads_models else contextlib.nullcontext():
+                return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
     finally:
         called_in_python.reset(before)
 

@@ -1,6 +1,7 @@
 """Names of metrics in tables and log lines."""
 
 _TITLES = {
+    "exact_match": "exact answers",
     "f1": "F1",
     "f1_macro": "macro F1",
     "f1_micro": "micro F1",

@@ -55,19 +55,27 @@ class Bar:
 
 
 @contextlib.contextmanager
-def no_library_bars() -> Iterator[None]:
-    """Disables the progress bars of datasets and transformers in this block, except those of downloads.
-
-    They would interrupt the printed lines.
-    """
-    import datasets  # here, since their import takes seconds
-    from huggingface_hub.utils import enable_progress_bars
-    from transformers.utils import logging
+def no_dataset_bars() -> Iterator[None]:
+    """Disables the progress bars of datasets in this block."""
+    import datasets  # here, since its import takes seconds
 
     with contextlib.ExitStack() as stack:
         if datasets.is_progress_bar_enabled():
             datasets.disable_progress_bars()
             stack.callback(datasets.enable_progress_bars)
+        yield
+
+
+@contextlib.contextmanager
+def no_library_bars() -> Iterator[None]:
+    """Disables the progress bars of datasets and transformers in this block, except those of downloads.
+
+    They would interrupt the printed lines.
+    """
+    from huggingface_hub.utils import enable_progress_bars
+    from transformers.utils import logging  # here, since its import takes seconds
+
+    with no_dataset_bars(), contextlib.ExitStack() as stack:
         if logging.is_progress_bar_enabled():
             logging.disable_progress_bar()  # also those of downloads
             enable_progress_bars()

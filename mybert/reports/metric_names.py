@@ -1,8 +1,9 @@
-"""Metrics in the reader's words: title, meaning, and how a value is written."""
+"""Metrics in the reader's words: meaning, and how a value is written."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from mybert.common.metric_titles import metric_title
 from mybert.common.tables import format_cell
 
 
@@ -30,23 +31,24 @@ class Metric(NamedTuple):
         return value < other if self.is_loss else value > other
 
 
-_METRICS = {
-    "accuracy": Metric("Accuracy", "share of right predictions", True),
-    "f1": Metric("F1", "balance of precision and recall", True),
-    "f1_macro": Metric("Macro F1", "mean F1 of the labels: rare ones count the same", True),
-    "f1_micro": Metric("Micro F1", "F1 over all labels: each occurrence counts the same", True),
-    "precision": Metric("Precision", "share of what was found that is right", True),
-    "recall": Metric("Recall", "share of what is there that was found", True),
-    "exact_match": Metric("Exact answers", "share of answers that equal a reference", True),
-    "matthews_correlation": Metric("Matthews correlation", "0 for guessing, 1 for no error"),
-    "pearson": Metric("Pearson correlation", "0 for guessing, 1 for a straight line"),
-    "spearman": Metric("Spearman correlation", "0 for guessing, 1 for the same order"),
-    "mse": Metric("Mean squared error", "0 for no error", is_loss=True),
+_METRICS = {  # meaning, is_share, is_loss
+    "accuracy": ("share of right predictions", True),
+    "f1": ("balance of precision and recall", True),
+    "f1_macro": ("mean F1 of the labels: rare ones count the same", True),
+    "f1_micro": ("F1 over all labels: each occurrence counts the same", True),
+    "precision": ("share of what was found that is right", True),
+    "recall": ("share of what is there that was found", True),
+    "exact_match": ("share of answers that equal a reference", True),
+    "matthews_correlation": ("0 for guessing, 1 for no error",),
+    "pearson": ("0 for guessing, 1 for a straight line",),
+    "spearman": ("0 for guessing, 1 for the same order",),
+    "mse": ("0 for no error", False, True),
 }
 
 
 def metric_of(name: str) -> Metric:
-    return _METRICS.get(name) or Metric(name.replace("_", " ").capitalize())
+    title = metric_title(name)
+    return Metric(title[:1].upper() + title[1:], *_METRICS.get(name, ()))
 
 
 def interval_of(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:

@@ -473,7 +473,8 @@ def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinion
     mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
     printed = capsys.readouterr().out
     assert table_cells(printed)["learning rate of the first run"] == used
-    assert ("using --learning-rate 0.001, the default for" in printed) == (not given)
+    named = "using --learning-rate 0.001, the default for text-classification and a hidden size of 32"
+    assert (named in printed) == (not given)
     sizes = 128, 256, 384, 512, 768
     for task, rates in {
         "text-classification": [1e-3, 3e-4, 3e-4, 5e-5, 5e-5],

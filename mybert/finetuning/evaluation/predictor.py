@@ -1,12 +1,10 @@
 """`Predictor`: a fine-tuned checkpoint as a function from rows to predictions."""
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-import datasets
 import numpy as np
 import pandas as pd
 from datasets import Dataset
@@ -14,6 +12,7 @@ from datasets import Dataset
 from mybert.common.command_line import make_settings
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.progress import no_dataset_bars
 from mybert.common.quantities import counted
 from mybert.common.settings import ERRORS
 from mybert.finetuning.data.dataset_loading import unwritable
@@ -210,7 +209,7 @@ class Predictor:
     def outputs(self, part: Part, progress: Callable[[int], object] | None = None) -> Iterator[Outputs]:
         """Features and predictions of each table of a part; see `predict`."""
         for numbers, rows in part.tables:
-            with self._tokenizing, _no_progress_bars():
+            with self._tokenizing, no_dataset_bars():
                 features = self.task.features(rows, self.tokenizer, training=False)
             logits = logits_of(self.model, self.task, self.tokenizer, features, self._max_tokens_per_batch, progress)
             yield Outputs(numbers, rows, features, logits, self.task.decode(logits, features, rows))
@@ -236,12 +235,3 @@ def _table(columns: dict[str, list]) -> Dataset | MemoryRows:
     if is_text and "tokens" not in columns and len(next(iter(columns.values()), ())) <= MOST_ROWS:
         return MemoryRows(columns)
     return Dataset.from_dict(columns, on_mixed_types="use_json")
-
-
-@contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        if datasets.is_progress_bar_enabled():
-            datasets.disable_progress_bars()
-            stack.callback(datasets.enable_progress_bars)
-        yield
