@@ -22,7 +22,7 @@ from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
 from .int8_mybert import count_int8, use_int8
 from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
-from .prepacked_mybert import PrepackedLayer
+from .prepacked_mybert import PrepackedEncoder
 from .query_subset_mybert import QuerySubset, first_token_queries, query_subset
 
 logger = logging.get_logger(__name__)
@@ -75,8 +75,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         `optimize_for_inference` again.
         """
         for module in self.modules():
-            if isinstance(module, MyBertLayer):
-                module.prepacked = PrepackedLayer()
+            if isinstance(module, MyBertEncoder):
+                module.prepacked = PrepackedEncoder()
         return self
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
@@ -158,7 +158,9 @@ class MyBertModel(MyBertPreTrainedModel):
                 the position table, a row with no real token.
         """
         inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
-        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids)
+        layers = self._prepacked_layers()
+        dense = _has_hooks(self.embeddings) or (layers is None and _has_hooks(self.encoder))
+        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids, dense)
         if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
                 f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
@@ -178,7 +180,9 @@ class MyBertModel(MyBertPreTrainedModel):
         if tokens_to_keep is not None:
             all_tokens = output_hidden_states is not False or output_attentions
             tokens, queries = self._last_queries(tokens_to_keep, inputs, layout, all_tokens)
-        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, queries)
+        if output_attentions or not isinstance(layout, RaggedLayout):
+            layers = None
+        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, queries, layers)
         computed = layout if queries is None else queries
         last_hidden_state = computed.to_batch(outputs.last_hidden_state)
         if tokens_to_keep is not None and queries is None:
@@ -191,6 +195,10 @@ class MyBertModel(MyBertPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _prepacked_layers(self) -> Any:
+        prepacked = self.encoder.prepacked
+        return None if prepacked is None else prepacked.layers(self.encoder, self.embeddings.word_embeddings.weight)
 
     def _last_queries(
         self, tokens_to_keep: Tensor | Sequence[int], inputs: Tensor, layout: Layout, all_tokens: bool
@@ -220,6 +228,7 @@ class MyBertModel(MyBertPreTrainedModel):
         cu_seq_lens: Tensor | None,
         max_length: int | None,
         position_ids: Tensor | None,
+        dense: bool,
     ) -> Layout:
         layout: Layout
         if cu_seq_lens is None:
@@ -234,19 +243,14 @@ class MyBertModel(MyBertPreTrainedModel):
                     "position_ids restart within a row, but all tokens of a row attend to each other; for a packed "
                     "batch pass cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
                 )
-            layout = padded_layout(
-                (inputs.shape[0], inputs.shape[1]),
-                attention_mask,
-                inputs.device,
-                dense=_has_hooks(self.embeddings, self.encoder),
-            )
+            layout = padded_layout((inputs.shape[0], inputs.shape[1]), attention_mask, inputs.device, dense)
         elif attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
         elif inputs.shape[0] != 1:
             raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
         else:
             layout = packed_layout(cu_seq_lens, max_length, inputs.shape[1])
-        if isinstance(layout, RaggedLayout):
+        if isinstance(layout, RaggedLayout) and layout.indices is not None:
             return padded_to_multiple(layout, row_multiple(layout.total, inputs.device, self.dtype))
         return layout
 
@@ -254,11 +258,11 @@ class MyBertModel(MyBertPreTrainedModel):
 _LIBRARIES = {"torch", "transformers", "accelerate", "peft"}  # their hooks work with tensors of any shape
 
 
-def _has_hooks(*modules: nn.Module) -> bool:
-    """Whether a user or an attribution tool has registered a hook on one of the modules or inside it."""
+def _has_hooks(module: nn.Module | None) -> bool:
+    """Whether a user or an attribution tool has registered a hook on the module or inside it."""
     if torch.compiler.is_compiling():
         return False
-    remaining: list[nn.Module | None] = [*modules]
+    remaining = [module]
     while remaining:
         module = remaining.pop()
         if module is None:

@@ -4,6 +4,7 @@ Tokens are stored as the layout stores them: (T, …) in a ragged layout, (B, S,
 give the shapes of the ragged one.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -108,13 +109,6 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.intermediate = MyBertIntermediate(config)
         self.output = MyBertResidual(config, config.intermediate_size)
         self.chunk = config.chunk_size_feed_forward
-        self.prepacked: Any = None  # PrepackedLayer, by `optimize_for_inference`
-
-    def train(self, mode: bool = True) -> "MyBertLayer":
-        """As in torch."""
-        if self.prepacked is not None:
-            self.prepacked.discard()
-        return super().train(mode)
 
     def forward(
         self,
@@ -124,10 +118,6 @@ class MyBertLayer(GradientCheckpointingLayer):
         queries: QuerySubset | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(T, H) → (T, H), or (R, H) with `queries`; with `output_attentions` also (N, A, L, L)."""
-        if self.prepacked is not None:
-            output = self.prepacked(self, hidden_states, layout, output_attentions, queries)
-            if output is not None:
-                return output
         hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, queries)
         hidden_states = self.feed_forward(hidden_states)
         return hidden_states if probabilities is None else (hidden_states, probabilities)
@@ -146,6 +136,13 @@ class MyBertEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList(MyBertLayer(config) for _ in range(config.num_hidden_layers))
         self.gradient_checkpointing = False
+        self.prepacked: Any = None  # PrepackedEncoder, by `optimize_for_inference`
+
+    def train(self, mode: bool = True) -> "MyBertEncoder":
+        """As in torch."""
+        if self.prepacked is not None:
+            self.prepacked.discard()
+        return super().train(mode)
 
     def forward(
         self,
@@ -154,12 +151,14 @@ class MyBertEncoder(nn.Module):
         output_hidden_states: bool | int | list[int] = False,
         output_attentions: bool = False,
         queries: QuerySubset | None = None,
+        layers: Sequence[Any] | None = None,
     ) -> BaseModelOutput:
         """
         Args:
             hidden_states: (T, H).
             output_hidden_states: whether to return hidden states, or which ones, counted from either end.
             queries: the tokens that the last layer computes; not with hidden states or attentions.
+            layers: to call in place of the modules, with their arguments; they return no attentions.
 
         Returns:
             last_hidden_state: (T, H), or (R, H) with `queries`.
@@ -179,7 +178,8 @@ class MyBertEncoder(nn.Module):
             return layout.from_batch(batch)  # so that the recorded tensor receives gradients, as in BERT
 
         hidden_states = record(0, hidden_states)
-        for index, layer in enumerate(self.layer, 1):
+        called: Sequence[Any] = layers or [*self.layer]
+        for index, layer in enumerate(called, 1):
             output = layer(hidden_states, layout, output_attentions, queries if index + 1 == count else None)
             if output_attentions:
                 output, probabilities = output

@@ -233,7 +233,8 @@ def padded_to_multiple(layout: RaggedLayout, multiple: int) -> RaggedLayout:
 
 def _full_layout(grid: tuple[int, int], device: torch.device) -> RaggedLayout:
     """A padded batch without padding."""
-    return RaggedLayout(grid, None, torch.arange(grid[0] + 1, device=device, dtype=torch.int32) * grid[1])
+    starts = torch.arange(0, grid[0] * grid[1] + 1, grid[1], device=device, dtype=torch.int32)
+    return RaggedLayout(grid, None, starts)
 
 
 def places_in_grid(cu_seq_lens: Tensor, longest: int, total: int) -> Tensor:

@@ -1,10 +1,13 @@
-"""Encoder layers for inference on the CPU, with weights in oneDNN's own layout (`optimize_for_inference`).
+"""The encoder for inference on the CPU, with weights in oneDNN's own layout (`optimize_for_inference`).
 
-For one short text, products with prepacked weights take two thirds of the time (benchmarks/RESULTS.md). Key and value
-are one product, and products add the residuals. The results agree to rounding.
+For one short text this takes about half of the time (benchmarks/RESULTS.md): products with prepacked weights are
+faster, query, key and value are one product, products add the residuals, and no module is called. The results agree to
+rounding.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,137 +16,184 @@ from transformers.activations import GELUActivation
 
 from .attention_mybert import MyBertSelfAttention
 from .cpu_mybert import MyBertDropout, has_prepacked_products
-from .encoder_mybert import MyBertAttention, MyBertIntermediate, MyBertLayer, MyBertResidual
-from .padding_mybert import Layout, RaggedLayout
+from .encoder_mybert import MyBertAttention, MyBertEncoder, MyBertIntermediate, MyBertLayer, MyBertResidual
+from .padding_mybert import RaggedLayout
 from .query_subset_mybert import QuerySubset
 
 _ONEDNN, _PREPACK, _PRODUCT = torch.ops.mkldnn, "_reorder_linear_weight", "_linear_pointwise"
 
+_WITH_DROPOUT = (MyBertSelfAttention, MyBertDropout)
 _WEIGHTS = (Tensor, nn.Parameter)  # no subclass, such as a quantised weight or a shard
 
 
-@dataclass(frozen=True)
 class _Product:
     """A linear layer with prepacked weights."""
 
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, *linears: nn.Linear) -> "_Product":
+    def __init__(self, *linears: nn.Linear) -> None:
         """The outputs of the layers, one after the other."""
-        weight, bias = torch.cat([x.weight for x in linears]), torch.cat([x.bias for x in linears])
-        return cls(getattr(_ONEDNN, _PREPACK)(weight), bias)
+        self.weight = getattr(_ONEDNN, _PREPACK)(torch.cat([x.weight for x in linears]))
+        self.bias = torch.cat([x.bias for x in linears])
+        product = getattr(_ONEDNN, _PRODUCT)
+        self._plain, self._binary = product.default, product.binary  # chosen once, not in every call
 
     def __call__(self, x: Tensor, activation: str = "none") -> Tensor:
-        return getattr(_ONEDNN, _PRODUCT)(x, self.weight, self.bias, activation, [None], "none")
+        return self._plain(x, self.weight, self.bias, activation, [None], "none")
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        return getattr(_ONEDNN, _PRODUCT).binary(x, residual, self.weight, self.bias, "add")
+        return self._binary(x, residual, self.weight, self.bias, "add")
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """
-    Attributes:
-        products: query, key and value, output of attention, and the two of feed-forward.
-        versions: of the weights that they were made of.
-        sources: these weights, kept so that no others get their addresses.
-    """
+class _PrepackedLayer:
+    """Computes a `MyBertLayer` with prepacked copies of its weights."""
 
-    products: tuple[_Product, ...]
-    versions: list[tuple[int, int, int]]
-    sources: list[Tensor]
+    def __init__(self, layer: MyBertLayer, is_last: bool) -> None:
+        self.attention = attention = layer.attention.self
+        projections = (attention.query, attention.key, attention.value)
+        # The last layer may compute fewer queries than keys.
+        self.query = _Product(attention.query) if is_last else None
+        self.projections = _Product(*projections[is_last:])
+        self.attention_output = _Product(layer.attention.output.dense)
+        self.attention_norm = _norm(layer.attention.output.LayerNorm)
+        self.intermediate, self.output = _Product(layer.intermediate.dense), _Product(layer.output.dense)
+        self.output_norm = _norm(layer.output.LayerNorm)
+
+    def __call__(
+        self, hidden_states: Tensor, layout: RaggedLayout, output_attentions: bool, queries: QuerySubset | None
+    ) -> Tensor:
+        """(T, H) → (T, H), or (R, H) with `queries`, in the last layer only."""
+        states = hidden_states if queries is None else hidden_states.index_select(0, queries.rows)
+        if self.query is None:
+            query, key, value = self.projections(hidden_states).chunk(3, dim=-1)
+        else:
+            query, (key, value) = self.query(states), self.projections(hidden_states).chunk(2, dim=-1)
+        if layout.grid[0] == 1 and self._needs_no_choice(query, layout):
+            context = self._attend_in_one_sequence(query, key, value)
+        else:
+            context, _ = self.attention.attend(query, key, value, layout, queries=queries)
+        states = self.attention_norm(self.attention_output.add(context, states))
+        return self.output_norm(self.output.add(self.intermediate(states, "gelu"), states))
+
+    def _needs_no_choice(self, query: Tensor, layout: RaggedLayout) -> bool:
+        """Whether `attend` would choose the fused kernel, which takes it as long as computing a short sequence."""
+        is_full = layout.indices is None and query.dtype == torch.float32
+        return is_full and self.attention.config._attn_implementation == "sdpa"
+
+    def _attend_in_one_sequence(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """(R, H), (T, H), (T, H) → (R, H)."""
+        size, scaling = self.attention.head_size, self.attention.scaling
+        query, key, value = (x.view(1, len(x), -1, size).transpose(1, 2) for x in (query, key, value))
+        context = nn.functional.scaled_dot_product_attention(query, key, value, scale=scaling)
+        return context.transpose(1, 2).flatten(2)[0]
 
 
-class PrepackedLayer:
-    """Computes a `MyBertLayer` with prepacked copies of its weights.
+def _norm(module: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    sizes, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+    return lambda x: torch.layer_norm(x, sizes, weight, bias, eps)
 
-    They are made at first use and when a weight has changed. They are discarded when the modules have to be called: in
-    training (some optimizers change weights unnoticed), on another device, with hooks or adapters inside.
+
+class PrepackedEncoder:
+    """Keeps the layers of a `MyBertEncoder` with prepacked copies of their weights.
+
+    The copies are made at first use, and when a weight or a module has changed. They are discarded in training, where
+    some optimizers change weights unnoticed, and on another device.
     """
 
     def __init__(self) -> None:
-        self._packed: _Packed | None = None
+        self._layers: list[_PrepackedLayer] | None = None
+        self._snapshot: _Snapshot | None = None
 
-    def __call__(
-        self,
-        layer: MyBertLayer,
-        hidden_states: Tensor,
-        layout: Layout,
-        output_attentions: bool,
-        queries: QuerySubset | None,
-    ) -> Tensor | None:
-        """(T, H) → (T, H), or (R, H) with `queries`; None: call the modules of the layer."""
-        only_output = not (torch.is_grad_enabled() or output_attentions)
-        is_ragged = isinstance(layout, RaggedLayout)  # otherwise, modules may have hooks of the user
-        is_faster = only_output and is_ragged and has_prepacked_products(hidden_states.device, hidden_states.dtype)
-        packed = self._packed = self._prepare(layer, hidden_states.dtype) if is_faster else None
-        if packed is None:
+    def layers(self, encoder: MyBertEncoder, weight: Tensor) -> "list[_PrepackedLayer] | None":
+        """The layers to call for a ragged batch, with the arguments of `MyBertLayer`.
+
+        Args:
+            encoder: the same in every call.
+            weight: of the embeddings, which has the device and data type of the model.
+
+        Returns:
+            None if the modules have to be called: one of them computes something else or has a hook.
+        """
+        if torch.is_grad_enabled() or not has_prepacked_products(weight.device, weight.dtype):
+            self.discard()
             return None
-        query, key_value, attention_output, intermediate, output = packed.products
-        states = hidden_states if queries is None else hidden_states.index_select(0, queries.rows)
-        key, value = key_value(hidden_states).chunk(2, dim=-1)
-        context, _ = layer.attention.self.attend(query(states), key, value, layout, queries=queries)
-        states = layer.attention.output.LayerNorm(attention_output.add(context, states))
-        return layer.output.LayerNorm(output.add(intermediate(states, "gelu"), states))
+        if self._snapshot is None or self._snapshot.has_changed():
+            self._layers, self._snapshot = _prepack(encoder, weight.dtype), _Snapshot(encoder)
+        return self._layers
 
     def discard(self) -> None:
         """Frees the prepacked weights until the next use."""
-        self._packed = None
-
-    def _prepare(self, layer: MyBertLayer, dtype: torch.dtype) -> _Packed | None:
-        linears = _plain_linears(layer)
-        if linears is None:
-            return None
-        tensors: list[Any] = [linear._parameters.get(name) for linear in linears for name in ("weight", "bias")]
-        if not all(type(x) in _WEIGHTS and x.is_cpu and x.dtype == dtype and not x.is_inference() for x in tensors):
-            return None
-        packed = self._packed
-        versions = [(id(x), x.data_ptr(), x._version) for x in tensors]
-        if packed is not None and packed.versions == versions:
-            return packed
-        query, key, value, *others = linears
-        with torch.no_grad():
-            products = _Product.of(query), _Product.of(key, value), *map(_Product.of, others)
-        return _Packed(products, versions, [*tensors, *(x.detach() for x in tensors)])
+        self._layers = self._snapshot = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the prepacked weights, which neither pickle nor deepcopy can copy."""
-        return {"_packed": None}
+        return {"_layers": None, "_snapshot": None}
 
 
-_TYPES = (
-    *(MyBertAttention, MyBertSelfAttention, MyBertResidual, MyBertDropout),
-    *(MyBertIntermediate, GELUActivation, MyBertResidual, MyBertDropout),
-    *[nn.Linear] * 6,
-)
+@torch.no_grad()
+def _prepack(encoder: MyBertEncoder, dtype: torch.dtype) -> list[_PrepackedLayer] | None:
+    layers: list[Any] = [*encoder.layer]
+    if not all(_is_plain(layer, dtype) for layer in layers):
+        return None
+    return [_PrepackedLayer(layer, is_last=layer is layers[-1]) for layer in layers]
 
 
-def _plain_linears(layer: MyBertLayer) -> tuple[nn.Linear, ...] | None:
-    """Query, key, value, output of attention, and both of feed-forward.
+class _Snapshot:
+    """The state of the modules and weights of an encoder, to notice a change.
 
-    None if one of the modules that are not called would compute something else: an adapter, another activation
-    function, dropout in training, a hook, a replaced `forward`.
+    Reading it costs a call of the model some percent for one short text. Most of that is memory that is no longer in
+    the cache, so it reads as few objects as possible.
     """
-    try:
-        attention, intermediate, output = _children(layer, "attention", "intermediate", "output")
-        own, residual = _children(attention, "self", "output")
-        attention_output, attention_dropout = _children(residual, "dense", "dropout")
-        first, activation = _children(intermediate, "dense", "activation")
-        second, dropout = _children(output, "dense", "dropout")
-        linears = *_children(own, "query", "key", "value"), attention_output, first, second
-        modules = attention, own, residual, attention_dropout, intermediate, activation, output, dropout, *linears
-    except AttributeError:  # replaced by a module of another kind
-        return None
-    if tuple(map(type, modules)) != _TYPES or activation.act is not nn.functional.gelu or layer.chunk:
-        return None
-    if own.training or attention_dropout.training or dropout.training:
-        return None
-    changed = any(x._forward_hooks or x._forward_pre_hooks or "forward" in x.__dict__ for x in modules)
-    return None if changed else linears
+
+    def __init__(self, encoder: nn.Module) -> None:
+        modules = [*encoder.modules()]
+        self._weights = [weight for weight in encoder.parameters() if _is_plain_weight(weight)]
+        self._addresses = [weight.detach() for weight in self._weights]  # no other tensors get them
+        members: list[dict[str, Any]] = [x for module in modules for x in (module._modules, module._parameters)]
+        self._members = [x for x in members if x]
+        self._hooks = [hooks for x in modules for hooks in (x._forward_hooks, x._forward_pre_hooks)]
+        self._attributes = [vars(module) for module in modules]
+        self._with_dropout = [x for x in modules if isinstance(x, _WITH_DROPOUT)]
+        self._state = self._read()
+
+    def has_changed(self) -> bool:
+        return self._state != self._read()
+
+    def _read(self) -> tuple[list[Any], ...]:
+        return (
+            [*map(id, chain.from_iterable(map(dict.values, self._members)))],
+            [*map(bool, self._hooks)],
+            ["forward" in attributes for attributes in self._attributes],
+            [*map(attrgetter("training"), self._with_dropout)],
+            [*map(Tensor.data_ptr, self._weights)],
+            [*map(attrgetter("_version"), self._weights)],
+        )
 
 
-def _children(module: nn.Module, *names: str) -> list[Any]:
-    """Attributes of a module, at a fifth of the cost of `getattr`."""
-    return [module._modules.get(name) for name in names]
+_TYPES = [
+    *(MyBertLayer, MyBertAttention, MyBertSelfAttention, nn.Linear, nn.Linear, nn.Linear),
+    *(MyBertResidual, nn.Linear, nn.LayerNorm, MyBertDropout),
+    *(MyBertIntermediate, nn.Linear, GELUActivation),
+    *(MyBertResidual, nn.Linear, nn.LayerNorm, MyBertDropout),
+]
+
+
+def _is_plain(layer: nn.Module, dtype: torch.dtype) -> bool:
+    """Whether the modules of the layer, in order, are those of BERT and would compute nothing else.
+
+    Something else is an adapter, another activation function, dropout in training, a hook, a replaced `forward`.
+    """
+    modules = [*layer.modules()]
+    if [type(module) for module in modules] != _TYPES or layer.chunk:
+        return False
+    if modules[_TYPES.index(GELUActivation)].act is not nn.functional.gelu:
+        return False
+    if any("forward" in vars(x) or x._forward_hooks or x._forward_pre_hooks for x in modules):
+        return False
+    if any(x.training for x in modules if isinstance(x, _WITH_DROPOUT)):
+        return False
+    weights: list[Any] = [weight for module in modules for weight in module._parameters.values()]
+    return all(_is_plain_weight(weight) and weight.dtype == dtype for weight in weights)
+
+
+def _is_plain_weight(weight: Any) -> bool:
+    """Whether it is a weight on the CPU whose changes PyTorch counts, and of no other kind."""
+    return type(weight) in _WEIGHTS and weight.is_cpu and not weight.is_inference()

@@ -9,13 +9,14 @@ from labelled_batches import batch
 from torch import nn
 from torch.nn.utils.prune import random_unstructured
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import BertConfig, BertModel
+from transformers import AttentionInterface, BertConfig, BertModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from modeling_mybert import MyBertModel, cpu_mybert
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
-PRODUCTS = 5
-"""Of a layer: query, key and value, output of attention, and two of feed-forward."""
+PRODUCTS = 9
+"""Of both layers: query, key and value (two in the last layer), output of attention, and two of feed-forward."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def assert_same(theirs, ours, prepacked=True, **tolerance):
     real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
     with torch.no_grad(), Prepacked() as products:
         found = outputs(ours).last_hidden_state
-    assert products.count == (PRODUCTS * ours.config.num_hidden_layers if prepacked else 0)
+    assert products.count == (PRODUCTS if prepacked else 0)
     torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], **tolerance)
 
 
@@ -77,7 +78,7 @@ def test_outputs_are_those_of_bert(twins, form):
     with torch.inference_mode(), Prepacked() as products:
         found = ours(**inputs).last_hidden_state
         some = ours(**inputs, tokens_to_keep=[3, 1, 14]).last_hidden_state
-    assert products.count == 2 * PRODUCTS * ours.config.num_hidden_layers
+    assert products.count == 2 * PRODUCTS
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(some, found.flatten(0, 1)[[3, 1, 14]], atol=1e-5, rtol=1e-4)
 
@@ -199,7 +200,7 @@ def remove_bias(layer):
 
 
 @pytest.mark.parametrize("change", [wrap, prune, parametrize, change_activation, replace_forward, remove_bias])
-def test_a_layer_whose_modules_compute_something_else_calls_them(twins, change):
+def test_modules_that_compute_something_else_are_called(twins, change):
     theirs, ours = twins
     assert_same(theirs, ours)
     for model in twins:
@@ -208,7 +209,7 @@ def test_a_layer_whose_modules_compute_something_else_calls_them(twins, change):
     real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
     with torch.no_grad(), Prepacked() as products:
         found = outputs(ours).last_hidden_state
-    assert products.count == PRODUCTS * (ours.config.num_hidden_layers - 1)
+    assert products.count == 0
     torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], atol=1e-5, rtol=1e-4)
 
 
@@ -239,8 +240,7 @@ def test_dropout_that_is_switched_on_inside_is_computed(twins):
 def test_compiled_graphs_and_training_in_them_are_those_of_a_plain_model(twins, dtype):
     ours = twins[1].to(dtype)
     plain = copy.deepcopy(ours)
-    for layer in plain.encoder.layer:
-        layer.prepacked = None
+    plain.encoder.prepacked = None
     ids = torch.arange(5, 45).view(2, 20)
     with torch.no_grad():
         ours(input_ids=ids)
@@ -303,3 +303,25 @@ def test_other_kinds_of_layers_call_their_modules(tiny_config, setting):
     with torch.no_grad(), Prepacked() as products:
         outputs(model)
     assert products.count == 0
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "eager", "counted"])
+def test_one_sequence_is_computed_by_the_chosen_attention(twins, backend):
+    theirs, ours = twins
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(1)
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](*args, **kwargs)
+
+    AttentionInterface.register("counted", counted)
+    ours.set_attn_implementation(backend)
+    ids = torch.arange(5, 25).view(1, 20)
+    with torch.no_grad(), Prepacked() as products:
+        found = ours(input_ids=ids).last_hidden_state
+        some = ours(input_ids=ids, tokens_to_keep=[7, 3]).last_hidden_state
+    assert products.count == 2 * PRODUCTS
+    assert len(calls) == (2 * ours.config.num_hidden_layers if backend == "counted" else 0)
+    expected = theirs(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(some, expected[0, [7, 3]], atol=1e-5, rtol=1e-4)
