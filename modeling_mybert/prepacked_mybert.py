@@ -1,6 +1,6 @@
 """The encoder for inference on the CPU, with weights in oneDNN's own layout (`optimize_for_inference`).
 
-For one short text this takes about half of the time (benchmarks/RESULTS.md): products with prepacked weights are
+For one short text this takes two thirds of the time (benchmarks/RESULTS.md): products with prepacked weights are
 faster, query, key and value are one product, products add the residuals, and no module is called. The results agree to
 rounding.
 """
