@@ -99,8 +99,8 @@ class PrepackedEncoder:
     """
 
     def __init__(self) -> None:
-        self._layers: list[_PrepackedLayer] | None = None
-        self._snapshot: _Snapshot | None = None
+        # One attribute, read and written once a call, because threads may share the model.
+        self._state: tuple[_Snapshot, list[_PrepackedLayer] | None] | None = None
 
     def layers(self, encoder: MyBertEncoder, weight: Tensor) -> "list[_PrepackedLayer] | None":
         """The layers to call for a ragged batch, with the arguments of `MyBertLayer`.
@@ -115,17 +115,21 @@ class PrepackedEncoder:
         if torch.is_grad_enabled() or not has_prepacked_products(weight.device, weight.dtype):
             self.discard()
             return None
-        if self._snapshot is None or self._snapshot.has_changed():
-            self._layers, self._snapshot = _prepack(encoder, weight.dtype), _Snapshot(encoder)
-        return self._layers
+        if encoder._forward_hooks or encoder._forward_pre_hooks:  # these may expect the padded form (B, S, H)
+            return None
+        state = self._state
+        if state is None or state[0].has_changed():
+            snapshot = _Snapshot(encoder)  # before the weights are read: another thread may change them meanwhile
+            state = self._state = snapshot, _prepack(encoder, weight.dtype)
+        return state[1]
 
     def discard(self) -> None:
         """Frees the prepacked weights until the next use."""
-        self._layers = self._snapshot = None
+        self._state = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the prepacked weights, which neither pickle nor deepcopy can copy."""
-        return {"_layers": None, "_snapshot": None}
+        return {"_state": None}
 
 
 @torch.no_grad()
@@ -139,18 +143,20 @@ def _prepack(encoder: MyBertEncoder, dtype: torch.dtype) -> list[_PrepackedLayer
 class _Snapshot:
     """The state of the modules and weights of an encoder, to notice a change.
 
+    It does not refer to the encoder, which refers to it: a deleted model frees its memory at once.
+
     Reading it costs a call of the model some percent for one short text. Most of that is memory that is no longer in
     the cache, so it reads as few objects as possible.
     """
 
-    def __init__(self, encoder: nn.Module) -> None:
+    def __init__(self, encoder: MyBertEncoder) -> None:
         modules = [*encoder.modules()]
+        self._layer_modules = [*encoder.layer.modules()]  # kept so that no other modules get their ids
         self._weights = [weight for weight in encoder.parameters() if _is_plain_weight(weight)]
         self._addresses = [weight.detach() for weight in self._weights]  # no other tensors get them
         members: list[dict[str, Any]] = [x for module in modules for x in (module._modules, module._parameters)]
         self._members = [x for x in members if x]
-        self._hooks = [hooks for x in modules for hooks in (x._forward_hooks, x._forward_pre_hooks)]
-        self._attributes = [vars(module) for module in modules]
+        self._attributes = [vars(module) for module in self._layer_modules]
         self._with_dropout = [x for x in modules if isinstance(x, _WITH_DROPOUT)]
         self._state = self._read()
 
@@ -160,8 +166,7 @@ class _Snapshot:
     def _read(self) -> tuple[list[Any], ...]:
         return (
             [*map(id, chain.from_iterable(map(dict.values, self._members)))],
-            [*map(bool, self._hooks)],
-            ["forward" in attributes for attributes in self._attributes],
+            [1 for x in self._attributes if "forward" in x or x["_forward_hooks"] or x["_forward_pre_hooks"]],
             [*map(attrgetter("training"), self._with_dropout)],
             [*map(Tensor.data_ptr, self._weights)],
             [*map(attrgetter("_version"), self._weights)],
@@ -190,7 +195,8 @@ def _is_plain(layer: nn.Module, dtype: torch.dtype) -> bool:
         return False
     if any(x.training for x in modules if isinstance(x, _WITH_DROPOUT)):
         return False
-    weights: list[Any] = [weight for module in modules for weight in module._parameters.values()]
+    with_weights = [module for module in modules if isinstance(module, nn.Linear | nn.LayerNorm)]
+    weights: list[Any] = [module._parameters.get(name) for module in with_weights for name in ("weight", "bias")]
     return all(_is_plain_weight(weight) and weight.dtype == dtype for weight in weights)
 
 

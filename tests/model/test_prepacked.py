@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import weakref
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, BertConfig, BertModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from modeling_mybert import MyBertModel, cpu_mybert
+from modeling_mybert import MyBertModel, cpu_mybert, prepacked_mybert
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 PRODUCTS = 9
@@ -161,6 +163,34 @@ def test_changed_weights_are_used(twins, change):
     assert_same(*twins)
 
 
+def test_modules_replaced_twice_between_calls_are_used(twins):
+    """The last one may get the address of the first."""
+    theirs, ours = twins
+    output = ours.encoder.layer[1].output
+    for _ in range(20):
+        assert_same(theirs, ours)
+        for _ in range(2):
+            output.dense = nn.Linear(output.dense.in_features, output.dense.out_features)
+        theirs.encoder.layer[1].output.dense.load_state_dict(output.dense.state_dict())
+    assert_same(theirs, ours)
+
+
+def test_a_change_by_another_thread_while_weights_are_prepacked_is_noticed(twins, monkeypatch):
+    theirs, ours = twins
+    prepack = prepacked_mybert._prepack
+
+    def interrupted(*args):
+        layers = prepack(*args)
+        change_in_place(ours)
+        return layers
+
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(prepacked_mybert, "_prepack", interrupted)
+        outputs(ours)
+    change_in_place(theirs)
+    assert_same(theirs, ours)
+
+
 class Sine(nn.Module):
     """An adapter, such as LoRA's, around one linear layer."""
 
@@ -199,7 +229,18 @@ def remove_bias(layer):
     layer.output.dense.bias = None
 
 
-@pytest.mark.parametrize("change", [wrap, prune, parametrize, change_activation, replace_forward, remove_bias])
+def keep_weight_as_attribute(layer):
+    """As FSDP does. PyTorch then calls it no parameter."""
+    dense = layer.output.dense
+    weight = dense.weight.detach()
+    del dense.weight
+    dense.weight = weight
+
+
+@pytest.mark.parametrize(
+    "change",
+    [wrap, prune, parametrize, change_activation, replace_forward, remove_bias, keep_weight_as_attribute],
+)
 def test_modules_that_compute_something_else_are_called(twins, change):
     theirs, ours = twins
     assert_same(theirs, ours)
@@ -273,6 +314,34 @@ def test_hooks_gradients_attentions_and_training_work_as_before(twins):
     ours.encoder.layer[1].output.dense.register_forward_hook(lambda *_: calls.append(1))
     assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
     assert calls == [1]
+
+
+def test_a_hook_on_the_encoder_gets_the_padded_form(twins):
+    theirs, ours = twins
+    assert_same(theirs, ours)
+    shapes = []
+    ours.encoder.register_forward_hook(lambda module, args, output: shapes.append(output.last_hidden_state.shape))
+    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert shapes == [(4, 12, ours.config.hidden_size)]
+
+
+def test_hooks_are_called_after_all_hooks_were_removed_by_assignment(twins):
+    theirs, ours = twins
+    assert_same(theirs, ours)
+    calls = []
+    dense = ours.encoder.layer[0].output.dense
+    dense._forward_hooks = OrderedDict()
+    dense.register_forward_hook(lambda *_: calls.append(1))
+    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert calls == [1]
+
+
+def test_a_deleted_model_frees_its_weights_without_garbage_collection(twins):
+    model = copy.deepcopy(twins[1])
+    assert_same(twins[0], model)
+    weight = weakref.ref(model.encoder.layer[0].output.dense.weight)
+    del model
+    assert weight() is None
 
 
 def test_autocast_and_mkldnn_switched_off_compute_as_before(twins):
