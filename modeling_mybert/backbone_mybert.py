@@ -197,8 +197,10 @@ class MyBertModel(MyBertPreTrainedModel):
         )
 
     def _prepacked_layers(self) -> Any:
-        prepacked = self.encoder.prepacked
-        return None if prepacked is None else prepacked.layers(self.encoder, self.embeddings.word_embeddings.weight)
+        prepacked = getattr(self.encoder, "prepacked", None)  # a module around the encoder has no such attribute
+        if prepacked is None:
+            return None
+        return prepacked.layers(self.encoder, self.embeddings.position_embeddings.weight)
 
     def _last_queries(
         self, tokens_to_keep: Tensor | Sequence[int], inputs: Tensor, layout: Layout, all_tokens: bool

@@ -178,7 +178,8 @@ class MyBertEncoder(nn.Module):
             return layout.from_batch(batch)  # so that the recorded tensor receives gradients, as in BERT
 
         hidden_states = record(0, hidden_states)
-        called: Sequence[Any] = layers or [*self.layer]
+        # A compiled encoder cannot contain prepacked weights.
+        called: Sequence[Any] = [*self.layer] if torch.compiler.is_compiling() or layers is None else layers
         for index, layer in enumerate(called, 1):
             output = layer(hidden_states, layout, output_attentions, queries if index + 1 == count else None)
             if output_attentions:

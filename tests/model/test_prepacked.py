@@ -336,6 +336,42 @@ def test_hooks_are_called_after_all_hooks_were_removed_by_assignment(twins):
     assert calls == [1]
 
 
+def test_a_compiled_encoder_contains_no_prepacked_products(twins):
+    theirs, ours = twins
+    targets = []
+
+    def backend(graph, inputs):
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    ours.encoder.compile(backend=backend)
+    ids = torch.arange(5, 25).view(1, 20)
+    with torch.no_grad():
+        found = ours(input_ids=ids).last_hidden_state
+    assert targets
+    assert not any("mkldnn" in target for target in targets)
+    torch.testing.assert_close(found, theirs(input_ids=ids).last_hidden_state, atol=1e-5, rtol=1e-4)
+
+
+class Around(nn.Module):
+    """A module of the user around another."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args):
+        return self.module(*args)
+
+
+def test_the_encoder_and_the_word_embeddings_may_be_wrapped(twins):
+    theirs, ours = twins
+    ours.embeddings.word_embeddings = Around(ours.embeddings.word_embeddings)
+    assert_same(theirs, ours)
+    ours.encoder = Around(ours.encoder)
+    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+
+
 def test_a_deleted_model_frees_its_weights_without_garbage_collection(twins):
     model = copy.deepcopy(twins[1])
     assert_same(twins[0], model)
