@@ -2,14 +2,18 @@
 
 import json
 import random
+from pathlib import Path
 
 import datasets
 import pytest
 from transformers import BertTokenizer
 
+from mybert import cli
 from mybert.common.manifest import read_manifest
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
+from mybert.finetuning.evaluation import predict
+from mybert.io import stored_texts
 
 WORDS = ["time", "year", "people", "way", "day", "man", "woman", "life", "world", "school", "family", "group", "hand"]
 
@@ -80,3 +84,26 @@ def content():
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
     return read
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    """A file of 40 rows, eight parts of `mybert embed` or `predict`, and one row that cannot be used."""
+    monkeypatch.setattr(stored_texts, "CHARACTERS_PER_BATCH", 60)
+    monkeypatch.setattr(predict, "_ROWS_AT_ONCE", 5)
+    path = tmp_path / "texts.jsonl"
+    rows = [{"text": f"the sea {'is very ' * (number % 7)}dull", "id": number} for number in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"id": 1}\n')
+    return path
+
+
+@pytest.fixture
+def run_in_parts(models):
+    """A function that runs `mybert embed` or `predict` on a file and returns its exit status."""
+
+    def run(command: str, texts: Path, output: Path, *more: str) -> int:
+        model = models({"embed": "encoder", "predict": "classifier"}[command])
+        words = [command, model, texts, "--errors", "skip", "--device", "cpu", "--output", output]
+        return cli.main([*map(str, words), *more])
+
+    return run
