@@ -1,5 +1,6 @@
 """Faults injected into real processes; `pytest tests/pretraining/test_faults.py -s` prints their cost as a table."""
 
+import functools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertForPreTraining
+from mybert.common.quantities import Duration
 from mybert.common.tables import print_table
 from mybert.training.sealed_checkpoints import find_damage, last_undamaged
 from mybert.training.stopping import PREEMPTED
@@ -64,6 +66,20 @@ def kill_before_the_rename():
 
     replace = checkpoint_trainer.replace_folder
     checkpoint_trainer.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
+
+
+def kill_after_a_checkpoint(seconds):
+    """Once the process is so many seconds old."""
+    from mybert.training import checkpoint_trainer
+
+    replace, end = checkpoint_trainer.replace_folder, time.monotonic() + seconds
+
+    def wrapped(new, path):
+        replace(new, path)
+        if path.name.startswith("checkpoint-") and time.monotonic() > end:
+            die()
+
+    checkpoint_trainer.replace_folder = wrapped
 
 
 def kill_in_evaluation():
@@ -272,6 +288,28 @@ def test_on_a_full_disk_the_last_checkpoint_stays_and_the_message_has_the_size_n
     assert "repeat with --resume" in text and "Traceback" not in text
     assert [path.name for path in output.glob("*checkpoint*")] == ["checkpoint-4"]
     assert finish(start, whole, output, 8, table, "full disk", "2")[:3] == (True, 0, 4)
+
+
+def test_a_killed_run_with_a_time_budget_is_continued_and_all_sessions_count(start_processes, corpus_folder, tmp_path):
+    argv = ["pretrain", "--corpus", corpus_folder, "--size", "tiny", "--output", tmp_path / "run", "--use-cpu"]
+    argv += ["--resume", "--save-steps", 5, "--time-budget"]
+    statuses, text = start_processes([*argv, "1s"])
+    assert statuses == [2], text
+    written = re.search("evaluation and saving take ([^;]+);", text)[1]  # more where other programs run
+    before = Duration(written.replace(" min", "m").replace(" ", ""))
+    budget, seconds = 2.5 * before, []
+    for fault, status in ((functools.partial(kill_after_a_checkpoint, before), KILLED), (None, 0)):
+        began = time.monotonic()
+        statuses, text = start_processes([*argv, f"{budget}s"], fault=fault)
+        seconds.append(time.monotonic() - began)
+        assert statuses == [status], text
+    most = max(1.15 * budget - seconds[0], 2 * before)
+    assert seconds[1] < most, "the second session ignores the time of the first"
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    steps = [log["step"] for log in map(json.loads, lines) if "loss" in log]
+    assert steps == sorted(set(steps)) and steps[-1] == results(tmp_path / "run")["steps"]
+    plan = json.loads((tmp_path / "run" / "budget.json").read_text())
+    assert results(tmp_path / "run")["budget"]["choices"] == plan["choices"]
 
 
 def losses(output):
