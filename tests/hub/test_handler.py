@@ -84,7 +84,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture
-def served(tmp_path, clean_process) -> dict:
+def served(tmp_path, run_foreign) -> dict:
     """By head: what the handler of its bundle answers, and the outputs of transformers' BERT."""
     tokenizer, jobs = MyBertTokenizer(TinyModels(tmp_path).pieces), {}
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
@@ -107,7 +107,7 @@ def served(tmp_path, clean_process) -> dict:
         make_bundle(PushSettings(str(folder), REPO), bundled)
         jobs[head] = (str(bundled), INPUTS[head], PARAMETERS.get(head, {}))
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    found = clean_process(SERVE, tmp_path / "jobs.json", offline=True)
+    found = json.loads(run_foreign(SERVE, tmp_path / "jobs.json")[-1])
     return {head: SimpleNamespace(**answers) for head, answers in found.items()}
 
 

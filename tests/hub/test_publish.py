@@ -6,9 +6,10 @@ import shutil
 import pytest
 from hub_protocol import MAIN, File
 from hub_server import READER, REPO, WRITER
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 
-from modeling_mybert import MyBertForPreTraining
+from modeling_mybert import MyBertForPreTraining, MyBertModel
+from mybert.common.checkpoint_loading import load_with_tokenizer
 from mybert.common.errors import UserError
 from mybert.release.settings import PushSettings
 
@@ -39,26 +40,17 @@ def test_the_hub_counts_the_parameters_and_its_client_verifies_the_files(hub, cl
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-LOAD_GATED = """
-import os, sys
-from modeling_mybert import MyBertModel
-from mybert.common.checkpoint_loading import load_with_tokenizer
-for token in sys.argv[2:]:
-    os.environ["HF_TOKEN"] = token
-    try:
-        print("loaded", type(load_with_tokenizer(MyBertModel, sys.argv[1])[0]).__name__)
-    except ValueError as error:
-        print(error)
-"""
-
-
-def test_a_gated_repository_is_loaded_by_those_who_have_access(hub, client, send, process):
+def test_a_gated_repository_is_loaded_by_those_who_have_access(hub, client, send, monkeypatch, tmp_path):
     send(public=True)
     hub.repos[REPO].readers, stranger = {"alice"}, "hf_" + "Stranger" * 4
     hub.users[stranger] = ("bob", False)
-    done = process("-c", LOAD_GATED, REPO, stranger, READER)
-    refused, loaded = done.stdout.splitlines()
-    assert "gated repo" in refused and REPO in refused and loaded == "loaded MyBertModel", done.stderr
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_TOKEN", stranger)
+    with pytest.raises(ValueError, match="gated repo") as refused:
+        load_with_tokenizer(MyBertModel, REPO)
+    assert REPO in str(refused.value)
+    monkeypatch.setenv("HF_TOKEN", READER)
+    assert type(load_with_tokenizer(MyBertModel, REPO)[0]) is MyBertModel
 
 
 def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):
