@@ -48,8 +48,17 @@ _SLOW_MODULES = {  # more than about five seconds of a core
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps pytest-xdist from starting with the files of most tests: files of one long test would come last."""
+    if hasattr(config.option, "loadscopereorder"):  # since pytest-xdist 3.8
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile; reports are drawn."""
+    """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile; reports are drawn.
+
+    Files with slow tests come first, so that no worker waits at the end for one that the other has just begun.
+    """
     for item in items:
         if (
             "compile" in item.name
@@ -58,6 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if item.path.parent.name == "reports":
             item.add_marker("draws")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -164,7 +175,7 @@ def start_processes(forks, tmp_path_factory):
             children.append(forks.Process(target=work, args=arguments))
             children[-1].start()
         for child in children:
-            child.join(120)
+            child.join(300)
         files = [Path(f"{log}.{rank}.{name}") for rank in range(count) for name in ("stdout", "stderr")]
         return [child.exitcode for child in children], "".join(file.read_text() for file in files)
 
