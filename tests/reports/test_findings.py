@@ -175,6 +175,25 @@ def test_one_finding_at_most_advises_another_learning_rate(stage, changes, name,
 
 
 @pytest.mark.parametrize(
+    ("stage", "settings", "advised"),
+    [
+        ("pretrain", {"initial_weights": "random"}, ["--initial-weights text"]),
+        ("pretrain", {"initial_weights": "text"}, []),
+        ("pretrain", {"init_from": "bert"}, []),
+        ("adapt", {}, []),
+        ("distill", {"size": None}, []),
+        ("distill", {"size": "mini"}, ["--initializer-range", "--phase2-corpus"]),
+    ],
+)
+def test_a_plateau_has_only_remedies_that_the_run_can_use(stage, settings, advised, tmp_path):
+    changes = PLATEAU | {"manifest/stage": stage, "manifest/settings": settings}
+    folder = write_stage(tmp_path / "run", "pretrain", changes)
+    (plateau,) = [finding for finding in find(read_stage(folder)) if finding.name == "plateau"]
+    options = ("--initial-weights text", "--initializer-range", "--phase2-corpus")
+    assert [option for option in options if option in plateau.remedy] == advised
+
+
+@pytest.mark.parametrize(
     ("held_out", "level"),
     [([0.5, 0.1, 0.0], "green"), ([0.5, 0.1, 0.0, 0.0, 0.0], "green"), ([0.0, 0.1, 0.2], "amber")],
 )

@@ -24,11 +24,22 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
     found = "red" if accuracy <= _PLATEAU_RED * base else "amber" if accuracy <= _PLATEAU_AMBER * base else "green"
     titles = "The model has learned more than the most frequent token", "The loss is still on its first plateau"
     remedies = ["Train for more steps", *([] if advises_rate(files) else ["raise --learning-rate"])]
-    if files.stage != "adapt":
-        remedies.append("use --initializer-range of about 1 / sqrt(hidden size) for narrow models")
-        remedies.append("start with shorter examples (--phase2-corpus for the longer ones)")
+    remedies += _remedies_for_new_weights(files)
     remedy = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]])) + "."
     yield judged("plateau", found, titles, evidence, remedy)
+
+
+def _remedies_for_new_weights(files: StageFiles) -> list[str]:
+    """Settings that shorten the plateau of this run. They have no effect on the weights of a checkpoint."""
+    settings = files.manifest["settings"]
+    if files.stage == "pretrain" and not settings.get("init_from"):
+        return [] if settings.get("initial_weights") == "text" else ["use --initial-weights text"]
+    if files.stage == "distill" and settings.get("size"):
+        return [
+            "use --initializer-range of about 1 / sqrt(hidden size) for narrow models",
+            "start with shorter examples (--phase2-corpus for the longer ones)",
+        ]
+    return []
 
 
 def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
