@@ -18,10 +18,10 @@ def print_adaptation(adaptation: dict) -> None:
         words = sorted(words, key=lambda word: -word["saved"])  # those of --words come first otherwise
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words[:_SHOWN]]
         most = f"; the {_SHOWN} that save most" if len(words) > _SHOWN else ""
-        print_table(counted(len(words), "new word") + most, rows, ("word", "old pieces", "tokens saved"))
+        print_table(counted(len(words), "new word") + most, rows, ("word", "former word pieces", "tokens saved"))
     if nearest := adaptation.get("nearest_tokens"):
         rows = [(word, *(" ".join(found[when]) for when in ("before", "after"))) for word, found in nearest.items()]
-        print_table("Nearest tokens of new words", rows, ("word", "start", "trained"))
+        print_table("Nearest tokens of new words", rows, ("word", "before training", "after training"))
     rows = [
         (f"{text}: {title}", *(found[when].get(name) for when in ("before", "after")))
         for text, found in adaptation.get("held_out", {}).items()

@@ -73,7 +73,7 @@ def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:
         ("documents", counts["documents"]),
         ("  empty (removed)", counts["documents_empty"]),
         *((f"  removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        (f"  copies ({'removed' if settings.removes_duplicates else 'kept'})", counts["documents_duplicate"]),
+        (f"  duplicates ({'removed' if settings.removes_duplicates else 'kept'})", counts["documents_duplicate"]),
         *([("  near duplicates (removed)", near)] if near else []),
         ("  of one sentence", counts["documents_of_one_sentence"]),
         ("  held out for validation", counts["documents_held_out"]),

@@ -113,7 +113,7 @@ class SearchSettings:
     model: str | None = setting(None, "model that made the vectors (default: the model named in the manifest)")
     top_k: int = setting(5, "number of results per query (1 or more)", least=1)
     output: str | None = setting(None, "also write the results to this file as JSON lines")
-    device: str = setting("auto", "device such as cpu or cuda:1; auto takes a GPU if there is one")
+    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):

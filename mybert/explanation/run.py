@@ -21,7 +21,8 @@ def main(settings: ExplainSettings) -> None:
     summary = explain(settings)
     table = [*summary.items(), ("seconds", time.monotonic() - began)]
     if settings.output != STDIN:
-        print_table(f"Explanations: {settings.output}", table)
+        print_table("Explanations", table)
+        print(f"the output is in {settings.output}")
 
 
 def explain(settings: ExplainSettings) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def read_excel(name: str, text: TextColumn | None = None, only_text: bool = Fals
             read = functools.partial(pd.read_excel, book, dtype=str, keep_default_na=False)
             sheet, first = read(), read(header=None, nrows=1)
     except ImportError as error:
-        raise UserError(f"{name}: install openpyxl to read .xlsx, or save the sheet as .csv") from error
+        raise UserError(f"{name} needs openpyxl: pip install 'mybert[xlsx]', or save the sheet as .csv") from error
     except Exception as error:  # zipfile and openpyxl have their own kinds
         raise UserError(f"{name} cannot be read as .xlsx ({cause(error)}); save the sheet as .csv") from error
     _check_header(name, first.to_numpy().ravel().tolist(), text)  # `sheet` has renamed columns with equal names

@@ -32,16 +32,16 @@ class Metric(NamedTuple):
 
 
 _METRICS = {  # meaning, is_share, is_loss
-    "accuracy": ("share of right predictions", True),
-    "f1": ("balance of precision and recall", True),
+    "accuracy": ("share of correct predictions", True),
+    "f1": ("harmonic mean of precision and recall", True),
     "f1_macro": ("mean F1 of the labels: rare ones count the same", True),
     "f1_micro": ("F1 over all labels: each occurrence counts the same", True),
-    "precision": ("share of what was found that is right", True),
-    "recall": ("share of what is there that was found", True),
+    "precision": ("share of the predictions that are correct", True),
+    "recall": ("share of the references that are predicted", True),
     "exact_match": ("share of answers that equal a reference", True),
-    "matthews_correlation": ("0 for guessing, 1 for no error",),
-    "pearson": ("0 for guessing, 1 for a straight line",),
-    "spearman": ("0 for guessing, 1 for the same order",),
+    "matthews_correlation": ("0 for a constant prediction, 1 for no error",),
+    "pearson": ("linear correlation: 0 for none, 1 for a rising line",),
+    "spearman": ("rank correlation: 0 for none, 1 for the same order",),
     "mse": ("0 for no error", False, True),
 }
 

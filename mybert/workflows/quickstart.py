@@ -103,9 +103,9 @@ def quickstart(settings: QuickstartSettings) -> Path:
             overwrite=settings.overwrite,
         )
     )
-    print("Many examples are truncated because they have at most 64 tokens, which saves time.")
+    print("Examples have at most 64 tokens to save time, so many are truncated.")
     if all(map(is_python_docs, settings.text)):
-        print("Similar functions share passages: a tenth of the held-out ones are in the training examples too.")
+        print("Similar functions share passages: a tenth of the held-out passages also occur in training examples.")
     print("\n3. pretrain, with evaluation on held-out documents")
     _pretrain(settings, corpus, model)
     print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")

@@ -161,5 +161,5 @@ def _print(settings: TrimSettings, before: dict[str, int], after: dict[str, int]
     ]
     sizes = [with_unit(found["bytes"], "B") for found in (before, after)]
     rows.append(("size", *sizes, f"{after['bytes'] / before['bytes']:.1%}"))
-    print_table(f"{settings.model} trimmed", rows, ("", "before", "after", "left"))
+    print_table(f"{settings.model} trimmed", rows, ("", "before", "after", "remaining"))
     print(f"the outputs are equal on {counted(compared, 'document')} of the text")

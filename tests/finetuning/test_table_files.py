@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+from unittest import mock
 
 import pandas
 import pytest
@@ -124,6 +125,13 @@ def test_excel_files_are_read_or_the_message_says_how(tmp_path):
     (tmp_path / "broken.xlsx").write_bytes(b"PK")
     with pytest.raises(UserError, match=r"broken.xlsx.*\.csv"):
         read(tmp_path / "broken.xlsx")
+
+
+def test_without_openpyxl_the_message_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "rows.xlsx").write_bytes(b"PK")
+    monkeypatch.setattr(pandas, "ExcelFile", mock.Mock(side_effect=ImportError("openpyxl")))
+    with pytest.raises(UserError, match=r"rows.xlsx needs openpyxl: pip install 'mybert\[xlsx\]', or save the sheet"):
+        read(tmp_path / "rows.xlsx")
 
 
 def test_a_blank_score_is_named_and_the_others_are_a_regression(finetune, write, tmp_path, capsys):

@@ -108,12 +108,12 @@ def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
 
 def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "some", "corpus")))
-    assert "copies (kept)" in text and "near duplicates (removed)" not in text
+    assert "duplicates (kept)" in text and "near duplicates (removed)" not in text
     counts = ("filtered", "duplicate", "of_one_sentence")
     nothing = {f"manifest/counts/documents_{name}": {} if name == "filtered" else 0 for name in counts}
     nothing |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}
     text, _ = read(write_report(write_stage(tmp_path / "none", "corpus", nothing)))
-    assert "Nothing was left out." in text and "copies (kept)" not in text
+    assert "Nothing was left out." in text and "duplicates (kept)" not in text
     assert "Left out:" not in text and "documents read" in text
 
 
@@ -163,7 +163,7 @@ def test_an_adaptation_begins_with_what_has_changed(domain, general, sentence, t
     changes = {"manifest/stage": "adapt", "results/adaptation": {"held_out": held_out}}
     text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain", changes)))
     (summary,) = re.findall(r'<p class="summary">(.*?)</p>', text)
-    assert summary.removeprefix(sentence).lstrip().startswith("The model finds 40.0% of the masked tokens")
+    assert summary.removeprefix(sentence).lstrip().startswith("The model predicts 40.0% of the masked tokens")
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -13,7 +13,7 @@ from mybert.common.errors import UserError
 
 ONE_DOCUMENT = (
     "a random next segment must come from another document, but the inputs hold only one distinct document, or so "
-    "many copies of it that others are rare; add documents, remove copies by --deduplicate, split it by "
+    "many duplicates of it that others are rare; add documents, remove duplicates by --deduplicate, split it by "
     "--split-documents N, or use --negatives same-document or --no-nsp"
 )
 

@@ -33,7 +33,9 @@ class PlanSettings:
     vocab_size: int = setting(30_522, "Vocabulary size, at least 1.")
     bf16: bool = setting(True, "Compute in bfloat16; weights stay in float32.")
     mfu: float = setting(0.4, "Model FLOPs utilisation: share of --peak-flops that the run reaches, at most 1.")
-    bandwidth: Quantity = setting(Quantity("50G"), "Network bandwidth of a device, in bytes per second.")
+    bandwidth: Quantity = setting(
+        Quantity("50G"), "Network bandwidth of a device in bytes per second, such as 50G (default: 50G)."
+    )
     memory: Quantity | None = setting(
         None, "Memory of a device in bytes, such as 80G; configurations that do not fit are marked."
     )

@@ -44,9 +44,9 @@ def duplicates(files: StageFiles) -> Iterator[Finding]:
     removed = settings.get("deduplicate") or settings.get("deduplicate_near")
     number = counts["documents_duplicate"]
     share = number / max(counts["documents"] + (number if removed else 0), 1)
-    evidence = f"Copies of other documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
+    evidence = f"Duplicate documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
     found = "green" if removed else level(share, _DUPLICATES)
-    titles = "Few documents are trained on twice", "Many documents are copies of others"
+    titles = "Few documents are trained on twice", "Many documents are duplicates"
     yield judged("duplicates", found, titles, evidence, "Remove them by --deduplicate.")
 
 

@@ -131,8 +131,8 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
     limit = (_NEW_MOVE if is_new else _SMALL_MOVE) * (2 if noise is not None and noise < _AGREED else 1)
     is_small = moved < limit and (is_new or fall < _SMALL_FALL)
     evidence = (
-        f"Highest learning rate {max(rates):.2g}. The steps together change the weights by {moved:.1%} of their size; "
-        f"the training loss fell by {fall:.1%}."
+        f"Highest learning rate {max(rates):.2g}. The changes by all steps add up to {moved:.1%} of the weights' "
+        f"size; the training loss fell by {fall:.1%}."
     )
     evidence += _noise_text(noise, "Over the run")
     found = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"

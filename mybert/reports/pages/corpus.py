@@ -128,7 +128,7 @@ def _documents(files: StageFiles) -> Section:
     rows = [
         ("empty (removed)", counts["documents_empty"]),
         *((f"removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        (f"copies ({'removed' if removed else 'kept'})", counts["documents_duplicate"]),
+        (f"duplicates ({'removed' if removed else 'kept'})", counts["documents_duplicate"]),
         ("near duplicates (removed)", counts["documents_near_duplicate"]),
         ("without tokens", counts.get("documents_without_tokens")),
         ("of one sentence", counts["documents_of_one_sentence"]),

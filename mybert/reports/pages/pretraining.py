@@ -42,15 +42,15 @@ def _summary(files: StageFiles) -> str:
     metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
     texts = _changes((files.results.get("adaptation") or {}).get("held_out") or {})
     if (share := metrics.get("mlm_accuracy")) is not None:
-        texts.append(f"The model finds {percent(share)} of the masked tokens of text that it has not seen")
+        texts.append(f"The model predicts {percent(share)} of the masked tokens of held-out text correctly")
         if (base := constant.get("mlm_accuracy")) is not None:
-            texts[-1] += f"; always answering the most frequent one finds {percent(base)}"
+            texts[-1] += f"; always predicting the most frequent token is correct for {percent(base)}"
         if (teacher := metrics.get("teacher_mlm_accuracy")) is not None:
-            texts[-1] += f"; its teacher finds {percent(teacher)}"
+            texts[-1] += f"; its teacher predicts {percent(teacher)}"
     if (share := metrics.get("nsp_accuracy")) is not None:
-        texts.append(f"It decides correctly in {percent(share)} of the pairs whether B follows A")
+        texts.append(f"For {percent(share)} of the pairs, it predicts correctly whether B follows A")
         if (base := constant.get("nsp_accuracy")) is not None:
-            texts[-1] += f"; always giving the same answer is right in {percent(base)}"
+            texts[-1] += f"; the best constant prediction is correct for {percent(base)}"
     return " ".join(f"{text}." for text in texts)
 
 
@@ -108,13 +108,13 @@ def _samples(files: StageFiles) -> Section | None:
             (
                 Segments([("", word["before"]), ("mark", word["word"]), ("", word["after"])]),
                 *(_asked(sample["words"][number]) for sample in shown),
-                ", ".join(f"“{guess}” {share:.1%}" for guess, share in word["guesses"]),
+                ", ".join(f"“{token}” {share:.1%}" for token, share in word["guesses"]),
             )
             for number, word in enumerate(words)
         ]
         note = "The marked word is hidden from the model. Each cell has the probability of the marked word and, if it "
-        note += "differs, the model's first guess."
-        tables.append(Table("Masked words", ["sentence", *steps, "guesses at the end"], rows, note))
+        note += "differs, the model's prediction."
+        tables.append(Table("Masked words", ["sentence", *steps, "most likely at the end"], rows, note))
     pairs = shown[-1].get("pairs") or []
     if pairs:
         rows = [
@@ -128,13 +128,13 @@ def _samples(files: StageFiles) -> Section | None:
         note = "The probability of what B is."
         tables.append(Table("Pairs", ["first and second segment", "B is", *steps], rows, note))
     intro = "The same held-out sentences at every evaluation."
-    return Section("What the model says as it learns", tables, intro) if tables else None
+    return Section("Predictions during training", tables, intro) if tables else None
 
 
 def _asked(word: dict) -> Share:
-    guess = word["guesses"][0][0] if word["guesses"] else ""
+    predicted = word["guesses"][0][0] if word["guesses"] else ""
     share = word["probability"]
-    return Share(share, f"{share:.1%}" if guess == word["word"] else f"{share:.1%}, guessed “{guess}”")
+    return Share(share, f"{share:.1%}" if predicted == word["word"] else f"{share:.1%}, predicted “{predicted}”")
 
 
 def _adaptation(found: Mapping[str, Any]) -> list[Section]:
@@ -150,12 +150,13 @@ def _adaptation(found: Mapping[str, Any]) -> list[Section]:
         tables.append(Table("Held-out text", ["text and score", "before", "after"], scores))
     if words := found.get("new_words"):
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words]
-        tables.append(Table("New words", ["word", "old tokens", "tokens saved"], rows, size="half"))
+        tables.append(Table("New words", ["word", "former word pieces", "tokens saved"], rows, size="half"))
     if nearest := found.get("nearest_tokens"):
         rows = [
             (word, " ".join(near.get("before", ())), " ".join(near.get("after", ()))) for word, near in nearest.items()
         ]
-        tables.append(Table("Nearest tokens of new words", ["word", "at the start", "trained"], rows, size="half"))
+        columns = ["word", "before training", "after training"]
+        tables.append(Table("Nearest tokens of new words", columns, rows, size="half"))
     return [Section("Adaptation", tables)] if tables else []
 
 
