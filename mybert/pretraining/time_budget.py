@@ -38,6 +38,8 @@ class Budget(TrainerCallback):
         file = folder.path / PLAN if folder is not None and folder.is_resumed else None
         if file is not None and file.is_file():
             return cls._read(file, clock)
+        if arguments.process_index == 0:
+            print("measuring the speed of this machine", flush=True)
         plan = make_plan(settings, arguments, corpus, clock)
         if arguments.world_size > 1:  # processes measure differently
             shared = [plan, clock.reserve]
