@@ -56,6 +56,7 @@ def read_options() -> argparse.Namespace:
     add("--embedding-rate", type=float, help="of the embeddings, if different")
     add("--muon-steps", type=int, default=5, help="Newton-Schulz iterations")
     add("--beta2", type=float, default=0.98)
+    add("--weight-decay", type=float, default=0.01)
     add("--schedule", choices=("linear", "cosine", "wsd"), default="linear")
     add("--warmup", type=float, default=0.03)
     add("--tokens", type=int, nargs="+", default=[2048], help="per step, at the start and at the end")
@@ -131,10 +132,11 @@ def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) ->
         {"params": vectors, "peak": options.rate, "weight_decay": 0.0},
     ]
     kind = ideas.Lamb if options.optimizer == "lamb" else torch.optim.AdamW
-    optimizers = [kind(groups, lr=options.rate, betas=(0.9, options.beta2), eps=options.epsilon)]
+    decay = {"weight_decay": options.weight_decay}
+    optimizers = [kind(groups, lr=options.rate, betas=(0.9, options.beta2), eps=options.epsilon, **decay)]
     if matrices:
         group = [{"params": matrices, "peak": options.rate}]
-        settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, "weight_decay": 0.01}
+        settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, **decay}
         optimizers.append(torch.optim.Muon(group, options.rate, **settings))
     return optimizers
 
