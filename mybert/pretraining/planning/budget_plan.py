@@ -284,8 +284,9 @@ def _apply_rules(
     adamw_rate = options.pop("adamw_learning_rate")
     if "optim" in given or ("optimizer" in given and settings.optimizer == "adamw"):
         options["learning_rate"] = adamw_rate
+        del options["weight_decay"]
     if settings.init_from is not None:
-        for name in ("initializer_range", "initial_weights", "start_mlm_probability"):
+        for name in ("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay"):
             options.pop(name, None)
         rate, continued = options["learning_rate"][0], rules["continued"]
         options["learning_rate"] = (rate * continued["learning_rate_factor"], continued["why"])
