@@ -176,7 +176,7 @@ def test_repeated_and_empty_documents_are_counted_and_removed_on_request(
         counts = manifest["counts"]
         assert (counts["documents"], counts["documents_duplicate"], counts["documents_empty"]) == (kept, 5, 2)
         table = capsys.readouterr().out
-        assert re.search(rf"copies \({'removed' if deduplicate else 'kept'}\) +│ +5 ", table), table
+        assert re.search(rf"duplicates \({'removed' if deduplicate else 'kept'}\) +│ +5 ", table), table
 
 
 @pytest.mark.parametrize(
