@@ -125,6 +125,17 @@ def test_what_is_given_stays_and_what_is_not_is_chosen(run):
     assert results["settings"]["optimizer"] == "muon"
 
 
+def test_weight_decay_is_higher_for_new_weights_trained_by_muon_only(run, tmp_path):
+    def decay(output: str, **given) -> float:
+        folder = run(output, size=None if "init_from" in given else "tiny", **given)
+        return json.loads((folder / "results.json").read_text())["training_arguments"]["weight_decay"]
+
+    assert decay("muon") == 0.1
+    assert decay("other", optim="adafactor") == 0.01
+    assert decay("given", weight_decay=0.2) == 0.2
+    assert decay("continued", init_from=str(tmp_path / "muon")) == 0.01
+
+
 def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):
     corpus = shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
     output = run(corpus=str(corpus), time_budget="8s", per_device_train_batch_size=4)
