@@ -1,6 +1,7 @@
 """The Ray engine on a cluster of two nodes on this machine, one of which is killed while it works."""
 
 import functools
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -31,17 +32,23 @@ def keep(text):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A cluster of one node, which notices the death of another node within seconds."""
+    """A cluster of one node, which notices the death of another node within seconds.
+
+    Nothing of it outlives these tests: Ray replaces the handler of SIGTERM, and its usage statistics log from threads.
+    """
     from ray.cluster_utils import Cluster
 
     checks = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
-    cluster = Cluster(initialize_head=True, head_node_args=NODE | {"_system_config": checks})
+    sigterm_handler = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args=NODE | {"_system_config": checks})
         ray.init(address=cluster.address, log_to_driver=False)
         yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+        ray.shutdown()
+        cluster.shutdown()
+    signal.signal(signal.SIGTERM, sigterm_handler)
 
 
 @pytest.fixture
