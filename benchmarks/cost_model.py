@@ -1,4 +1,4 @@
-"""Predictions of `mybert plan` compared with measurements on the CPU: the table in docs/guides/scale-out.md.
+"""Predictions of `mybert plan` compared with measurements on the CPU: the table in docs/reference/cost-model.md.
 
     python benchmarks/cost_model.py CORPUS [--sizes mini,small] [--sequences 32] [--length 128] [--threads 2]
 

@@ -73,7 +73,7 @@ class AdaptSettings(TextSettings):
     time_budget: str | None = setting(
         None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps"
     )
-    row_steps: int = setting(
+    new_word_steps: int = setting(
         0, "extra steps at the start that train only the vectors of new words (0 or more)", least=0
     )
     max_length: int | None = setting(
@@ -105,8 +105,8 @@ class AdaptSettings(TextSettings):
     def _check_together(self) -> None:
         if self.lora_rank is not None and self.freeze != FREEZE[0]:
             raise UserError(f"--lora-rank keeps the old weights already; leave out --freeze {self.freeze}")
-        if self.new_words == "0" and not self.words and (self.row_steps or self.freeze == "all"):
-            option = "--row-steps" if self.row_steps else "--freeze all"
+        if self.new_words == "0" and not self.words and (self.new_word_steps or self.freeze == "all"):
+            option = "--new-word-steps" if self.new_word_steps else "--freeze all"
             raise UserError(f"{option} has no effect with --new-words 0: there are no vectors of new words to train")
         if self.replay_share != type(self).replay_share and not self.replay:
             raise UserError("--replay-share has no effect without --replay")

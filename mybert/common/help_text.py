@@ -16,7 +16,7 @@ _NAMES = {
     "task": "label_all_tokens label_names label_separator labels max_answer_length method n_best problem steps task "
     "top_k",
     "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "
-    "mlm_probability num_train_epochs on_nonfinite optimizer patience row_steps start_mlm_probability sweep "
+    "mlm_probability num_train_epochs on_nonfinite optimizer patience new_word_steps start_mlm_probability sweep "
     "time_budget warmup_steps weight_decay whole_word_masking",
     "batches": "gradient_accumulation_steps max_tokens_per_batch per_device_eval_batch_size "
     "per_device_train_batch_size start_tokens_per_batch",

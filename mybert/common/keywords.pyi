@@ -233,7 +233,7 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
     freeze: Literal["nothing", "encoder", "all"]
     lora_rank: int | None
     time_budget: Name | None
-    row_steps: int
+    new_word_steps: int
     max_length: int | None
     whole_word_masking: bool
     validation_share: float

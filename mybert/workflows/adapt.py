@@ -164,10 +164,10 @@ def _train(
     new_head: bool,
     started: float,
 ) -> None:
-    """Trains only the rows of new words for `row_steps` (folder `_ROWS`), then the model (folder `_MODEL`)."""
+    """Trains only the rows of new words for `new_word_steps` (folder `_ROWS`), then the model (folder `_MODEL`)."""
     start = START
-    if settings.row_steps:
-        rows = dataclasses.replace(arguments, max_steps=settings.row_steps, weight_decay=0.0)
+    if settings.new_word_steps:
+        rows = dataclasses.replace(arguments, max_steps=settings.new_word_steps, weight_decay=0.0)
         choices = _training_settings(settings, work / START, work / _ROWS, None)
         _pretrain(choices, rows, new_rows_only(new_ids, new_head))
         start = _ROWS

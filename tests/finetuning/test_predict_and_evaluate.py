@@ -678,7 +678,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)
     text = (output / "errors.txt").read_text()
     assert "reference \\ predicted" in text
-    assert f"{(~right).sum()} of 10 rows are wrong" in text
+    assert f"{(~right).sum()} of 10 rows are incorrect" in text
     assert "line 9, error" in text
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert (

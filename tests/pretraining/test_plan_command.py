@@ -132,7 +132,9 @@ def test_large_numbers_have_suffixes(tmp_path):
 
 
 def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):
-    text = (Path(__file__).parents[2] / "docs/guides/scale-out.md").read_text(encoding="utf-8")
+    docs = Path(__file__).parents[2] / "docs"
+    pages = [docs / "guides/scale-out.md", docs / "reference/cost-model.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     shown = re.findall(r"^    mybert (plan [^\n]*)\n\n```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(shown) == 2
     for command, expected in shown:

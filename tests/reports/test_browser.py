@@ -80,7 +80,7 @@ def test_rows_are_sorted_searched_filtered_and_paged(opened):
     browser.find_element("css selector", "input[type=search]").send_keys("NUMBER 17")
     wait_for(browser, "return document.querySelectorAll('.predictions tbody tr').length == 12")  # 17, 117, 170 to 179
     which = browser.find_element("css selector", ".which")
-    which.send_keys("wrong")
+    which.send_keys("incorrect")
     found = rows_of(browser)
     assert found and all("17" in row[5] and row[2] != row[3] for row in found)
     assert f"{len(found)} of 180 rows" in browser.find_element("css selector", ".count").text

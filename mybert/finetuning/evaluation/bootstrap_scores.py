@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-LABEL_COLUMNS = ("reference", "predicted", "right", "precision", "recall", "F1")
+LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1")
 """Headers of the fields of `LabelScores`."""
 Labelled = Set[tuple]  # pairs of a label and the place where it occurs
 

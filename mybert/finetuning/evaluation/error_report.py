@@ -50,11 +50,11 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
 
 
 def _summary(errors: Sequence[float], worst: int) -> str:
-    wrong = np.count_nonzero(errors)
-    if not wrong:
-        return f"All {counted(len(errors), 'row')} are right." if len(errors) > 1 else "The row is right."
-    are = "row is" if wrong == 1 else "rows are"
-    return f"{wrong} of {len(errors)} {are} wrong, the mean error is {np.mean(errors):.4g}; the worst {worst}:"
+    incorrect = np.count_nonzero(errors)
+    if not incorrect:
+        return f"All {counted(len(errors), 'row')} are correct." if len(errors) > 1 else "The row is correct."
+    are = "row is" if incorrect == 1 else "rows are"
+    return f"{incorrect} of {len(errors)} {are} incorrect, the mean error is {np.mean(errors):.4g}; the worst {worst}:"
 
 
 def _fields(row: dict, prediction: dict) -> list[str]:

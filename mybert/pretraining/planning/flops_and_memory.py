@@ -1,4 +1,4 @@
-"""Operations, memory and network traffic of pretraining by arithmetic; see docs/guides/scale-out.md.
+"""Operations, memory and network traffic of pretraining by arithmetic; see docs/reference/cost-model.md.
 
 Operations are floating point operations, 2 per multiply-add. Useful operations are matrix products on real tokens (in
 the last layer and the heads, on the tokens that are read); the backward pass counts twice the forward pass (Kaplan et

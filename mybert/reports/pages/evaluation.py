@@ -28,7 +28,7 @@ _ANSWERS = {
 }
 """Headers of the columns of every row; the last one is a probability if it is a confidence."""
 _ERRORS = {
-    "token-classification": "The rows with most wrong words come first; only their wrong words are shown.",
+    "token-classification": "The rows with most incorrect tags come first; only their incorrect tags are shown.",
     "question-answering": "The worst answers come first; the error is 1 minus the F1 with the best reference.",
 }
 
@@ -110,8 +110,8 @@ def _error_note(files: StageFiles, found: Mapping[str, Any]) -> str:
     """What the column `error` holds."""
     if files.task == "text-classification" and main_metric(files, found) == "accuracy":
         return (
-            "Wrong predictions come first. The error is 1 minus the probability of the reference for a wrong "
-            "prediction, and 0 for a right one."
+            "Incorrect predictions come first. The error is 1 minus the probability of the reference for an "
+            "incorrect prediction, and 0 for a correct one."
         )
     return _ERRORS.get(files.task, "The largest errors come first.")
 
@@ -159,7 +159,7 @@ def _labels(found: Mapping[str, Any]) -> Table | None:
     ]
     note = "Precision: share of its predictions that are right. Recall: share of its rows that are found."
     note += "" if len(labels) <= _LABELS else f" The {_LABELS} most frequent of {len(labels):,}."
-    columns = ["label", "reference", "predicted", "right", "precision", "recall", "F1"]
+    columns = ["label", "reference", "predicted", "correct", "precision", "recall", "F1"]
     return Table("Each label", columns, rows, note)
 
 
@@ -182,7 +182,7 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
         total = max(sum(row), 1)
         cells = [Share(c / total, f"{c:,}", "accent" if i == j else "bad") for j, c in enumerate(row)]
         rows.append((name, *cells))
-    note = "Each row is a reference label, each column a prediction. Blue: right. Red: wrong."
+    note = "Each row is a reference label, each column a prediction. Blue: correct. Red: incorrect."
     is_small = len(names) <= _HALF_MATRIX and max(map(len, names)) <= _SHORT
     return Table("Confusion matrix", ["reference", *names], rows, note, size="half" if is_small else "")
 
@@ -272,6 +272,6 @@ def _suspects(analysis: Mapping[str, Any]) -> Table | None:
         )
         for row in rows
     ]
-    columns = ["row", "input", "reference", "prediction", "confidence", *(["wrong in"] * has_seeds)]
-    note = "The model contradicts these labels with high confidence. Look at them: the label may be wrong."
-    return Table("Labels that look wrong", columns, cells, note)
+    columns = ["row", "input", "reference", "prediction", "confidence", *(["incorrect in"] * has_seeds)]
+    note = "The model contradicts these labels with high confidence. Look at them: the label may be incorrect."
+    return Table("Labels that look incorrect", columns, cells, note)
