@@ -74,7 +74,10 @@ class AdaptSettings(TextSettings):
         None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps"
     )
     new_word_steps: int = setting(
-        0, "extra steps at the start that train only the vectors of new words (0 or more)", least=0
+        0,
+        "extra steps at the start that train only the vectors of new words (0 or more)",
+        old_name="row_steps",
+        least=0,
     )
     max_length: int | None = setting(
         None,
