@@ -125,8 +125,8 @@ class AdaptSettings(TextSettings):
 @dataclass
 class TrimSettings(TextSettings):
     inputs: list[str] | None = setting(
-        None, f"text that the model must still read, required without --task-data: {_TEXTS}", positional=True
+        None, f"text whose tokens are kept, required without --task-data: {_TEXTS}", positional=True
     )
     model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)")
     output: str = setting("", "folder of the smaller model")
-    task_data: list[str] | None = setting(None, "labelled rows whose texts the model must still read")
+    task_data: list[str] | None = setting(None, "labelled rows whose tokens are kept")

@@ -76,7 +76,7 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
     output: str = setting(
         "",
         f"output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
-        "rows; a name that embed uses itself, such as line, becomes input_line",
+        "rows; a column with a name that embed writes itself, such as line, becomes input_line",
     )
     pooling: str = setting(
         "mean",

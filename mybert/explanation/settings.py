@@ -17,7 +17,9 @@ class ExplainSettings(PredictSettings):
     formats: ClassVar[tuple[str, ...]] = (".html", ".jsonl")
 
     model: str = setting(
-        "", "Folder or Hub name of a fine-tuned checkpoint, or of an encoder of texts to compare.", positional=True
+        "",
+        "Folder or Hub name of a fine-tuned checkpoint, or of an encoder, to explain the similarity of two texts.",
+        positional=True,
     )
     output: str = setting(
         "-",

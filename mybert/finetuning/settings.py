@@ -258,8 +258,8 @@ class FinetuningOptions(TrainingOptions):
 
     learning_rate: float | None = setting(
         None,
-        "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for models of a hidden size below 512, 1e-3 below "
-        "256, and in token-classification below 384).",
+        "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for hidden sizes below 512; 1e-3 below 256, or below "
+        "384 for token-classification).",
     )
     num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
     per_device_train_batch_size: int = setting(

@@ -62,7 +62,8 @@ class ImportSettings:
     )
     tolerance: float = setting(
         1e-4,
-        "for transformers' format: maximum difference from BERT's outputs, divided by the largest if that is above 1",
+        "for transformers' format: maximum difference from BERT's outputs, divided by the largest output if that is "
+        "above 1",
     )
     overwrite: bool = setting(False, "replace the output folder")
 
@@ -104,10 +105,10 @@ class MergeSettings:
 class QuantizeSettings(TextFileOptions):
     model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True)
     texts: list[str] = setting(
-        help="text like that which the model will read: files, data sets or python-docs; see --tokens"
+        help="text for calibration, similar to what the model will read: files, data sets or python-docs"
     )
     output: str = setting(help="output folder")
-    tokens: int = setting(16_000, "number of tokens of the texts to calibrate with", least=1)
+    tokens: int = setting(16_000, "number of tokens of --texts to calibrate with", least=1)
     overwrite: bool = setting(False, "replace the output folder")
 
     def __post_init__(self):

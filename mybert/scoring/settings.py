@@ -44,8 +44,8 @@ class ScoreSettings(ScoringSettings, TextFileOptions):
     )
     output: str = setting(
         "",
-        "output file (.jsonl), one line per text with the other columns of its row; a column whose name score itself "
-        "uses, such as line, becomes input_line",
+        "output file (.jsonl), one line per text with the other columns of its row; a column with a name that score "
+        "writes itself, such as line, becomes input_line",
     )
     masking: str = setting(
         "token",

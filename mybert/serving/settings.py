@@ -44,7 +44,9 @@ class ServeSettings(DeviceOptions):
         3.0, "Maximum milliseconds that a batch waits for further requests; a single client never waits."
     )
     max_tokens: int = setting(
-        131_072, "Maximum tokens of all accepted requests; further requests get status 429, larger ones 413.", least=1
+        131_072,
+        "Maximum tokens of all accepted requests; further requests get status 429, a larger single request 413.",
+        least=1,
     )
     max_requests: int = setting(512, "Maximum concurrent requests; further requests get status 429.", least=1)
     max_texts: int = setting(2048, "Maximum texts or rows per request.", least=1)

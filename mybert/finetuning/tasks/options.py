@@ -29,8 +29,8 @@ class TaskOptions:
     )
     max_length: int | None = setting(
         None,
-        "Tokens per sequence, special tokens included (default: 128, or 384 for question-answering, and at most those "
-        "that the checkpoint was trained on).",
+        "Tokens per sequence, special tokens included (default: 128, or 384 for question-answering; at most the "
+        "length that the checkpoint was trained on).",
         least=8,
     )
 
