@@ -1,6 +1,7 @@
 """Label columns in every format, written by pandas and by datasets: the same problem and labels everywhere."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from datasets import Dataset, disable_progress_bars
 from sklearn.metrics import f1_score
 
 from modeling_mybert import MyBertConfig
+from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.run_data import draw_rows, stratified_rows
@@ -166,6 +168,31 @@ def test_classes_get_the_names_that_are_given(finetune, write_rows, opinions, tm
     assert set(read_split(str(train), task).rows["label"]) == {"negative", "positive"}
     assert finetune("text-classification", *words, "2=other", output="unknown") == 2
     assert "--label-names 2=other" in capsys.readouterr().err
+
+
+def test_a_finetuning_scores_its_model_as_evaluate_does_whatever_the_order_of_names(
+    finetune, write_rows, opinions, tmp_path
+):
+    rows = write_rows("rows.jsonl", [{**row, "label": int(row["label"] == "good")} for row in opinions])
+    words = ("--train", rows, "--validation", rows, "--num-train-epochs", 3, "--label-names", "1=good", "0=bad")
+    assert finetune("text-classification", *words) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out/validation/predictions.jsonl").open()]
+    again = Predictor(tmp_path / "out")([row["text"] for row in opinions])
+    assert [line["label"] for line in lines] == [one["label"] for one in again] == [row["label"] for row in opinions]
+
+
+@pytest.mark.parametrize("problem", ["single-label", "multi-label"])
+def test_labels_keep_their_order_in_a_stored_configuration(problem, tmp_path):
+    """config.json sorts `label2id`: 0, 1, 10, 11, 2, …"""
+    labels = [number if problem == "single-label" else [number] for number in range(12)]
+    rows = Dataset.from_dict({"text": ["a text"] * 12, "label": labels})
+    task = task_of(problem=problem).fitted(rows)
+    task.config.save_pretrained(tmp_path)
+    task = replace(task, config=MyBertConfig.from_pretrained(tmp_path))
+    logits = 20 * np.eye(12) - 10  # the model is right on every row
+    predictions = task.decode(logits, Dataset.from_dict({"row": range(12)}), rows)
+    assert [list(task.kind.labels_of(one)) for one in predictions] == [[str(number)] for number in range(12)]
+    assert task.score(predictions, task.references(rows))["accuracy"] == 1
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class LabelKind(ABC):
 
     def __init__(self, config: MyBertConfig):
         self.config = config
-        self.ids = config.label2id  # once: access to an attribute of a configuration is slow
+        self.ids = {name: number for number, name in sorted(config.id2label.items())}  # config.json sorts `label2id`
 
     @abstractmethod
     def summary(self, references: Sequence) -> str:

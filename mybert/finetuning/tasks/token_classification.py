@@ -275,7 +275,7 @@ class TokenClassification(Task):
         )
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
-        names = list(self.config.label2id)
+        names = [name for _, name in sorted(self.config.id2label.items())]
         tags = references, [prediction["tags"] for prediction in predictions]
         return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
 
