@@ -219,6 +219,20 @@ def test_unusual_results_have_a_page(case, tmp_path):
         assert [row[4] for row in packed_rows(text)] == [None, None]
 
 
+@pytest.mark.parametrize("task", ["token-classification", "text-classification"])
+def test_the_accuracy_of_tags_is_no_share_of_rows(task, tmp_path):
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", {"results/task": task})))
+    assert ("The model is right on 90.0% of 400" in text) == (task == "text-classification")
+
+
+def test_the_error_of_several_labels_is_no_probability(tmp_path):
+    several = {"accuracy": 0.9, "f1_micro": 0.9}
+    for name, metrics in (("one", EVALUATION["metrics"]), ("several", several)):
+        changes = {"results/validation": {**EVALUATION, "metrics": metrics, "constant_baselines": metrics}}
+        text, _ = read(write_report(write_stage(tmp_path / name, "finetune", changes)))
+        assert ("1 minus the probability of the reference" in text) == (name == "one")
+
+
 def test_a_megabyte_in_a_row_takes_little_room(tmp_path):
     rows = [{**PREDICTIONS[0], "input": {"text": "<b>" * 350_000}}]
     text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", predictions=rows)))

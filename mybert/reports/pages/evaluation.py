@@ -66,7 +66,7 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
     metric, value, constant = metric_of(name), found["metrics"][name], found["constant_baselines"].get(name)
     if value is None:
         return f"{metric.title} of the {rows} could not be computed."
-    if name == "accuracy":
+    if name == "accuracy" and files.task != "token-classification":  # there it is a share of tags, not of rows
         text = f"The model is right on {metric.written(value)} of {rows}."
     else:
         text = f"{metric.title} on {rows}: {metric.written(value)}{f' ({metric.meaning})' if metric.meaning else ''}."
@@ -108,7 +108,8 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
 
 def _error_note(files: StageFiles, found: Mapping[str, Any]) -> str:
     """What the column `error` holds."""
-    if files.task == "text-classification" and main_metric(files, found) == "accuracy":
+    is_single_label = "accuracy" in found["metrics"] and "f1_micro" not in found["metrics"]
+    if files.task == "text-classification" and is_single_label:
         return (
             "Incorrect predictions come first. The error is 1 minus the probability of the reference for an "
             "incorrect prediction, and 0 for a correct one."
@@ -157,7 +158,7 @@ def _labels(found: Mapping[str, Any]) -> Table | None:
         (name, s["true"], s["predicted"], s["right"], Share(s["precision"]), Share(s["recall"]), Share(s["f1"]))
         for name, s in list(labels.items())[:_LABELS]
     ]
-    note = "Precision: share of its predictions that are right. Recall: share of its rows that are found."
+    note = "Precision: share of its predictions that are right. Recall: share of its references that are found."
     note += "" if len(labels) <= _LABELS else f" The {_LABELS} most frequent of {len(labels):,}."
     columns = ["label", "reference", "predicted", "correct", "precision", "recall", "F1"]
     return Table("Each label", columns, rows, note)
@@ -201,7 +202,7 @@ def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
             width=[0.92 * (b["to"] - b["from"]) for b in bins],
             color=SERIES[0],
             alpha=0.18,
-            label="share of the rows",
+            label="share of the predictions",
         )
         axis.plot([b["confidence"] for b in bins], [b["accuracy"] for b in bins], "o-", color=SERIES[0], label="model")
         axis.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
@@ -223,7 +224,7 @@ def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
         )
         for b in bins
     ]
-    table = Table("Reliability", ["confidence", "rows", "mean confidence", "accuracy"], rows, folded=True)
+    table = Table("Reliability", ["confidence", "predictions", "mean confidence", "accuracy"], rows, folded=True)
     picture = figure(f"Reliability of probabilities{named}", draw)
     return Chart("Are its probabilities right?", {"": picture}, table, note)
 
