@@ -107,7 +107,8 @@ def _calibrate(job: Job, model: PreTrainedModel, task: Task, output: Path) -> fl
     """Scales the head by a temperature fitted on the validation rows, saves the model, and returns the temperature."""
     features = job.data.validation_features
     logits = logits_of(model, task, job.tokenizer, features)
-    temperature = fit_temperature(*labelled_logits(logits, features["labels"]))
+    choices = list(map(len, features["input_ids"])) if task.name == "multiple-choice" else None
+    temperature = fit_temperature(*labelled_logits(logits, features["labels"], choices))
     scale_head(model, temperature)
     model.save_pretrained(output)
     return temperature

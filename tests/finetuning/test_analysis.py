@@ -53,6 +53,18 @@ def test_logits_of_words_without_a_label_are_left_out():
     assert logits.tolist() == [[0.5, 1.5]] and labels.tolist() == [1]
 
 
+def test_rows_with_different_numbers_of_choices_have_one_temperature():
+    rows, labels = [np.array([0.5, 1.5, 0.5]), np.array([3.0, 1.0, 2.0]), np.array([1.0, 4.0])], [1, 2, 0]
+    choices = [2, 3, 2]  # the last logit of the first row is of a choice that the collator has added
+    temperature = fit_temperature(*labelled_logits(rows, labels, choices))
+
+    def loss(value: float) -> float:
+        kept = [row[:count] for row, count in zip(rows, choices, strict=True)]
+        return -sum(np.log(softmax(row / value)[label]) for row, label in zip(kept, labels, strict=True))
+
+    assert loss(temperature) <= min(map(loss, np.geomspace(0.05, 20, 500))) + 1e-6
+
+
 @pytest.mark.parametrize(
     ("prediction", "reference", "expected"),
     [
@@ -78,6 +90,18 @@ def test_numbers_are_grouped_in_quarters_and_other_values_by_frequency():
     rows = [{"place": f"town {number % 30}"} for number in range(300)] + [{"place": "city"}] * 50
     named = _column(rows, "place")
     assert named[-1] == "city" and named.count("other") > 100 and len(set(named)) == 13
+
+
+def test_different_values_are_different_groups():
+    """Also those that begin alike, and a value that has the name of the rest."""
+    deep = [f"{'folder/' * 10}{name}.txt" for name in "abab"]
+    assert _column([{"file": name} for name in deep], "file") == deep
+    long = ["a" * 100, "b" * 100]
+    assert _column([{"text": text} for text in long], "text") == [f"{text[:60]}…" for text in long]
+    assert len(set(_column([{"list": [*range(40), number]} for number in range(3)], "list"))) == 3
+    kinds = ["other"] * 50 + [f"kind {number}" for number in range(20)] * 2
+    groups = _column([{"kind": kind} for kind in kinds], "kind")
+    assert groups.count("other") == 50 and groups.count("others") == 18
 
 
 @pytest.mark.parametrize("first", [1_700_000_000, 2**52])

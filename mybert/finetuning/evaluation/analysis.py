@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
-from mybert.common.error_messages import short, short_list
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.bootstrap_scores import interval_95
@@ -21,7 +21,7 @@ _CURVES, _CURVE_POINTS = 5, 60
 _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
 _SUSPECTS, _SURE = 50, 0.9
-_TEXT = 300  # characters
+_NAME, _TEXT = 60, 300  # characters
 
 
 def analyse(
@@ -82,13 +82,16 @@ def _column(given: Sequence[Mapping], name: str) -> list[str]:
     if len(set(known)) > _GROUPS and None not in numbers:
         groups = iter(_binned(known))
         return [next(groups) if math.isfinite(number) else "missing" for number in numbers]
-    return _frequent([short(value, 60) if not isinstance(value, str) else value[:60] for value in values])
+    return _frequent([value if isinstance(value, str) else repr(value) for value in values])
 
 
 def _frequent(texts: Sequence[str]) -> list[str]:
-    """The most frequent texts; `other` for the rest."""
-    kept = {text for text, _ in Counter(texts).most_common(_GROUPS)}
-    return [text if text in kept else "other" for text in texts]
+    """The most frequent texts, shortened if they still differ; `other`, or `others` beside `other`, for the rest."""
+    kept = [text for text, _ in Counter(texts).most_common(_GROUPS)]
+    shortened = [text if len(text) <= _NAME else f"{text[:_NAME]}…" for text in kept]
+    names = dict(zip(kept, shortened if len(set(shortened)) == len(kept) else kept, strict=True))
+    rest = "others" if "other" in names else "other"
+    return [names.get(text, rest) for text in texts]
 
 
 def _number(value: Any) -> float | None:

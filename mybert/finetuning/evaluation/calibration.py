@@ -89,13 +89,22 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=np.log(_TEMPERATURES), method="bounded").x))
 
 
-def labelled_logits(logits: Sequence[np.ndarray], labels: Sequence) -> tuple[np.ndarray, np.ndarray]:
+def labelled_logits(
+    logits: Sequence[np.ndarray], labels: Sequence, choices: Sequence[int] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The logits and class ids of all labelled places of features: rows, words or choices.
 
     Args:
         logits: of `logits_of`.
         labels: the column `labels` of the features.
+        choices: of multiple-choice, the number of choices of each row; the collator may have added some.
+
+    Returns:
+        (n, classes) and (n,); the logit of a choice that a row does not have is -inf.
     """
+    if choices is not None:
+        pairs = zip(logits, choices, strict=True)
+        logits = [np.pad(row[:n], (0, max(choices) - n), constant_values=-np.inf) for row, n in pairs]
     rows, classes = [], []
     for values, label in zip(logits, labels, strict=True):
         values, label = np.asarray(values), np.atleast_1d(label)
