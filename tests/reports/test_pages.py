@@ -233,6 +233,12 @@ def test_the_error_of_several_labels_is_no_probability(tmp_path):
         assert ("1 minus the probability of the reference" in text) == (name == "one")
 
 
+def test_long_rows_are_not_called_truncated_since_some_tasks_read_them_in_windows(tmp_path):
+    changes = {"results/data/train/longer_than_max_length": 0.25}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes)))
+    assert re.search(r"rows of more than --max-length tokens.*?25\.0%", text, re.S)
+
+
 def test_a_megabyte_in_a_row_takes_little_room(tmp_path):
     rows = [{**PREDICTIONS[0], "input": {"text": "<b>" * 350_000}}]
     text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", predictions=rows)))

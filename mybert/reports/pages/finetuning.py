@@ -12,7 +12,7 @@ _MEASURES = {
     "median_length": "tokens, median",
     "length_95": "tokens, 95th percentile",
     "longest": "tokens, longest",
-    "longer_than_max_length": "rows truncated to --max-length",
+    "longer_than_max_length": "rows of more than --max-length tokens",
     "unknown_tokens": "unknown tokens",
 }
 _SHARES = ("longer_than_max_length", "unknown_tokens")
