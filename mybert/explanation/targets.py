@@ -126,8 +126,8 @@ def _tagged_words(row: dict, prediction: dict) -> Iterator[tuple[int, int, str]]
 
 
 def _answer(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
-    """The score of the answer in the window with most context around it, or of "no answer" in the first window."""
-    best, most = (features[0], 0, 0), -1
+    """The score of the answer in the window with all of it and most context, or of "no answer" in the first window."""
+    best, most = (features[0], 0, 0), (0, -1)  # tokens of the answer, and of the context on its shorter side
     for feature in features if prediction["answer"] else ():
         columns = context.outputs.features[feature]
         offsets, first = columns["offsets"], columns["first"]
@@ -136,10 +136,9 @@ def _answer(context: _Context, row: dict, prediction: dict, features: list[int])
             for place, (start, end) in enumerate(offsets)
             if start < prediction["end"] and end > prediction["start"]
         ]
-        whole = bool(inside) and offsets[inside[0]][0] <= prediction["start"]
-        room = min(inside[0], len(offsets) - 1 - inside[-1]) if whole else -1
-        if room > most:
-            best, most = (feature, first + inside[0], first + inside[-1]), room
+        room = min(inside[0], len(offsets) - 1 - inside[-1]) if inside else -1
+        if (len(inside), room) > most:
+            best, most = (feature, first + inside[0], first + inside[-1]), (len(inside), room)
     feature, start, end = best
     weights = np.zeros((len(context.outputs.features[feature]["input_ids"]), 2))
     weights[start, 0] = weights[end, 1] = 1

@@ -1,11 +1,13 @@
 """Attributions equal those computed by their definition with transformers' BERT; words are those of the rows."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import logsumexp, softmax
+from tiny_models import WORDS
 from transformers import AutoTokenizer, BertForSequenceClassification
 
 from mybert import Embedder, Predictor, UserError, cli
@@ -138,6 +140,13 @@ def test_the_score_of_each_task_is_what_it_is_said_to_be(models):
     first, second = Embedder(models("encoder"), normalize=True, device="cpu").texts(list(texts))
     assert [one["score"] for one in found["explanations"]] == pytest.approx([float(first @ second)] * 2, abs=1e-5)
     assert found["similarity"] == pytest.approx(float(first @ second), abs=1e-5)
+
+
+def test_an_answer_at_the_edge_of_a_window_has_the_score_of_the_prediction(models):
+    chosen = random.Random(11)
+    rows = [("Who sings?", " ".join(chosen.choices([*WORDS, "zebra"], k=40))) for _ in range(8)]
+    for found in Explainer(models("reader"), steps=1, max_length=18, stride=2, max_answer_length=14)(rows):
+        assert found["explanations"][0]["score"] == pytest.approx(found["score"], abs=1e-3)
 
 
 def test_an_entity_has_the_mean_log_odds_of_its_tags(models):
