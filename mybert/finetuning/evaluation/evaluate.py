@@ -186,9 +186,11 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
-    """Prints a warning if the model is not better than the best constant prediction."""
+    """Prints a warning if the model is not better than the best constant prediction, or nothing can be better."""
     value, baseline = found.metrics[metric], found.baselines[metric]
-    if (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
+    if all(reference == found.references[0] for reference in found.references):
+        print("all validation rows have the same answer, so their scores do not show what the model has learned")
+    elif (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
         title = metric_title(metric)
         print(
             f"nothing learned: a constant prediction has {title} {baseline:.4g}, the model {value:.4g}. Try more "
