@@ -786,6 +786,17 @@ def test_json_after_a_broken_first_line_is_an_error(classifier, tmp_path, capsys
     assert "label" in predicted[0] and "a JSON object among texts" in predicted[1]["error"]
 
 
+def test_a_confusion_matrix_has_whole_names_and_counts(tmp_path):
+    names = [f"label number {i}" for i in range(20)]
+    counts = np.arange(400).reshape(20, 20) * 1037
+    split = Split("rows.jsonl", Dataset.from_dict({"text": ["a"]}), lambda: [], range(1))
+    write_errors(tmp_path / "errors.txt", split, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)))
+    lines = [line.replace("┃", "│").split("│") for line in (tmp_path / "errors.txt").read_text().splitlines()]
+    cells = [[cell.strip() for cell in line[1:-1]] for line in lines if len(line) > 2]
+    assert cells[0][1:] == names
+    assert cells[1:] == [[name, *map(str, row)] for name, row in zip(names, counts.tolist(), strict=True)]
+
+
 def test_the_most_frequent_confusions_replace_a_large_matrix(tmp_path):
     names = [f"label{i}" for i in range(1500)]
     counts = np.eye(1500, dtype=int)

@@ -21,6 +21,7 @@ from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix
 
 _LISTED = 100  # confusions and labels
 _CELL = 200  # characters of a value
+_WIDTH = 10_000  # of a table at most, so that no count and no label is cut
 _LONG = ("scores", "n_best")  # fields of predictions that are not listed
 _NAMES_IN_CELLS = 20  # labels up to which the confusion matrix shows counts
 _NAMES_AT_SIDES = 100  # labels up to which axes show names
@@ -32,7 +33,7 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
 
     Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
-    console = Console(file=io.StringIO(), width=140, emoji=False, highlight=False)
+    console = Console(file=io.StringIO(), width=_WIDTH, emoji=False, highlight=False)
     errors = found.errors
     if found.matrix is not None:
         console.print(_matrix_table(found.matrix), markup=False)
