@@ -107,8 +107,7 @@ def _calibrate(job: Job, model: PreTrainedModel, task: Task, output: Path) -> fl
     """Scales the head by a temperature fitted on the validation rows, saves the model, and returns the temperature."""
     features = job.data.validation_features
     logits = logits_of(model, task, job.tokenizer, features)
-    choices = list(map(len, features["input_ids"])) if task.name == "multiple-choice" else None
-    temperature = fit_temperature(*labelled_logits(logits, features["labels"], choices))
+    temperature = fit_temperature(*labelled_logits(logits, features))
     scale_head(model, temperature)
     model.save_pretrained(output)
     return temperature

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score
 from transformers import AutoModelForSequenceClassification
@@ -46,17 +47,30 @@ def test_the_temperature_of_scaled_logits_is_found():
 
 
 def test_logits_of_words_without_a_label_are_left_out():
-    words = [np.arange(8.0).reshape(4, 2), np.ones((3, 2))]
-    logits, labels = labelled_logits(words, [[-100, 1, 0], [1]])
+    found = [np.arange(8.0).reshape(4, 2), np.ones((3, 2))]
+    columns = {"labels": [[-100, 1, 0], [1]], "words": [[-1, 0, 1], [0]], "input_ids": [[1, 5, 6], [7]]}
+    logits, labels = labelled_logits(found, Dataset.from_dict({**columns, "row": [0, 1]}))
     assert logits.tolist() == [[2, 3], [4, 5], [1, 1]] and labels.tolist() == [1, 0, 1]
-    logits, labels = labelled_logits([np.array([0.5, 1.5])], [1])
+    one = Dataset.from_dict({"labels": [1], "input_ids": [[1, 5]], "row": [0]})
+    logits, labels = labelled_logits([np.array([0.5, 1.5])], one)
     assert logits.tolist() == [[0.5, 1.5]] and labels.tolist() == [1]
+
+
+def test_a_row_in_windows_and_a_word_of_labelled_tokens_are_calibrated_by_their_mean_logits():
+    windows = [np.array([0.0, 2.0]), np.array([4.0, 0.0]), np.array([1.0, 1.5])]
+    columns = {"labels": [1, 1, 0], "input_ids": [[1], [2], [3]], "row": [0, 0, 1]}
+    logits, labels = labelled_logits(windows, Dataset.from_dict(columns))
+    assert logits.tolist() == [[2, 1], [1, 1.5]] and labels.tolist() == [1, 0]
+    columns = {"labels": [[1, 1, 0]], "words": [[0, 0, 1]], "input_ids": [[5, 6, 7]], "row": [0]}
+    logits, labels = labelled_logits([np.stack(windows)], Dataset.from_dict(columns))
+    assert logits.tolist() == [[2, 1], [1, 1.5]] and labels.tolist() == [1, 0]
 
 
 def test_rows_with_different_numbers_of_choices_have_one_temperature():
     rows, labels = [np.array([0.5, 1.5, 0.5]), np.array([3.0, 1.0, 2.0]), np.array([1.0, 4.0])], [1, 2, 0]
     choices = [2, 3, 2]  # the last logit of the first row is of a choice that the collator has added
-    temperature = fit_temperature(*labelled_logits(rows, labels, choices))
+    columns = {"labels": labels, "input_ids": [[[1, 2]] * count for count in choices], "row": [0, 1, 2]}
+    temperature = fit_temperature(*labelled_logits(rows, Dataset.from_dict(columns)))
 
     def loss(value: float) -> float:
         kept = [row[:count] for row, count in zip(rows, choices, strict=True)]

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torch import nn
 from transformers import PreTrainedModel
+
+from mybert.finetuning.tasks.base import ROW
 
 _BINS = 10
 _TEMPERATURES = (0.05, 20.0)
@@ -89,30 +92,33 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=np.log(_TEMPERATURES), method="bounded").x))
 
 
-def labelled_logits(
-    logits: Sequence[np.ndarray], labels: Sequence, choices: Sequence[int] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The logits and class ids of all labelled places of features: rows, words or choices.
+def labelled_logits(logits: Sequence[np.ndarray], features: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The mean logits and the class of each labelled row or word, over its windows or tokens, as in predictions.
 
     Args:
         logits: of `logits_of`.
-        labels: the column `labels` of the features.
-        choices: of multiple-choice, the number of choices of each row; the collator may have added some.
+        features: of a task, with labels.
 
     Returns:
         (n, classes) and (n,); the logit of a choice that a row does not have is -inf.
     """
-    if choices is not None:
-        pairs = zip(logits, choices, strict=True)
-        logits = [np.pad(row[:n], (0, max(choices) - n), constant_values=-np.inf) for row, n in pairs]
-    rows, classes = [], []
-    for values, label in zip(logits, labels, strict=True):
-        values, label = np.asarray(values), np.atleast_1d(label)
-        values = values[None] if values.ndim == 1 else values[: len(label)]
-        kept = label != _IGNORED
-        rows.append(values[kept])
+    words = features["words"] if "words" in features.column_names else [0] * len(features)
+    ids = features["input_ids"]
+    if isinstance(ids[0][0], list):  # of each choice; the collator may have added some
+        most = max(map(len, ids))
+        pairs = zip(logits, map(len, ids), strict=True)
+        logits = [np.pad(row[:n], (0, most - n), constant_values=-np.inf) for row, n in pairs]
+    found, classes, owners = [], [], []
+    for values, label, row, word in zip(logits, features["labels"], features[ROW], words, strict=True):
+        label = np.atleast_1d(label)
+        kept = np.flatnonzero(label != _IGNORED)
+        found.append(np.atleast_2d(values)[kept].astype(np.float64))
         classes.append(label[kept])
-    return np.concatenate(rows), np.concatenate(classes)
+        owners += [(row, one) for one in np.broadcast_to(word, label.shape)[kept].tolist()]
+    _, first, place, times = np.unique(owners, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(first), found[0].shape[1]))
+    np.add.at(sums, place.ravel(), np.concatenate(found))
+    return sums / times[:, None], np.concatenate(classes)[first]
 
 
 def scale_head(model: PreTrainedModel, temperature: float) -> None:
