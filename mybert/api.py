@@ -278,7 +278,9 @@ def _saved(value: Any, path: Path) -> Any:
         from datasets import Dataset
 
         if isinstance(value, list):
-            value = Dataset.from_list(value, on_mixed_types="use_json")
+            names = dict.fromkeys(name for row in value for name in row)  # `from_list`: of the first row
+            columns = {name: [row.get(name) for row in value] for name in names}
+            value = Dataset.from_dict(columns, on_mixed_types="use_json")
         elif not isinstance(value, Dataset):
             value = Dataset.from_pandas(value, preserve_index=False)
         value.save_to_disk(path)

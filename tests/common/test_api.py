@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from datasets import Dataset
+from datasets import Dataset, load_from_disk
 from safetensors.torch import load_file
 
 import mybert
 from mybert import UserError, cli
+from mybert.api import _saved
 
 TEXTS = [f"The {noun} {verb} in the {place}. It is {word}.\n" for noun in ("film", "book", "song", "sea")
          for verb in ("ends", "begins") for place in ("house", "wood") for word in ("good", "dull")]  # fmt: skip
@@ -115,6 +116,12 @@ def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folde
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     predictions = mybert.Predictor(folder / "classifier", device="cpu")([row["text"] for row in ROWS])
     assert [one["scores"] for one in predictions] == [one["scores"] for one in lines]
+
+
+def test_rows_in_memory_keep_columns_that_the_first_row_lacks(tmp_path):
+    rows = [{"text": "a"}, {"text": "b", "place": "sea", "number": 1}, {"number": "two"}]
+    found = load_from_disk(_saved(rows, tmp_path / "rows"))
+    assert list(found) == [{name: row.get(name) for name in ("text", "place", "number")} for row in rows]
 
 
 def test_vectors_searches_and_exports_are_those_of_the_commands(folder, tmp_path):
