@@ -5,8 +5,11 @@ import json
 import pytest
 from stage_folders import EVALUATION, evaluation_log, losses, training_log, write_stage
 
+from modeling_mybert import MyBertConfig
 from mybert import UserError, cli, doctor
+from mybert.finetuning.tasks.label_kinds import Regression
 from mybert.reports.findings import find
+from mybert.reports.pages.evaluation import score_summary
 from mybert.reports.stage_files import read_stage
 
 FALL = losses(8.0, 3.0)
@@ -123,6 +126,18 @@ def test_lower_scores_of_truncated_rows_are_an_observation_and_not_a_cause(tmp_p
     ):
         found = doctor(write_stage(tmp_path / name, "finetune", part(rows_cut=200) | more))
         assert next(finding for finding in found if finding.name == "truncation").title.startswith(title)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "pearson"])
+def test_rows_with_one_answer_do_not_say_that_nothing_was_learned(metric, tmp_path):
+    constants = Regression(MyBertConfig(num_labels=1)).constants([0.1] * 3)
+    assert constants == [{"score": 0.1}] and sum([0.1] * 3) / 3 != 0.1, "rounding"
+    scores = {"accuracy": 1.0} if metric == "accuracy" else {"pearson": 0.0, "mse": 0.0}
+    changes = part(metric=metric, metrics=scores, constant_baselines=scores, intervals_95={})
+    folder = write_stage(tmp_path / "run", "finetune", changes | {"results/metric": metric})
+    (found,) = (one for one in find(read_stage(folder)) if one.name == "learned")
+    assert found.level == "amber" and found.title.startswith("All rows have the same answer")
+    assert "All rows have the same answer" in score_summary(read_stage(folder), "", changes["results/validation"])
 
 
 def test_a_warm_up_that_ends_before_the_first_log_is_not_called_too_short(tmp_path):

@@ -24,8 +24,8 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         good, sure = better_than_constant(found, metric)
         evidence = f"{named.title}: {named.written(value)}"
         evidence += f"; the best constant prediction has {named.written(constant)}."
-        if named.is_share and constant == 1:
-            remedy = "Evaluate rows with several labels."
+        if has_one_answer(found, metric):
+            remedy = "Evaluate rows with different labels."
             yield Finding("learned", "amber", f"All rows have the same answer{of_part(part)}", evidence, remedy)
             continue
         rate = "" if advises_rate(files) else ", a higher --learning-rate for small models"
@@ -41,6 +41,12 @@ def better_than_constant(found: Mapping[str, Any], metric: str) -> tuple[bool, b
     named, value, constant = metric_of(metric), found["metrics"][metric], found["constant_baselines"][metric]
     worst = (interval_of(found, metric) or (value, value))[1 if named.is_loss else 0]
     return named.beats(value, constant), named.beats(worst, constant)
+
+
+def has_one_answer(found: Mapping[str, Any], metric: str) -> bool:
+    """Whether all rows have the same reference, so that no model is better than a constant prediction."""
+    constants = found["constant_baselines"]
+    return (metric_of(metric).is_share and constants.get(metric) == 1) or constants.get("mse") == 0
 
 
 def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:

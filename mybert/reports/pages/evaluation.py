@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from mybert.common.quantities import counted
-from mybert.reports.checks.evaluation import better_than_constant, main_metric
+from mybert.reports.checks.evaluation import better_than_constant, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
 from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
 from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
@@ -72,7 +72,7 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
         text = f"{metric.title} on {rows}: {metric.written(value)}{f' ({metric.meaning})' if metric.meaning else ''}."
     if constant is None:
         return text
-    if metric.is_share and constant == 1:
+    if has_one_answer(found, name):
         return f"{text} All rows have the same answer, so that this does not show what the model has learned."
     text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}: "
     good, sure = better_than_constant(found, name)
