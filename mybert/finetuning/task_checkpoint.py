@@ -122,9 +122,9 @@ def _task(
 
 
 def _name_labels_once(config: MyBertConfig, name: str) -> None:
-    """Repairs configurations of others: `label2id` may be null, and names may be numbers and truth values."""
-    labels = [str(label) for label in config.id2label.values()]
-    config.id2label = dict(zip(config.id2label, labels, strict=True))
+    """Repairs configurations of others: `label2id` may be null, names may be numbers or truth values, in any order."""
+    config.id2label = {number: str(label) for number, label in sorted(config.id2label.items())}
+    labels = list(config.id2label.values())
     config.label2id = {label: number for number, label in config.id2label.items()}
     if len(config.label2id) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)

@@ -16,6 +16,7 @@ from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.run_data import draw_rows, stratified_rows
 from mybert.finetuning.evaluation.bootstrap_scores import best_label_threshold
+from mybert.finetuning.task_checkpoint import _name_labels_once
 from mybert.finetuning.tasks.text_classification import TextClassification
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -183,16 +184,21 @@ def test_a_finetuning_scores_its_model_as_evaluate_does_whatever_the_order_of_na
 
 @pytest.mark.parametrize("problem", ["single-label", "multi-label"])
 def test_labels_keep_their_order_in_a_stored_configuration(problem, tmp_path):
-    """config.json sorts `label2id`: 0, 1, 10, 11, 2, …"""
+    """config.json sorts `label2id`: 0, 1, 10, 11, 2, …; that of others may sort `id2label` too."""
     labels = [number if problem == "single-label" else [number] for number in range(12)]
     rows = Dataset.from_dict({"text": ["a text"] * 12, "label": labels})
     task = task_of(problem=problem).fitted(rows)
     task.config.save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stored, sort_keys=True))
     task = replace(task, config=MyBertConfig.from_pretrained(tmp_path))
+    assert list(task.config.id2label) == sorted(range(12), key=str)
     logits = 20 * np.eye(12) - 10  # the model is right on every row
     predictions = task.decode(logits, Dataset.from_dict({"row": range(12)}), rows)
     assert [list(task.kind.labels_of(one)) for one in predictions] == [[str(number)] for number in range(12)]
     assert task.score(predictions, task.references(rows))["accuracy"] == 1
+    _name_labels_once(task.config, "checkpoint")
+    assert [*task.config.label2id.items()] == [(str(number), number) for number in range(12)]
 
 
 @pytest.mark.parametrize(
