@@ -118,26 +118,30 @@ class _Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = None
-        self._expect_head()
+        self._expects_head, self._bytes = True, 0
+        self._limit(_IDLE_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limit(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._bytes += len(data)  # since the last end of a head or a body
         super().data_received(data)
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > _HEAD_BYTES:
-                self.transport.abort()
+        if self._expects_head and self._bytes > _HEAD_BYTES:
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        self._head_bytes = None
+        self._expects_head, self._bytes = False, 0
         self._limit(self.seconds)
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._expects_head, self._bytes = True, 0  # the answer may have been sent before, as 401 and 429 are
+        super().on_message_complete()
+
     def on_response_complete(self) -> None:
-        self._expect_head()
+        self._limit(self.seconds if self.pipeline else _IDLE_SECONDS)  # the next request of the pipeline begins now
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -145,10 +149,6 @@ class _Connection(HttpToolsProtocol):
         head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
         self.transport.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
         self.transport.close()
-
-    def _expect_head(self) -> None:
-        self._head_bytes: int | None = 0
-        self._limit(_IDLE_SECONDS)
 
     def _limit(self, seconds: float | None) -> None:
         """Aborts the connection after `seconds`; replaces an earlier limit."""

@@ -147,6 +147,31 @@ def test_slow_clients_and_endless_heads_are_cut_off(serve, monkeypatch):
     assert service.post("/embed", {"inputs": "sea"}).status_code == 200
 
 
+def test_a_connection_stays_open_after_an_answer_in_the_middle_of_a_body(serve):
+    service = serve("encoder", api_key="key")
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        for _ in range(2):
+            connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: 400000\r\n\r\n" + b" " * 1000)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 401")
+            connection.sendall(b" " * 399_000)
+        connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_second_request_of_a_pipeline_has_the_time_of_a_request(serve, monkeypatch):
+    monkeypatch.setattr(run, "_IDLE_SECONDS", 0.3)
+    service = serve("encoder", max_wait=4.0)
+    embed = service.functions["embed"]
+    monkeypatch.setitem(service.functions, "embed", lambda ids: [time.sleep(0.6), embed(ids)][1])
+    request = b'POST /embed HTTP/1.1\r\nContent-Length: 17\r\n\r\n{"inputs": "sea"}'
+    answers = raw(service, request * 2)
+    assert answers.count(b"HTTP/1.1 200") == 2
+
+
 def test_a_request_that_is_not_computed_in_time_gets_503(serve, monkeypatch):
     service, gate = serve("encoder", timeout=0.5), threading.Event()
     embed = service.functions["embed"]
