@@ -104,8 +104,8 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
                 "model that made them by --model"
             )
         scores = queries @ normalize(torch.tensor(block)).T
-        top = scores.topk(min(top_k, len(block)))
-        for found, values, rows in zip(best, top.values.tolist(), top.indices.tolist(), strict=True):
+        top = [some[:, :top_k].tolist() for some in scores.sort(descending=True, stable=True)]  # topk mixes equal ones
+        for found, values, rows in zip(best, *top, strict=True):
             least = found[-1][0] if len(found) == top_k else float("-inf")
             found += [(score, columns_of(row)) for score, row in zip(values, rows, strict=True) if score > least]
             found.sort(key=lambda result: -result[0])

@@ -70,6 +70,17 @@ def test_the_nearest_texts_are_those_of_brute_force(
         assert all(r["id"] in printed and r["text"] in printed for r in results)
 
 
+@pytest.mark.parametrize("rows_per_block", [50, 8192])
+def test_of_equal_scores_the_first_in_the_file_are_found(minilm_folder, tmp_path, monkeypatch, rows_per_block):
+    monkeypatch.setattr("mybert.embedding.vector_files.ROWS_PER_BLOCK", rows_per_block)
+    np.save(tmp_path / "v.npy", np.eye(384, dtype=np.float32)[[number % 7 for number in range(200)]])
+    words = ["--model", minilm_folder, "--top-k", 5, "--output", tmp_path / "results.jsonl"]
+    assert run(tmp_path / "v.npy", QUERIES[0], *words) == 0
+    (query,) = Embedder(str(minilm_folder), device="cpu").texts(QUERIES[:1])
+    found = [r["text_number"] for r in results_of(tmp_path / "results.jsonl")]
+    assert found == [int(query[:7].argmax()) + 7 * rank for rank in range(5)]
+
+
 def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(QUERIES).encode()), encoding="utf-8"))
     assert run(vectors / "v.npy", "-", "--top-k", 1, "--output", tmp_path / "r.jsonl") == 0
