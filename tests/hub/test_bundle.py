@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.release.hub.bundle import make_bundle
-from mybert.release.hub.bundle_checks import content_problems, loading_problems
+from mybert.release.hub.bundle_checks import content_problems, file_problems, loading_problems
 from mybert.release.hub.secret_scan import find_paths, find_secrets, without_folders
 from mybert.release.settings import PushSettings
 from tokenization import MyBertTokenizer
@@ -180,6 +180,17 @@ def test_a_pickle_is_refused_by_its_content(bundle, checkpoint, save):
     with (checkpoint / "weights.data").open("wb") as file:
         save({"a": 1}, file)
     assert "weights.data is a pickle" in refusal(bundle)
+
+
+def test_safetensors_with_a_header_of_any_length_are_no_pickle(tmp_path):
+    path, starts = tmp_path / "model.safetensors", set()
+    for length in range(1500):
+        save_file({"weight": torch.zeros(1)}, path, metadata={"a": "x" * length})
+        starts.add(path.read_bytes()[:2])
+        assert not [*file_problems(tmp_path, [Path(path.name)])]
+    assert b"\x80\x02" in starts, "as a pickle starts"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    assert "is a pickle" in next(file_problems(tmp_path, [Path(path.name)]))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def _link_problem(folder: Path, path: Path) -> str | None:
 
 def _starts_like_a_pickle(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(4).startswith(_PICKLE_STARTS)
+        start = file.read(9)
+    # safetensors: the length of the header, which may look so too, and its JSON
+    return start.startswith(_PICKLE_STARTS) and not (path.suffix == ".safetensors" and start[8:] == b"{")
 
 
 def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
