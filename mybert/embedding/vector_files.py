@@ -90,7 +90,7 @@ def _read_parquet(path: Path):
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS_PER_BLOCK):
             vectors, others = batch[VECTOR], batch.drop_columns([VECTOR])
-            block = vectors.flatten().to_numpy().reshape(len(batch), -1)
+            block = vectors.flatten().to_numpy().astype(np.float32, copy=False).reshape(len(batch), -1)
             yield block, lambda row, others=others: others.slice(row, 1).to_pylist()[0]
 
 

@@ -81,6 +81,19 @@ def test_of_equal_scores_the_first_in_the_file_are_found(minilm_folder, tmp_path
     assert found == [int(query[:7].argmax()) + 7 * rank for rank in range(5)]
 
 
+@pytest.mark.parametrize("numbers", [pa.float64(), pa.float16()])
+def test_a_parquet_file_that_was_saved_with_other_numbers_is_searched(vectors, tmp_path, minilm_folder, numbers):
+    table = pq.read_table(vectors / "v.parquet")
+    column = table["vector"].cast(pa.list_(numbers))
+    pq.write_table(table.set_column(table.column_names.index("vector"), "vector", column), tmp_path / "v.parquet")
+    words = ["--model", minilm_folder, "--top-k", 4, "--output", tmp_path / "results.jsonl"]
+    assert run(tmp_path / "v.parquet", *QUERIES, *words) == 0
+    expected = [pair for found in brute_force(minilm_folder, "mean", 4) for pair in found]
+    results = results_of(tmp_path / "results.jsonl")
+    assert [r["text_number"] for r in results] == [row for row, _ in expected]
+    assert [r["score"] for r in results] == pytest.approx([score for _, score in expected], abs=1e-3)
+
+
 def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(QUERIES).encode()), encoding="utf-8"))
     assert run(vectors / "v.npy", "-", "--top-k", 1, "--output", tmp_path / "r.jsonl") == 0
