@@ -59,7 +59,11 @@ def test_labels_that_look_like_paths_are_kept(bundle, checkpoint):
     names = ("/people/person/place_lived", "/location/location/place_lived")
     labels = {"id2label": {"0": names[0], "1": names[1]}, "label2id": {names[0]: 0, names[1]: 1}}
     edit(checkpoint / "config.json", **labels)
-    assert labels.items() <= json.loads((bundle().folder / "config.json").read_text()).items()
+    results = {"test": {"labels": {name: {"f1": 0.5} for name in names}}}
+    (checkpoint / "results.json").write_text(json.dumps(results))
+    made = bundle().folder
+    assert labels.items() <= json.loads((made / "config.json").read_text()).items()
+    assert json.loads((made / "results.json").read_text()) == results
 
 
 def test_the_manifests_of_corpus_and_tokenizer_are_published(bundle):

@@ -113,12 +113,17 @@ def _copy(bundle: Bundle, path: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if path.name in RECORDS:
         record = read_object(source)
-        labels = {name: record[name] for name in ("id2label", "label2id") if name in record}  # some begin with a slash
-        if (shortened := {**without_folders(record), **labels}) != record:
+        if (shortened := without_folders(record, _labels(bundle.source))) != record:
             write_json(target, shortened)
             bundle.notes.append(f"{path.as_posix()}: local paths replaced by names")
             return
     shutil.copyfile(source, target)
+
+
+def _labels(folder: Path) -> set[str]:
+    """The names of the labels of a checkpoint, some of which begin with a slash."""
+    names = (read_object(folder / "config.json") or {}).get("id2label")
+    return {str(name) for name in names.values()} if isinstance(names, dict) else set()
 
 
 def _limit_length(bundle: Bundle) -> None:

@@ -6,7 +6,7 @@ module, so the patterns are listed here.
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _SECRETS = {
@@ -70,13 +70,13 @@ def _exists(path: str) -> bool:
         return False
 
 
-def without_folders(value):
-    """Replaces every absolute path in a JSON value by its last part."""
+def without_folders(value, kept: Collection[str] = ()):
+    """Replaces every absolute path in a JSON value by its last part, except strings in `kept`."""
     if isinstance(value, dict):
-        return {without_folders(key): without_folders(item) for key, item in value.items()}
+        return {without_folders(key, kept): without_folders(item, kept) for key, item in value.items()}
     if isinstance(value, list):
-        return [without_folders(item) for item in value]
-    if not isinstance(value, str):
+        return [without_folders(item, kept) for item in value]
+    if not isinstance(value, str) or value in kept:
         return value
     if value.startswith("/") and len(value) > 1:
         return _file_name(value)
