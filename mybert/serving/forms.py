@@ -47,6 +47,11 @@ def with_parameters(body: Body, *names: str) -> Body:
     parameters = {name: value for name, value in field(body, "parameters", dict, {}).items() if value is not None}
     if unknown := sorted(parameters.keys() - set(names)):
         raise Refused(422, f"parameters: {short(unknown[0], 40)} is not supported; expected {', '.join(names)}")
+    # parameters of TEI that would change the result
+    if body.get("prompt_name") is not None:
+        raise Refused(422, "prompt_name: not supported; write the prompt at the start of the text")
+    if body.get("truncation_direction") not in (None, "Right", "right"):
+        raise Refused(422, "truncation_direction: only Right is supported; leave it out")
     return {**body, **parameters}
 
 

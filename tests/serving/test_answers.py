@@ -119,6 +119,20 @@ def test_embed_normalizes_and_truncates_as_asked(serve, models):
         assert np.abs(np.array(cut) - expected).max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"truncation_direction": "Left"}, 422),
+        ({"truncation_direction": "Right", "prompt_name": None}, 200),
+        ({"prompt_name": "query"}, 422),
+    ],
+)
+def test_parameters_of_text_embeddings_inference_that_change_the_result_are_not_ignored(serve, more, status):
+    found = serve("filler").post("/embed", {"inputs": "sea " * 100, "truncate": True, **more})
+    assert found.status_code == status
+    assert status == 200 or found.json()["error"].startswith(next(iter(more)))
+
+
 def test_windows_of_long_texts_have_the_vector_of_the_embedder(serve, models):
     expected = Embedder(str(models("encoder")), device="cpu", long_texts="window", normalize=True).texts(["a b " * 80])
     found = serve("encoder", long_texts="window").post("/embed", {"inputs": "a b " * 80}).json()
