@@ -66,6 +66,7 @@ def test_equal_weights_of_one_model_give_its_bits_again(save, tmp_path):
         ({"cased": True}, "differ in their normalisation"),
         ({"id2label": {0: "good", 1: "bad"}}, "different labels"),
         ({"num_attention_heads": 4}, "num_attention_heads is 2 and 4"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is True and False"),
         ({"intermediate_size": 24}, "intermediate.dense.bias is \\(16,\\) and \\(24,\\)"),
         ({"num_hidden_layers": 3}, "bert.encoder.layer.2.* is missing"),
     ],

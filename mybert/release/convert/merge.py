@@ -12,7 +12,8 @@ from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, 
 from mybert.release.settings import MergeSettings
 
 STAGE = "merge"
-_COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "is_decoder")  # no weight shows these
+# No weight shows these.
+_COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "is_decoder", "tie_word_embeddings")
 
 
 def merge(settings: MergeSettings) -> Path:
