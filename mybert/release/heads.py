@@ -1,5 +1,7 @@
 """Heads that can be published, and their pipelines."""
 
+from typing import Any
+
 from mybert.release.hub.handler import TASKS
 
 PIPELINES = {
@@ -10,12 +12,17 @@ PIPELINES = {
 }
 """The class of each head → its task on the Hub. Texts about the heads are in `card/model_card.md`."""
 
-PIPELINE_ARGUMENTS = {
+_PIPELINE_ARGUMENTS = {
     "fill-mask": {"tokenizer_kwargs": {"truncation": True}},
     "text-classification": {"truncation": True},
     "feature-extraction": {"truncation": True},
 }
 """Arguments for texts longer than the model can read; other pipelines truncate by default or use windows."""
+
+
+def pipeline_arguments(task: str | None, is_int8: bool) -> dict[str, Any]:
+    """Arguments of a pipeline, which uses a GPU if there is one; int8 weights work on the CPU only."""
+    return {**_PIPELINE_ARGUMENTS.get(task or "", {}), **({"device": "cpu"} if is_int8 else {})}
 
 
 def model_configs(config: dict) -> dict[str, dict]:

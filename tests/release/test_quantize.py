@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import transformers
 from starlette.testclient import TestClient
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -18,6 +19,9 @@ from mybert import Embedder, Predictor, UserError, cli, quantize
 from mybert.release.convert.full_checkpoint import load_checkpoint
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
+from mybert.release.hub.clean_process_check import run_pipeline
+from mybert.release.hub.handler import EndpointHandler
+from mybert.release.hub.verify import write_reference
 from mybert.serving.app import Service
 from mybert.serving.checkpoint import ServedCheckpoint
 from mybert.serving.settings import ServeSettings
@@ -291,8 +295,21 @@ def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(qu
     card = capsys.readouterr().out
     assert "The outputs of the saved head and of the encoder are equal" in card
     assert "It needs a processor with VNNI instructions" in card
+    assert "tokenizer_kwargs={'truncation': True}, device='cpu')" in card
     for claim in ("Without remote code", "AutoModelForCausalLM", "Exported to transformers", "Fine-tune"):
         assert claim not in card
+
+
+@pytest.mark.parametrize("name", ["filler", "encoder", "classifier"])
+def test_pipelines_of_a_published_int8_model_do_not_use_a_gpu(name, quantised, tmp_path, monkeypatch):
+    folder, devices = quantised(name), []
+    write_reference(folder, tmp_path)
+    call = json.loads((tmp_path / "reference.json").read_text(encoding="utf-8"))["pipeline"]
+    monkeypatch.setattr(transformers, "pipeline", lambda *_, device=None, **__: devices.append(device) or str)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    run_pipeline(str(folder), {}, call)
+    EndpointHandler(folder)
+    assert devices == ["cpu", "cpu"]
 
 
 def test_a_new_int8_layer_has_the_buffers_that_are_loaded():

@@ -17,7 +17,7 @@ from mybert.release.card.sections import (
     training_rows,
     vocabulary_lines,
 )
-from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
+from mybert.release.heads import PIPELINES, pipeline_arguments
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.settings import PushSettings
 
@@ -62,7 +62,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         texts=texts,
         code=repr,
         request=json.dumps({"inputs": request_inputs(data.head, texts, data.mask)}, ensure_ascii=False),
-        pipeline_arguments=PIPELINE_ARGUMENTS.get(task, {}),
+        pipeline_arguments=pipeline_arguments(task, is_int8),
         sizes=[*sizes, f"{data.parameters:,} parameters"],
         labels=[*labels[:_LABELS_SHOWN], *([f"and {len(labels):,} in total"] if len(labels) > _LABELS_SHOWN else [])],
         repository=repr(settings.repo_id),

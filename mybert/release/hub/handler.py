@@ -36,12 +36,13 @@ _AUTO = {
 
 
 class EndpointHandler:
-    """Loads the model in the folder `path`, on the GPU if there is one."""
+    """Loads the model in the folder `path`, on the GPU if there is one; int8 weights work on the CPU only."""
 
     def __init__(self, path: str | Path = ""):
         folder = str(path or Path(__file__).parent)
-        head = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))["architectures"][0]
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        head, is_int8 = config["architectures"][0], config.get("int8_outliers") is not None
+        device = "cuda" if torch.cuda.is_available() and not is_int8 else "cpu"
         if head in TASKS:
             texts_alone = {"add_special_tokens": False} if TASKS[head] == "text-generation" else {}
             self._predict = transformers.pipeline(

@@ -15,7 +15,7 @@ from mybert.common.errors import UserError
 from mybert.release.convert.compare_models import outputs_of, ragged_batches
 from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.release.heads import PIPELINE_ARGUMENTS, PIPELINES
+from mybert.release.heads import PIPELINES, pipeline_arguments
 
 SCRIPT = Path(__file__).with_name("clean_process_check.py")
 TOLERANCE = 1e-4  # for plain BERT, as in `mybert export`
@@ -62,7 +62,8 @@ def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
     }
     if task not in inputs:
         return None
-    return {"task": task, "inputs": inputs[task], "arguments": PIPELINE_ARGUMENTS.get(task, {})}
+    arguments = pipeline_arguments(task, config.int8_outliers is not None)
+    return {"task": task, "inputs": inputs[task], "arguments": arguments}
 
 
 def verify(model: str, reference: Path, classes: list[str], revision: str = "main", home: Path | None = None) -> None:
