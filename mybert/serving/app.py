@@ -64,7 +64,7 @@ class Service:
                 Route("/info", self._info),
                 Route("/v1/models", self._models),
             ],
-            exception_handlers={HTTPException: _http_error, Exception: _own_error},
+            exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _own_error},
         )
 
     def close(self) -> None:
@@ -275,7 +275,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return error_response(error.status_code, message, "Validation", request.url.path, dict(error.headers or {}))
 
 
+async def _refused(request: Request, error: Exception) -> Response:
+    """A request to /info or /v1/models without the key."""
+    assert isinstance(error, Refused)
+    return error_response(error.status, str(error), error.kind, request.url.path, error.headers)
+
+
 async def _own_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, Refused):  # of /info and /v1/models
-        return error_response(error.status, str(error), error.kind, request.url.path, error.headers)
+    """An error that Starlette then raises again, for the log."""
     return error_response(500, "an error of the service; see its log", "Backend", request.url.path)

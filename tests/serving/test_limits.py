@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from starlette.testclient import TestClient
 
 from mybert import cli
 from mybert.common.errors import UserError
@@ -188,6 +189,8 @@ def test_requests_need_the_key_and_it_is_never_shown(serve, monkeypatch, capsys)
         found = service.client.post("/embed", json={"inputs": "sea"}, headers=given)
         assert found.status_code == 401 and "sesame" not in found.text
     assert service.client.get("/info").status_code == 401 and service.client.get("/health").status_code == 200
+    for path in ("/info", "/v1/models"):  # an error that reached the server would be in its log, with a stack trace
+        assert TestClient(service.service.app, raise_server_exceptions=True).get(path).status_code == 401
     client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="open sesame", max_retries=0)
     assert client.embeddings.create(model="x", input="sea").data
     with pytest.raises(openai.AuthenticationError):
