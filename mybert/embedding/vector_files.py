@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
+from mybert.common.manifest import json_line
 
 VECTOR = "vector"
 ROWS_PER_BLOCK = 8192
@@ -55,7 +56,7 @@ def _jsonl_writer(path: Path, schema: pa.Schema, rows: int) -> Iterator[Write]:
             part = batch.slice(start, ROWS_PER_BLOCK)
             records = part.drop_columns([VECTOR]).to_pylist()
             for record, vector in zip(records, json_vectors(part[VECTOR]), strict=True):
-                head = json.dumps(record, ensure_ascii=False, default=str)[:-1]
+                head = json_line(record).removesuffix("}\n")
                 file.write(f'{head}, "{VECTOR}": {vector}}}\n')
 
     with path.open("w", encoding="utf-8", newline="\n") as file:

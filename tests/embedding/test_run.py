@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -95,6 +96,16 @@ def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
             assert row["input_line"] == expected["line"] and int(row["id"]) == expected["id"]
             assert row["tags"] == (str(expected["tags"]) if kind in ("csv", "tsv") else expected["tags"])
             assert "input_vector" in row
+
+
+def test_numbers_that_json_lacks_are_null_in_json_lines(minilm_folder, tmp_path):
+    """pandas writes null for NaN, other programs do not."""
+    columns = {"text": ["a film", "a song", "a sea"], "stars": [float("nan"), 4.5, float("-inf")]}
+    pq.write_table(pa.table(columns), tmp_path / "table.parquet")
+    assert run(minilm_folder, tmp_path / "table.parquet", "--output", tmp_path / "v.jsonl") == 0
+    text = (tmp_path / "v.jsonl").read_text(encoding="utf-8")
+    assert "NaN" not in text and "Infinity" not in text
+    assert [row["stars"] for row in rows_of(tmp_path / "v.jsonl")] == [None, 4.5, None]
 
 
 def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_folder, tmp_path, monkeypatch):
