@@ -77,6 +77,22 @@ def test_models_of_different_meaning_are_refused(change, named, save, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_both_parts_of_encoder_decoders_are_compared(save, tmp_path):
+    pairs = []
+    for heads in (2, 4):
+        parts = [
+            save(f"{head} {heads}", 0, head, num_attention_heads=heads)
+            for head in ("MyBertModel", "MyBertLMHeadModel")
+        ]
+        model = modeling_mybert.MyBertEncoderDecoderModel.from_encoder_decoder_pretrained(*parts)
+        model.save_pretrained(tmp_path / f"pair {heads}")
+        MyBertTokenizer(PIECES, model_max_length=16).save_pretrained(tmp_path / f"pair {heads}")
+        pairs.append(str(tmp_path / f"pair {heads}"))
+    with pytest.raises(UserError, match="num_attention_heads is 2 and 4"):
+        merge(models=pairs, output=str(tmp_path / "merged"))
+    assert merge(models=[pairs[0]] * 2, output=str(tmp_path / "merged")).path.is_dir()
+
+
 @pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, float("nan")], [1, float("inf")]])
 def test_weights_that_are_no_shares_are_refused(weights, tmp_path):
     with pytest.raises(UserError, match="--weights"):
