@@ -26,6 +26,7 @@ from mybert.common.quantities import Quantity
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import even_order, group_in_blocks
+from mybert.corpus.text.sentences import sentence_splitter
 from tokenization import MyBertTokenizer
 
 
@@ -216,6 +217,14 @@ def test_sentences_are_found_in_running_text(build, write_jsonl):
     texts = [f"The time {n} of Dr. Day came. It was {n}! Was it?\n\nA new\nparagraph {n}" for n in range(50)]
     *_, manifest = build([write_jsonl(texts)], one_sentence_per_line=False)
     assert manifest["counts"]["sentences"] == 4 * 50
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\u2009", "\u202f", "\u3000", " \xa0", "\x85"])
+def test_any_space_may_precede_a_full_stop(space):
+    text = f"He takes vitamin C{space}. It helps{space}.\nSo does B{space}.\n\nPlan B{space}."
+    sentences = sentence_splitter("en")(text)
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert len(sentences) >= 2
 
 
 def test_a_line_of_a_megabyte_is_truncated_and_counted(build, make_documents, write_jsonl):

@@ -8,6 +8,8 @@ import sentencex
 
 Splitter = Callable[[str], list[str]]
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
+# sentencex 1.0.32 panics at a capital letter, a space of several bytes and a full stop, such as "C\xa0."
+_LINE_END_OR_SPACE_BEFORE_STOP = re.compile(r"\n|[^\S ](?=\.)")
 _WINDOW = 4000  # characters; sentencex takes quadratic time in scripts without spaces
 # ISO 639-1. sentencex accepts any word and falls back to English rules, for Japanese named "jp" too.
 _TWO_LETTER_CODES = (
@@ -35,13 +37,13 @@ def one_per_line(text: str) -> list[str]:
 def sentence_splitter(language: str) -> Splitter:
     """Returns a function that splits a text into sentences by the rules of `language`.
 
-    A blank line ends a sentence; a single line end is a space. No text is dropped.
+    A blank line ends a sentence; a single line end is a space, as is any space before a full stop. No text is dropped.
     """
 
     def split(text: str) -> list[str]:
         sentences = []
         for paragraph in _PARAGRAPH_END.split(text):
-            sentences += _split_paragraph(paragraph.replace("\n", " "), language)
+            sentences += _split_paragraph(_LINE_END_OR_SPACE_BEFORE_STOP.sub(" ", paragraph), language)
         return sentences
 
     return split
