@@ -19,7 +19,8 @@ class MuonAdamW(torch.optim.Optimizer):
     """
 
     def __init__(self, *parts: torch.optim.Optimizer):
-        super().__init__([group for part in parts for group in part.param_groups], {})
+        groups = [group for part in parts for group in part.param_groups]
+        super().__init__(groups, {"lr": parts[0].defaults["lr"]})  # which some schedules of transformers read
         self.parts = parts
         self._share()
 

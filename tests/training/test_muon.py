@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForPreTraining, TrainingArguments
+from transformers import BertConfig, BertForPreTraining, TrainingArguments, get_scheduler
 
 from mybert.training.muon import MuonAdamW
 
@@ -49,3 +49,14 @@ def test_other_parameters_move_as_with_adamw(model, arguments):
         if ".encoder." not in name or parameter.ndim == 1:
             expected = -RATE * np.sign(parameter.grad.numpy())  # Adam's first step
             np.testing.assert_allclose(updates[name], expected, rtol=1e-2, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["polynomial", "cosine_with_min_lr"])
+def test_schedules_that_end_at_a_given_rate_know_the_first_one(model, arguments, name):
+    optimizer = MuonAdamW.of(model, [], arguments)
+    kwargs = {"lr_end": RATE / 4} if name == "polynomial" else {"min_lr": RATE / 4}
+    schedule = get_scheduler(name, optimizer, 0, 10, kwargs)
+    for _ in range(10):
+        optimizer.step()
+        schedule.step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([RATE / 4] * 3)
