@@ -13,6 +13,7 @@ from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.scheduled_batches import ScheduledSampler
+from mybert.pretraining.initialization.initial_model import trained_length
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.pretraining.settings import PretrainSettings
@@ -94,6 +95,12 @@ def test_a_resumed_run_with_a_schedule_ends_with_the_same_weights(run, tmp_path)
     assert all(torch.equal(value, expected[name]) for name, value in found.items())
     epochs = [json.loads((folder / "results.json").read_text())["epochs"] for folder in (whole, cut)]
     assert epochs[0] == epochs[1]
+
+
+@pytest.mark.parametrize(("schedule", "length"), [([], 24), (["8:0.5", "12"], 12), (["16:0.5", "48"], 24)])
+def test_a_model_is_trained_up_to_the_longest_length_of_its_schedule(schedule, length):
+    settings = PretrainSettings(corpus="corpus", output="out", length_schedule=schedule)
+    assert trained_length(settings, None, 24) == length
 
 
 def test_the_share_of_decay_steps_is_that_of_all_steps(run):

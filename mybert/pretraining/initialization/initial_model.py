@@ -6,6 +6,7 @@ from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.checkpoint_loading import explain_unreadable, refuse_missing
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
+from mybert.pretraining.schedule import parse_lengths
 from mybert.pretraining.settings import PretrainSettings
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import UNUSED
@@ -69,6 +70,8 @@ def trained_length(settings: PretrainSettings, model: MyBertForPreTraining, long
 
     Later positions keep their initial values.
     """
+    if settings.length_schedule:
+        longest = min(longest, max(length for length, _ in parse_lengths(settings.length_schedule)))
     if settings.init_from is None:
         return longest
     before = MyBertTokenizer.from_pretrained(settings.init_from).model_max_length
