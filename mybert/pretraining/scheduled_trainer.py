@@ -52,7 +52,7 @@ class ScheduledTrainer(MyBertTrainer):
         schedule: Schedule,
         clock: ClockProgress | None = None,
         expected_steps: int | None = None,
-        events: Mapping[str, int] | None = None,
+        events: Mapping[str, float] | None = None,
         later: Mapping[str, float] | None = None,
         **kwargs,
     ):
@@ -156,20 +156,30 @@ class ScheduledTrainer(MyBertTrainer):
         if self.clock is None or self.lr_scheduler is not None:
             return super().create_scheduler(num_training_steps, optimizer)
         optimizer = self.optimizer if optimizer is None else optimizer
-        warmup = self.args.warmup_steps
-        if warmup >= 1:
-            warmup /= max(self._expected_steps or 1, 1)
         steps = _VIRTUAL_STEPS
         known = get_scheduler(
             self.args.lr_scheduler_type,
-            optimizer=torch.optim.SGD([torch.zeros(1)]),  # the rates of the real one must not be changed twice
-            num_warmup_steps=max(round(min(warmup, 1) * steps), 1),
+            # the rates of the real one must not be changed twice
+            optimizer=torch.optim.SGD([torch.zeros(1)], self.args.learning_rate),
+            num_warmup_steps=max(round(self._share_of_run(self.args.warmup_steps) * steps), 1),
             num_training_steps=steps,
             scheduler_specific_kwargs=self.scheduler_arguments(steps),
         )
         self.lr_scheduler = LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.clock.share(step) * steps))
         self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def scheduler_arguments(self, steps: int) -> dict:
+        found = super().scheduler_arguments(steps)
+        given = self.args.lr_scheduler_kwargs or {}
+        for name in ("num_decay_steps", "num_stable_steps") if self.clock is not None else ():
+            if given.get(name):
+                found[name] = round(self._share_of_run(given[name]) * steps)
+        return found
+
+    def _share_of_run(self, steps: float) -> float:
+        """The share of a run with a time budget: `steps` itself if below 1, otherwise of the expected steps."""
+        return steps if steps < 1 else min(steps / max(self._expected_steps or 1, 1), 1)
 
     def name_examples(self, step: int) -> str:
         keys = sorted(key for draw in self._sampler.drawn(step) for key in self._sampler.keys(draw))

@@ -23,6 +23,7 @@ class Budget(TrainerCallback):
 
     def __init__(self, plan: BudgetPlan, clock: ClockProgress):
         self.plan, self.clock = plan, clock
+        self._stored = dataclasses.asdict(plan)  # before options that a resumed run may change replace some events
         self._file: Path | None = None
 
     @classmethod
@@ -66,7 +67,7 @@ class Budget(TrainerCallback):
 
     def _write(self) -> None:
         if self._file is not None:
-            write_json(self._file, dataclasses.asdict(self.plan) | {"seconds": round(self.clock.seconds, 3)})
+            write_json(self._file, self._stored | {"seconds": round(self.clock.seconds, 3)})
 
     def on_log(self, args, state, control, **kwargs):
         if args.process_index == 0:

@@ -182,12 +182,47 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
         ({"time_budget": "6s"}, "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"),
         ({"time_budget": "soon"}, "--time-budget: expected a time like 90s"),
         ({"save_strategy": "epoch"}, "by steps, not by epoch"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "reduce_lr_on_plateau cannot be used with --time-budget"),
     ],
 )
 def test_what_contradicts_a_budget_is_refused(run, tmp_path, wrong, message):
     with pytest.raises(UserError, match=message):
         run(**wrong)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_given_to_a_resumed_run_is_compared_with_its_plan(run):
+    run(size="tiny")
+    for name, value in {"learning_rate": 1e-5, "dropout": 0.3}.items():
+        with pytest.raises(UserError, match=f"--resume: --{name.replace('_', '-')} is .*, the run was started with"):
+            run(size="tiny", resume=True, **{name: value})
+
+
+def test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out(run, tmp_path):
+    output = run(size="tiny", logging_steps=0.1, eval_steps=0.5, save_steps=0.25, save_total_limit=None)
+    logs = read_log(output)
+    assert len([log for log in logs if "loss" in log]) == 10
+    assert len([log for log in logs if "eval_loss" in log]) == 2
+    steps = sorted(int(path.name.split("-")[1]) for path in output.glob("checkpoint-*"))
+    assert [step / steps[-1] for step in steps] == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.1)
+    assert json.loads((output / "budget.json").read_text())["events"].keys() == {"log", "evaluate", "save"}
+    for step in steps[1:]:
+        shutil.rmtree(output / f"checkpoint-{step}")
+    run(size="tiny", resume=True)
+    assert len(list(output.glob("checkpoint-*"))) > 1
+
+
+def test_rates_and_steps_of_a_given_schedule_are_kept(run):
+    def rates(**given) -> list[float]:
+        output = run(size="tiny", logging_steps=1, overwrite=True, learning_rate=3e-3, warmup_steps=0.01, **given)
+        return [log["learning_rate"] for log in read_log(output) if "loss" in log]
+
+    assert min(rates(lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs={"min_lr": 3e-4})[5:]) == (
+        pytest.approx(3e-4, rel=0.05)
+    )
+    decay = {"num_decay_steps": 55, "decay_type": "linear"}  # of 110 expected steps
+    found = rates(lr_scheduler_type="warmup_stable_decay", lr_scheduler_kwargs=decay)
+    assert found.count(3e-3) / len(found) == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_precision_of_a_plan_replaces_that_of_an_earlier_run_of_the_same_arguments(tmp_path):

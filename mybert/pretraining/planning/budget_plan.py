@@ -53,30 +53,34 @@ class BudgetPlan:
     tokens: float = 0.0
     expected: dict[str, float] = field(default_factory=dict)
     held_out: int | None = None
-    events: dict[str, int] = field(default_factory=dict)
+    events: dict[str, float] = field(default_factory=dict)
     later: dict[str, float] = field(default_factory=dict)
 
     def apply(self, settings: PretrainSettings, arguments: TrainingArguments) -> PretrainSettings:
-        """Sets the chosen values; `arguments` are changed in place."""
-        names = {entry.name for entry in dataclasses.fields(settings)}
-        for name, value in self.choices.items():
+        """Sets the chosen values; `arguments` are changed in place. A value given to a resumed run stays."""
+        names, given = {entry.name for entry in dataclasses.fields(settings)}, _given(settings, arguments)
+        choices = {name: value for name, value in self.choices.items() if name not in given}
+        for name, value in choices.items():
             if name not in names:
                 setattr(arguments, name, SchedulerType(value) if name == "lr_scheduler_type" else value)
         if arguments.bf16:
             arguments.mixed_precision = "bf16"
             AcceleratorState._reset_state()  # an earlier run with these arguments has fixed another precision
         arguments.max_steps = _MAX_STEPS  # the clock ends the run
-        given = _given(settings, arguments)
         for event, name, off in (
             ("log", "logging_strategy", IntervalStrategy.NO),
             ("evaluate", "eval_strategy", IntervalStrategy.NO),
             ("save", "save_strategy", SaveStrategy.NO),
         ):
-            if not given & {name, name.replace("strategy", "steps")}:
+            steps = name.replace("strategy", "steps")
+            if not given & {name, steps}:
+                setattr(arguments, name, off)
+            elif event in self.events and getattr(arguments, name) == "steps" and 0 < getattr(arguments, steps) < 1:
+                self.events[event] = 1 / getattr(arguments, steps)  # a share of the time, not of `_MAX_STEPS`
                 setattr(arguments, name, off)
             else:
                 self.events.pop(event, None)
-        chosen = {name: value for name, value in self.choices.items() if name in names}
+        chosen = {name: value for name, value in choices.items() if name in names}
         return dataclasses.replace(settings, **chosen)
 
     def print(self, budget: float) -> None:
@@ -93,6 +97,11 @@ def check_budget_settings(settings: PretrainSettings, arguments: TrainingArgumen
                 f"--time-budget and --{name.replace('_', '-')} exclude each other: one ends the run by the clock, one "
                 "by steps; leave one of them out"
             )
+    schedule = SchedulerType(arguments.lr_scheduler_type).value
+    if schedule in ("reduce_lr_on_plateau", "greedy"):
+        raise UserError(
+            f"--lr-scheduler-type {schedule} cannot be used with --time-budget: it knows no end of the run"
+        )
     if arguments.load_best_model_at_end:
         raise UserError("--load-best-model-at-end cannot be used with --time-budget: the last model is the best")
 
