@@ -27,7 +27,7 @@ def check_output(settings: PretrainSettings, arguments: TrainingArguments | None
 def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, stage: str) -> None:
     """Raises a UserError if `arguments` cannot be used with `settings`; completes the others."""
     prepare_launch(arguments, settings.output, stage)
-    if settings.is_scheduled or settings.text:
+    if settings.is_scheduled:
         check_schedule_settings(settings, arguments)
     if settings.initial_weights != "random" and stage != STAGE:
         raise UserError(f"`mybert {stage}` has no --initial-weights")
@@ -35,6 +35,8 @@ def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, st
         raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would silently keep whole copies
         raise UserError("--fsdp has no effect on the CPU, where each process holds the whole model; leave it out")
+    if settings.optimizer == "muon" and arguments.optim != type(arguments).optim:
+        raise UserError("--optim has no effect with --optimizer muon; leave one of them out")
     if settings.optimizer == "muon" and (arguments.fsdp or arguments.deepspeed):
         raise UserError("--optimizer muon needs whole matrices: leave --fsdp and --deepspeed out")
     if settings.dry_run:

@@ -8,6 +8,9 @@ import mybert
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest, write_manifest
 from mybert.io.sources import describe_sources, find_sources
+from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.launch_checks import check_output
+from mybert.pretraining.settings import PretrainSettings
 from mybert.workflows import pretrain as workflow
 from mybert.workflows.pretrain import TextSize, vocabulary_size
 
@@ -88,6 +91,12 @@ def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_pa
     assert counts["unknown_tokens"] == 0 and counts["sentences"] > 1000 and counts["documents_held_out"] >= 2
     vocabulary = (tmp_path / "model" / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert set(characters) <= set(vocabulary)
+
+
+def test_a_run_on_text_may_evaluate_at_the_end_of_an_epoch(tmp_path):
+    output = str(tmp_path / "model")
+    arguments = PretrainingArguments(output_dir=output, use_cpu=True, eval_strategy="epoch", save_strategy="epoch")
+    check_output(PretrainSettings(output=output, text=["a.txt"]), arguments)
 
 
 def test_too_little_text_is_refused_and_nothing_is_left(tmp_path):

@@ -372,6 +372,7 @@ def test_arguments_that_transformers_cannot_use_keep_the_existing_run(run):
         ("num_workers", {"dataloader_num_workers": -1}),
         ("unexpected keyword argument 'foo'", {"lr_scheduler_kwargs": {"foo": 1}}),
         ("--fsdp has no effect on the CPU", {"fsdp": "full_shard"}),
+        ("--optim has no effect with --optimizer muon", {"optim": "adafactor", "optimizer": "muon"}),
     ]:
         with pytest.raises(UserError, match=message):
             run(overwrite=True, **values)
