@@ -155,7 +155,8 @@ class Comparison:
             with torch.no_grad():
                 expected = self.teacher.cls.predictions(output.last_hidden_state)
             real = labels != IGNORED
-            divergence = soft_loss(logits, expected, self.temperature)
+            size = min(logits.shape[-1], expected.shape[-1])  # one of them may have rows beyond the vocabulary
+            divergence = soft_loss(logits[:, :size], expected[:, :size], self.temperature)
             found["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
         if "cosine" in self.weights:
             found["cosine"] = cosine_loss(tokens.of(states[-1]), tokens.of(output.hidden_states[-1]))

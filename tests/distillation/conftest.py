@@ -70,7 +70,11 @@ def run(corpus, teachers, tmp_path):
         arguments = QUICK | {name: value for name, value in values.items() if name not in names}
         return distill(
             DistillSettings(
-                teacher=str(teachers[teacher]), corpus=str(corpus), output=str(output), peak_flops=PEAK, **settings
+                teacher=str(teachers.get(teacher, teacher)),
+                corpus=str(corpus),
+                output=str(output),
+                peak_flops=PEAK,
+                **settings,
             ),
             PretrainingArguments(output_dir=str(output), **arguments),
         )

@@ -168,6 +168,21 @@ def test_mistakes_are_refused_and_leave_nothing_behind(teacher, values, message,
     assert not (tmp_path / "out").exists()
 
 
+def test_a_teacher_may_have_more_rows_than_tokens(run, teachers, tmp_path):
+    model = MyBertForPreTraining.from_pretrained(teachers["bert"])
+    rows = model.config.vocab_size
+    model.resize_token_embeddings(rows + 7, mean_resizing=False)
+    model.cls.predictions.bias.data[rows:] = -100
+    padded = tmp_path / "padded"
+    MyBertTokenizer.from_pretrained(teachers["bert"]).save_pretrained(padded)
+    model.save_pretrained(padded)
+    shared = {"size": "tiny", "max_steps": 1, "learning_rate": 1e-12, "losses": ["soft=1"]}
+    expected = read_manifest(run(output=tmp_path / "expected", **shared))["metrics"]
+    found = read_manifest(run(output=tmp_path / "found", teacher=str(padded), **shared))["metrics"]
+    for name in ("soft_loss", "teacher_mlm_loss"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4)
+
+
 def test_a_student_with_another_vocabulary_and_a_teacher_with_another_casing_are_refused(run, teachers, tmp_path):
     with pytest.raises(UserError, match=r"--init-from .* name a checkpoint with the vocabulary of the corpus"):
         run(init_from=str(teachers["other"]), max_steps=1)
