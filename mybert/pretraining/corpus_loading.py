@@ -94,8 +94,8 @@ def _load_examples(folder: Path) -> datasets.Dataset:
 
 def check_second_corpus(first: Corpus, second: Corpus) -> None:
     """Raises a UserError if the two corpora cannot be read in one run."""
-    if second.tokenizer.get_vocab() != first.tokenizer.get_vocab():
-        raise UserError(f"{second.folder} has another vocabulary than {first.folder}; build both with one tokenizer")
+    if different := second.tokenizer.difference_from(first.tokenizer):
+        raise UserError(f"{second.folder} has another {different} than {first.folder}; build both with one tokenizer")
     if second.has_pairs != first.has_pairs:
         raise UserError(
             f"only one of {first.folder} and {second.folder} has sentence pairs; build both with them, or both with "

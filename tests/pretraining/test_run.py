@@ -285,6 +285,8 @@ def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folde
     unpaired = tmp_path / "unpaired"
     pairs(3).remove_columns("next_sentence_label").save_to_disk(unpaired)
     tokenizer.save_pretrained(unpaired / "tokenizer")
+    cased = shutil.copytree(corpus_folder, tmp_path / "cased")
+    BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=False).save_pretrained(cased / "tokenizer")
     cut = Path(bert_folder(tokenizer, tmp_path / "cut"))
     (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:1000])
     (tmp_path / "filled").mkdir()
@@ -296,6 +298,7 @@ def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folde
         ("must have the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
         ("rebuild the corpus", {"corpus": too_high}),
         ("only one of .* has sentence pairs", {"phase2_corpus": str(unpaired)}),
+        ("another normalisation than", {"phase2_corpus": str(cased)}),
         ("another vocabulary", {"init_from": bert_folder(other, tmp_path / "other")}),
         ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
         ("nowhere", {"init_from": str(tmp_path / "nowhere")}),
