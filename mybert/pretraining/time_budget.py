@@ -11,11 +11,16 @@ from transformers import TrainerCallback, TrainingArguments
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import write_json
+from mybert.common.quantities import duration
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.budget_plan import PLAN, BudgetPlan, make_plan
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.run_folder import RunFolder
 from mybert.training.run_progress import ClockProgress
+from mybert.training.sealed_checkpoints import checkpoints_in
+
+_LEAST_LEFT = 0.1
+"""Share of the budget that a resumed run needs to train from the first step."""
 
 
 class Budget(TrainerCallback):
@@ -56,9 +61,15 @@ class Budget(TrainerCallback):
         found = read_json_object(file, remedy)
         try:
             clock.earlier = float(found.pop("seconds"))
-            return cls(BudgetPlan(**found), clock)
+            plan = BudgetPlan(**found)
         except (LookupError, TypeError, ValueError) as error:
             raise UserError(f"{file} is no plan of this version of MyBERT; {remedy}") from error
+        if clock.training_seconds < _LEAST_LEFT * clock.budget and not checkpoints_in(file.parent):
+            raise UserError(
+                f"--resume: {duration(clock.seconds)} of the time budget of {duration(clock.budget)} are used, and "
+                f"{file.parent} has no checkpoint; {remedy}"
+            )
+        return cls(plan, clock)
 
     def keep(self, folder: Path) -> None:
         """Writes the plan and the time used into the output folder, and at each log again."""

@@ -198,6 +198,16 @@ def test_what_is_given_to_a_resumed_run_is_compared_with_its_plan(run):
             run(size="tiny", resume=True, **{name: value})
 
 
+def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
+    output = run(size="tiny")
+    for path in output.glob("checkpoint-*"):
+        shutil.rmtree(path)
+    for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 28.0}}.items():
+        (output / name).write_text(json.dumps(json.loads((output / name).read_text()) | change))
+    with pytest.raises(UserError, match=r"--resume: 2[0-9] s of the time budget of 30 s are used.*no checkpoint"):
+        run(size="tiny", resume=True)
+
+
 def test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out(run, tmp_path):
     output = run(size="tiny", logging_steps=0.1, eval_steps=0.5, save_steps=0.25, save_total_limit=None)
     logs = read_log(output)
