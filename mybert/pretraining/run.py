@@ -124,9 +124,9 @@ def pretrain(
     arguments.output_dir = settings.output
     trainer = _build_trainer(settings, arguments, corpora, model, stop, objective, budget)
     with folder.opened(settings, fingerprint):
-        if budget:
-            budget.keep(folder.path)
         if arguments.process_index == 0:
+            if budget:
+                budget.keep(folder.path)
             set_aside(damaged, checkpoint)
         _train(trainer, settings, stop, checkpoint)
         if finish:

@@ -136,6 +136,11 @@ def test_weight_decay_is_higher_for_new_weights_trained_by_muon_only(run, tmp_pa
     assert decay("continued", init_from=str(tmp_path / "muon")) == 0.01
 
 
+def test_only_the_first_process_writes_the_plan(run, monkeypatch):
+    monkeypatch.setattr(PretrainingArguments, "process_index", 1)
+    assert not (run(size="tiny", eval_strategy="no") / "budget.json").exists()
+
+
 def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):
     corpus = shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
     output = run(corpus=str(corpus), time_budget="8s", per_device_train_batch_size=4)
