@@ -141,6 +141,15 @@ def test_only_the_first_process_writes_the_plan(run, monkeypatch):
     assert not (run(size="tiny", eval_strategy="no") / "budget.json").exists()
 
 
+def test_a_divided_model_is_not_trained_by_muon(tmp_path):
+    plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir=str(tmp_path))
+    arguments.fsdp = ["full_shard"]  # as on GPUs; the CPU refuses it
+    settings = PretrainSettings(output=str(tmp_path), corpus="corpus", time_budget="1h")
+    planning._apply_rules(plan, settings, arguments, "base", 128, 1.0)
+    assert "optimizer" not in plan.choices and "weight_decay" not in plan.choices
+    assert plan.choices["learning_rate"] == budget_rules()["by_size"]["adamw_learning_rate"]["values"]["base"]
+
+
 def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):
     corpus = shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
     output = run(corpus=str(corpus), time_budget="8s", per_device_train_batch_size=4)

@@ -179,6 +179,14 @@ def _given(settings: PretrainSettings, arguments: TrainingArguments) -> set[str]
     return found
 
 
+def _uses_muon(settings: PretrainSettings, arguments: TrainingArguments) -> bool:
+    """Whether Muon is given, or chosen: no other optimizer is given, and no matrix is divided."""
+    given = _given(settings, arguments)
+    if "optimizer" in given:
+        return settings.optimizer == "muon"
+    return not ("optim" in given or arguments.fsdp or arguments.deepspeed)
+
+
 def _choose(plan: BudgetPlan, name: str, value: Any, why: str) -> None:
     plan.choices[name] = value
     plan.rows.append((name.replace("_", " "), _shown(name, value), why))
@@ -197,9 +205,8 @@ def _choose_size(
     settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress
 ) -> tuple[str | None, Speed]:
     """The size with the lowest expected loss, and its measured speed. A size that is given is only measured."""
-    limit, given = _MEASURING * clock.budget, _given(settings, arguments)
+    limit, uses_muon = _MEASURING * clock.budget, _uses_muon(settings, arguments)
     most = budget_rules()["batch"]["most"]
-    uses_muon = settings.optimizer == "muon" if "optimizer" in given else "optim" not in given
     if settings.init_from is not None or settings.size is not None:
         tokens = settings.max_tokens_per_batch or most.get(settings.size, max(most.values()))
         return settings.size, measure_speed(settings, arguments, corpus, limit, uses_muon, tokens)
@@ -283,15 +290,15 @@ def _nearest_size(encoder: int) -> str:
 def _apply_rules(
     plan: BudgetPlan, settings: PretrainSettings, arguments: TrainingArguments, size: str, longest: int, passes: float
 ) -> None:
-    given, rules = _given(settings, arguments), budget_rules()
+    given, rules, uses_muon = _given(settings, arguments), budget_rules(), _uses_muon(settings, arguments)
     options = {name: (rule["value"], rule["why"]) for name, rule in rules["options"].items()}
     options |= {name: (rule["values"][size], rule["why"]) for name, rule in rules["by_size"].items()}
-    if "optim" in given:
+    if not uses_muon and "optimizer" not in given:
         del options["optimizer"]
     if "mlm_probability" in given:
         del options["start_mlm_probability"]
     adamw_rate = options.pop("adamw_learning_rate")
-    if "optim" in given or ("optimizer" in given and settings.optimizer == "adamw"):
+    if not uses_muon:
         options["learning_rate"] = adamw_rate
         del options["weight_decay"]
     if settings.init_from is not None:
