@@ -131,7 +131,8 @@ def _trim_tokenizer(tokenizer: MyBertTokenizer, needed: set[str]) -> tuple[MyBer
     """The new tokenizer, and the old id of each of its tokens."""
     base = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     trimmed = tokenizer.with_vocabulary(keep_pieces(sorted(base, key=base.__getitem__), needed))
-    return trimmed, tokenizer.convert_tokens_to_ids(trimmed.convert_ids_to_tokens(range(len(trimmed))))
+    old, new = tokenizer.get_vocab(), trimmed.get_vocab()  # a lower-cased word from add_tokens has no id by its name
+    return trimmed, [old[token] for token in sorted(new, key=new.__getitem__)]
 
 
 def _size(model: PreTrainedModel) -> dict[str, int]:

@@ -118,18 +118,23 @@ def test_token_ids_of_the_configuration_follow_their_tokens(tmp_path):
     assert (config.pad_token_id, config.eos_token_id) == (tokenizer.pad_token_id, tokenizer.sep_token_id) == (0, 3)
 
 
-def test_words_of_add_tokens_stay(tmp_path):
+@pytest.mark.parametrize("word", ["zebrabarrel", "Zébrabarrel"])
+def test_words_of_add_tokens_stay(word, tmp_path):
     model = save("MyBertModel", tmp_path / "model")
     tokenizer = MyBertTokenizer.from_pretrained(model)
-    tokenizer.add_tokens(["zebrabarrel"])
+    tokenizer.add_tokens([word])
     bert = modeling_mybert.MyBertModel.from_pretrained(model)
     bert.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     bert.save_pretrained(model)
     tokenizer.save_pretrained(model)
     (tmp_path / "model" / "vocab.txt").unlink(missing_ok=True)
-    texts = write_documents(tmp_path / "texts.jsonl", ["the oil", "in zebrabarrel [SEP] and"])
+    texts = write_documents(tmp_path / "texts.jsonl", ["the oil", *["in and"] * 16, "in zebrabarrel [SEP] and"])
     folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
-    assert MyBertTokenizer.from_pretrained(folder).tokenize("in zebrabarrel [SEP]") == ["in", "zebrabarrel", "[SEP]"]
+    small = MyBertTokenizer.from_pretrained(folder)
+    assert small.tokenize("in zebrabarrel [SEP]") == ["in", "zebrabarrel", "[SEP]"]
+    rows = modeling_mybert.MyBertModel.from_pretrained(folder).get_input_embeddings().weight
+    old = bert.get_input_embeddings().weight
+    assert torch.equal(rows[small(word).input_ids[1]], old[tokenizer(word).input_ids[1]])
 
 
 @pytest.mark.parametrize(
