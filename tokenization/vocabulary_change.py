@@ -43,7 +43,8 @@ def add_pieces(
 
 def keep_pieces(vocabulary: Sequence[str], needed: Collection[str]) -> list[str]:
     """Keeps the `needed` pieces and all single characters, in their order. Texts that need no other piece get the same
-    pieces as before, since the longest match is among those that stay.
+    pieces as before, since the longest match is among those that stay. A word that is [UNK] needs its longest matches
+    too: without them it could be spelt.
     """
     return [piece for piece in vocabulary if piece in needed or len(piece.removeprefix(PREFIX)) == 1]
 
@@ -53,12 +54,15 @@ def spell(piece: str, vocabulary: Mapping[str, int] | Collection[str]) -> list[s
 
     Source: google-research/bert, `WordpieceTokenizer.tokenize`.
     """
+    parts, rest = longest_matches(piece, vocabulary)
+    return None if rest else parts
+
+
+def longest_matches(piece: str, vocabulary: Mapping[str, int] | Collection[str]) -> tuple[list[str], str]:
+    """As `spell`, with the rest of the word that the vocabulary cannot spell."""
     prefix = PREFIX if piece.startswith(PREFIX) and piece != PREFIX else ""
     rest, parts = piece.removeprefix(prefix), []
-    while rest:
-        length = next((n for n in range(len(rest), 0, -1) if prefix + rest[:n] in vocabulary), 0)
-        if not length:
-            return None
+    while length := next((n for n in range(len(rest), 0, -1) if prefix + rest[:n] in vocabulary), 0):
         parts.append(prefix + rest[:length])
         rest, prefix = rest[length:], PREFIX
-    return parts
+    return parts, rest

@@ -25,7 +25,7 @@ from mybert.release.convert.compare_models import outputs_of
 from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
 from mybert.workflows.adapt import task_texts
 from tokenization import MyBertTokenizer
-from tokenization.vocabulary_change import keep_pieces
+from tokenization.vocabulary_change import keep_pieces, longest_matches
 
 STAGE = "trim"
 _BATCH = 1000  # documents encoded at once
@@ -120,10 +120,18 @@ def _needed_pieces(documents: Iterator[str], tokenizer: MyBertTokenizer) -> set[
     whole.no_truncation()
     whole.no_padding()
     needed = {*tokenizer.all_special_tokens, *(token.content for token in tokenizer.added_tokens_decoder.values())}
+    unknown: set[str] = set()
     while batch := list(islice(documents, _BATCH)):
         for backend in (whole, tokenizer.plain_text_backend()):
-            for encoding in backend.encode_batch(batch, add_special_tokens=False):
-                needed.update(encoding.tokens)
+            for text, encoding in zip(batch, backend.encode_batch(batch, add_special_tokens=False), strict=True):
+                needed.update(tokens := encoding.tokens)
+                if tokenizer.unk_token in tokens:
+                    places = zip(tokens, encoding.offsets, strict=True)
+                    unknown.update(text[start:end] for token, (start, end) in places if token == tokenizer.unk_token)
+    vocabulary = whole.get_vocab(with_added_tokens=False)
+    for text in unknown:
+        for word, _ in whole.pre_tokenizer.pre_tokenize_str(whole.normalizer.normalize_str(text)):
+            needed.update(longest_matches(word, vocabulary)[0])
     return needed
 
 

@@ -10,7 +10,7 @@ from tiny_domain import CONFIG, PIECES, make_documents, write_documents
 import modeling_mybert
 from mybert.adaptation.settings import TrimSettings
 from mybert.common.errors import UserError
-from mybert.workflows.trim import trim
+from mybert.workflows.trim import _needed_pieces, _trim_tokenizer, trim
 from tokenization import MyBertTokenizer
 
 HEADS = (
@@ -116,6 +116,14 @@ def test_token_ids_of_the_configuration_follow_their_tokens(tmp_path):
     folder = trim(TrimSettings([texts], model=str(tmp_path / "model"), output=str(tmp_path / "small")))
     config, tokenizer = modeling_mybert.MyBertConfig.from_pretrained(folder), MyBertTokenizer.from_pretrained(folder)
     assert (config.pad_token_id, config.eos_token_id) == (tokenizer.pad_token_id, tokenizer.sep_token_id) == (0, 3)
+
+
+def test_a_word_that_the_vocabulary_cannot_spell_stays_unknown():
+    """`þß` leaves `##ð`, which the vocabulary lacks. Without `þß` the word would be `þ ##ßð`."""
+    tokenizer = MyBertTokenizer([*dict.fromkeys(EXTRA), "þ", "þß", "##ßð"])
+    text = "aßð þßð"
+    trimmed, _ = _trim_tokenizer(tokenizer, _needed_pieces(iter([text]), tokenizer))
+    assert trimmed.tokenize(text) == tokenizer.tokenize(text) == ["a", "##ßð", "[UNK]"]
 
 
 @pytest.mark.parametrize("word", ["zebrabarrel", "Zébrabarrel"])
