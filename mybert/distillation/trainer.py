@@ -77,26 +77,29 @@ class DistillationTrainer(MyBertTrainer):
         return logs
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
-        """The sums of the evaluation for student and teacher, the distillation losses of the batch, and 1 to count it.
+        """The sums of the evaluation for student and teacher, the distillation losses, and the weight of the batch.
 
-        The teacher has sums if the losses need its predictions; it reads the same masked tokens.
+        The weight is the number of labelled tokens, as in training. The teacher has sums if the losses need its
+        predictions; it reads the same masked tokens.
         """
-        inputs = self._inputs(self._prepare_inputs(inputs))
+        inputs = self._prepare_inputs(inputs)
+        weight = (inputs["labels"] != IGNORED).sum()
+        inputs = self._inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
             losses, expected = self._losses(inputs, outputs)
         sums, of_teacher = self.sums_of(inputs, outputs), torch.zeros(3)
         if expected is not None:
             of_teacher = label_sums(expected, inputs["labels"].flatten()[inputs["masked_lm_positions"]])
-        others = torch.cat([of_teacher.to(sums), torch.stack([*losses.values(), sums.new_ones(())])])[None]
+        others = torch.cat([of_teacher.to(sums), torch.stack([*losses.values(), sums.new_ones(())]) * weight])[None]
         return None, torch.cat([sums, others.to(sums.dtype)], dim=1), sums.new_zeros(1)
 
     def _metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
         rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 10 + len(self._names))
         metrics = metrics_from_sums(EvalPrediction(rows[:, :6], None))
         of_teacher = metrics_from_sums(EvalPrediction(np.pad(rows[:, 6:9], ((0, 0), (0, 3))), None))
-        *sums, batches = rows[:, 9:].sum(0)
-        losses = {name: total / batches for name, total in zip(self._names, sums, strict=True)}
+        *sums, weight = rows[:, 9:].sum(0)
+        losses = {name: total / max(weight, 1) for name, total in zip(self._names, sums, strict=True)}
         weights = self._comparison.weights
         metrics["loss"] = weights.get("hard", 0.0) * metrics["loss"] + sum(
             weights[name.removesuffix("_loss")] * loss for name, loss in losses.items()

@@ -168,6 +168,15 @@ def test_mistakes_are_refused_and_leave_nothing_behind(teacher, values, message,
     assert not (tmp_path / "out").exists()
 
 
+def test_evaluation_does_not_depend_on_its_batches(run, tmp_path):
+    """24 examples are one batch, or two of 23 and 1."""
+    one, two = (
+        read_manifest(run(output=tmp_path / str(size), per_device_eval_batch_size=size, max_steps=1))["metrics"]
+        for size in (24, 23)
+    )
+    assert one["soft_loss"] == pytest.approx(two["soft_loss"], rel=1e-5)
+
+
 def test_a_teacher_may_have_more_rows_than_tokens(run, teachers, tmp_path):
     model = MyBertForPreTraining.from_pretrained(teachers["bert"])
     rows = model.config.vocab_size
