@@ -141,6 +141,14 @@ def test_only_the_first_process_writes_the_plan(run, monkeypatch):
     assert not (run(size="tiny", eval_strategy="no") / "budget.json").exists()
 
 
+def test_a_given_schedule_of_lengths_stays(tmp_path):
+    plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir=str(tmp_path))
+    lengths = ["64:0.5", "512"]
+    settings = PretrainSettings(output=str(tmp_path), corpus="corpus", time_budget="1h", length_schedule=lengths)
+    planning._apply_rules(plan, settings, arguments, "mini", 512, 1.0)
+    assert "length_schedule" not in plan.choices and plan.choices["optimizer"] == "muon"
+
+
 def test_a_divided_model_is_not_trained_by_muon(tmp_path):
     plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir=str(tmp_path))
     arguments.fsdp = ["full_shard"]  # as on GPUs; the CPU refuses it

@@ -170,13 +170,13 @@ def _given(settings: PretrainSettings, arguments: TrainingArguments) -> set[str]
     """Names of the options that the user gave."""
     found: set[str] = set()
     for part in (settings, arguments):
-        changed = {
-            entry.name
-            for entry in dataclasses.fields(part)
-            if entry.default is not dataclasses.MISSING and getattr(part, entry.name) != entry.default
-        }
+        changed = {entry.name for entry in dataclasses.fields(part) if getattr(part, entry.name) != _default(entry)}
         found |= getattr(part, "given", changed)
     return found
+
+
+def _default(entry: dataclasses.Field) -> Any:
+    return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
 
 
 def _uses_muon(settings: PretrainSettings, arguments: TrainingArguments) -> bool:
