@@ -46,7 +46,8 @@ class TrainingMetrics:
         """Begins at the loaded state, with the clock running from now."""
         state = self._loaded
         self._rows: list[Tensor] = []  # (parts + 1,) each: losses, then real tokens, of this process
-        self._steps = [Step(*step) for step in state.get("steps", [])]
+        steps = state.get("steps", [])  # JSON has null for a loss that is not finite
+        self._steps = [Step([math.nan if x is None else x for x in losses], *tokens) for losses, *tokens in steps]
         self._tokens: Tensor | int = 0
         self._logged_seconds, self._logged_tokens = state.get("logged_seconds", 0.0), state.get("logged_tokens", 0)
         self._started = time.perf_counter() - state.get("seconds", 0.0)

@@ -33,7 +33,7 @@ from mybert.training.step_measures import StepMeasures
 from mybert.training.stopping import Preempted, StopOnSignal, ignore_signals_in_workers
 
 METRICS = "training_metrics.json"
-"""File of a checkpoint with the clock and the steps since the last log."""
+"""File of a checkpoint with the clock, the steps since the last log, and the numbers of skipped steps."""
 
 
 class RunTrainer(CheckpointTrainer):
@@ -145,7 +145,9 @@ class RunTrainer(CheckpointTrainer):
         return True
 
     def train(self, resume_from_checkpoint=None, **kwargs):
-        self.metrics.load_state_dict(_saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {})
+        saved = _saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {}
+        self.metrics.load_state_dict(saved)
+        self.nonfinite.skipped = list(saved.get("skipped", []))
         return super().train(resume_from_checkpoint, **kwargs)
 
     def _load_finished(self, checkpoint: Path, state: TrainerState) -> None:
@@ -270,7 +272,7 @@ class RunTrainer(CheckpointTrainer):
         self.nonfinite.settle()
 
     def extra_states(self) -> dict[str, dict]:
-        return {METRICS: self.metrics.state_dict()}
+        return {METRICS: self.metrics.state_dict() | {"skipped": self.nonfinite.skipped}}
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         if self.is_in_train:

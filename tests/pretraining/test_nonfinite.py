@@ -95,6 +95,25 @@ def test_a_skipped_step_changes_nothing_and_the_run_goes_on(make_trainer, caplog
     assert caplog.text.count("skipped: the gradient norm is nan, computed from examples") == 2
 
 
+def test_a_resumed_run_knows_the_steps_that_were_skipped(make_trainer, tmp_path):
+    def log_of(output, checkpoint=None) -> dict:
+        arguments = {"save_strategy": "steps", "save_steps": 3, "save_total_limit": None, "logging_steps": 4}
+        trainer = make_trainer(trainer={"skip_nonfinite": True}, output=output, max_steps=4, **arguments)
+        poison(trainer, {2})
+        add = trainer.metrics.add_losses
+
+        def spoil(losses):
+            add([loss * torch.nan for loss in losses] if trainer.state.global_step == 1 else losses)
+
+        trainer.metrics.add_losses = spoil
+        trainer.train(checkpoint)
+        return {name: trainer.state.log_history[0][name] for name in ("step", "loss", "mlm_loss", "steps_skipped")}
+
+    whole = log_of("whole")
+    assert whole["loss"] == pytest.approx(whole["loss"]) and whole["steps_skipped"] == 1, "not NaN"
+    assert log_of("cut", str(tmp_path / "whole" / "checkpoint-3")) == whole
+
+
 def test_a_run_ends_after_20_skipped_steps_in_a_row(make_trainer):
     trainer = make_trainer(trainer={"skip_nonfinite": True}, max_steps=60)
     poison(trainer, range(2, 61))
