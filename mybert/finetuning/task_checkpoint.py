@@ -156,7 +156,7 @@ def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None
 def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
     with explain_unreadable(name):
         model, report = task.head.from_pretrained(
-            name, config=task.config, output_loading_info=True, ignore_mismatched_sizes=True
+            name, config=task.config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
         )
     heads = tuple(f"{child}." for child, _ in model.named_children() if child != model.base_model_prefix)
     new = (*heads, f"{model.base_model_prefix}.pooler.") if head_is_new else ()

@@ -25,7 +25,7 @@ from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, s
 from mybert.finetuning.run import finetune as finetune_function
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
-from mybert.finetuning.task_checkpoint import load_finetuned, new_task
+from mybert.finetuning.task_checkpoint import load_finetuned, new_model, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 from tokenization import MyBertTokenizer
 
@@ -91,6 +91,15 @@ def test_positions_that_were_never_pretrained_are_named_and_not_used_by_default(
     task, tokenizer = new_task(FinetuneSettings(**words, max_length=length))
     assert ("sequences of at most 16 tokens" in caplog.text) == said
     assert task.options.max_length == tokenizer.model_max_length == used, "what is cut there is trained from now on"
+
+
+def test_a_checkpoint_in_16_bits_is_trained_in_32(tiny_checkpoint, tmp_path):
+    start = shutil.copytree(tiny_checkpoint, tmp_path / "start")
+    MyBertForSequenceClassification.from_pretrained(start, dtype="bfloat16").save_pretrained(start)
+    task, _ = new_task(
+        FinetuneSettings(task="text-classification", model=str(start), train="-", validation="-", output="-")
+    )
+    assert {p.dtype for p in new_model(task, str(start)).parameters()} == {torch.float32}
 
 
 def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept():

@@ -242,6 +242,14 @@ def test_training_continues_from_a_checkpoint_with_the_same_vocabulary(run, toke
     assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
 
 
+def test_a_checkpoint_in_16_bits_is_trained_in_32(run, tokenizer, tmp_path):
+    start = bert_folder(tokenizer, tmp_path / "start")
+    BertForPreTraining.from_pretrained(start).to(torch.bfloat16).save_pretrained(start)
+    found = tensors(run(init_from=start, max_steps=1, learning_rate=0.0))
+    assert {value.dtype for value in found.values()} == {torch.float32}
+    assert all(torch.equal(found[name], value.float()) for name, value in tensors(start).items())
+
+
 @pytest.mark.parametrize("renamed", ["_orig_mod.bert", "bert.encoder.layer.7"])
 def test_a_checkpoint_without_weights_of_the_encoder_is_refused(run, tokenizer, tmp_path, renamed):
     start = Path(bert_folder(tokenizer, tmp_path / "start"))

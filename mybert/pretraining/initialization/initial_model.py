@@ -46,7 +46,10 @@ def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: di
                 f"--init-from {name} has another vocabulary than the corpus; name a checkpoint with the vocabulary of "
                 f"the corpus, or build the corpus with `--tokenizer {name}`"
             )
-        model, report = MyBertForPreTraining.from_pretrained(name, output_loading_info=True, **choices)
+        # transformers would keep the 16 bits of a checkpoint, in which small updates are lost
+        model, report = MyBertForPreTraining.from_pretrained(
+            name, dtype="float32", output_loading_info=True, **choices
+        )
     refuse_missing(name, report["missing_keys"], new=_HEADS)
     if report["missing_keys"] and PartialState().is_main_process:
         print(f"newly initialised, missing from {name}: {', '.join(sorted(report['missing_keys']))}")
