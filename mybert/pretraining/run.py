@@ -60,6 +60,7 @@ class Objective:
         inputs: names of settings with further checkpoints, for the manifest and the fingerprint of the run.
         adjust: changes the model before training, for example freezes weights. It may return a function to be called
             after training.
+        command: the command that continues an interrupted run; None for `stage`.
     """
 
     stage: str = STAGE
@@ -67,6 +68,7 @@ class Objective:
     trainer: Callable[..., MyBertTrainer] = build_trainer
     inputs: tuple[str, ...] = ()
     adjust: Adjust | None = None
+    command: str | None = None
 
 
 def pretrain(
@@ -115,7 +117,7 @@ def pretrain(
     if folder:
         folder.check_same(fingerprint)
     model, finish = _start_model(settings, arguments, corpora, objective, is_new=checkpoint is None)
-    stop = StopOnSignal(objective.stage)
+    stop = StopOnSignal(objective.command or objective.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary

@@ -208,7 +208,7 @@ def _pretrain(
     arguments.output_dir = choices.output
     if hasattr(arguments, "given"):
         arguments.given = {*arguments.given, "learning_rate"}
-    pretrain(choices, arguments, Objective(adjust=adjust), started)
+    pretrain(choices, arguments, Objective(adjust=adjust, command=STAGE), started)
 
 
 def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: bool) -> dict[str, Any]:

@@ -107,6 +107,16 @@ def test_the_result_exported_to_bert_equals_it_in_transformers(adapted, tmp_path
     assert difference.abs().max() < 1e-5
 
 
+def test_an_interrupted_training_names_the_command_that_continues_it(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(workflow, "pretrain", lambda *given: seen.append(given[2]))
+    settings = workflow._training_settings(
+        AdaptSettings("text", model="m", output="o"), tmp_path, tmp_path / "o", None
+    )
+    workflow._pretrain(settings, PretrainingArguments(output_dir="o"), None)
+    assert seen[0].command == "adapt" and seen[0].stage == "pretrain"
+
+
 @pytest.mark.parametrize("place", ["training", "comparison"])
 def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, texts, tmp_path, monkeypatch):
     output = str(tmp_path / "adapted")
