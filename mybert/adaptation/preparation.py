@@ -152,7 +152,7 @@ def _write_given(name: str, settings: AdaptSettings, path: Path) -> None:
 def _read(names: Sequence[str], settings: AdaptSettings, skipped: Counter) -> Iterator[str]:
     if names:
         documents = read_documents(names, text_column=settings.text_column, errors=settings.errors, skipped=skipped)
-        yield from (document.text for document in documents if document.text.strip())
+        yield from (text for document in documents if (text := document.text.strip()))
 
 
 def _part(path: Path, held: set[bytes], *, is_held: bool) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tiny_domain import CONFIG, PIECES, make_documents
 
 from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining, MyBertLMHeadModel
 from mybert import Scorer
+from mybert.adaptation import preparation
 from mybert.adaptation.comparison import held_out_scores, nearest_tokens
 from mybert.adaptation.preparation import START, prepare
 from mybert.adaptation.settings import AdaptSettings
@@ -43,6 +45,13 @@ def test_passages_are_whole_words_in_the_order_of_the_text(texts, characters, le
     assert all(len(passage) <= length or " " not in passage for passage in found)
     everything = passages(texts, 10**6, length)
     assert [word for passage in everything for word in passage.split()] == " ".join(texts).split()
+
+
+def test_a_copy_at_the_end_of_a_file_without_a_line_end_is_no_other_document(tmp_path):
+    (tmp_path / "texts.txt").write_text("the oil\n\nthe price\n\nthe oil")
+    settings = AdaptSettings(str(tmp_path / "texts.txt"), model="model", output="out")
+    read = preparation._read(settings.inputs, settings, Counter())
+    assert list(preparation._distinct(read, Counter())) == ["the oil", "the price"]
 
 
 def test_texts_are_read_up_to_a_number_of_characters():
