@@ -111,6 +111,13 @@ def test_short_texts_and_texts_without_words_are_compared_whole(select):
     assert word_sequences("One two three four five six") == {"one two three four five", "two three four five six"}
 
 
+def test_words_that_differ_in_vowel_signs_are_different_words(select):
+    texts = ["\u0915\u0940 \u0915\u0939\u093e\u0928\u0940", "\u0915\u093e \u0915\u0939\u093e\u0928\u093e"]  # Hindi
+    texts += ["\u0e21\u0e35", "\u0e21\u0e34"]  # Thai
+    assert select(texts, deduplicate_near=0.8)[0] == [0, 1, 2, 3]
+    assert word_sequences("The \u0915\u0940!") == {"the \u0915\u0940"}
+
+
 def test_copies_are_left_out_before_near_copies(select):
     kept, counts = select(["a b c d e f", "a b c d e f", "A b c d e f"], deduplicate_near=0.9)
     assert kept == [0] and (counts["documents_duplicate"], counts["documents_near_duplicate"]) == (1, 1)

@@ -6,6 +6,7 @@ chapter 3). Banding may miss a similar pair; it never removes a document below t
 
 import functools
 import re
+import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,6 @@ _WORDS_PER_SEQUENCE = 5
 _PERMUTATIONS = 128
 _MAX_MISSED = 0.02  # of the pairs at the threshold
 _SEQUENCES_PER_CALL = 10_000  # each has _PERMUTATIONS values in memory
-_WORD = re.compile(r"\w+")
 
 
 def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
@@ -55,10 +55,17 @@ def word_sequences(text: str) -> set[str]:
 
 
 def _sequences(text: str) -> Iterator[str]:
-    words = _WORD.findall(text.lower())
+    words = _word().findall(text.lower())
     if len(words) < _WORDS_PER_SEQUENCE:
         return iter([" ".join(words) or text])
     return map(" ".join, zip(*(islice(words, start, None) for start in range(_WORDS_PER_SEQUENCE)), strict=False))
+
+
+@functools.cache
+def _word() -> re.Pattern[str]:
+    """A word with its marks, which `\\w` leaves out: the vowels of Hindi and Thai are marks."""
+    marks = "".join(c for c in map(chr, range(0x300, 0x20000)) if unicodedata.category(c).startswith("M"))
+    return re.compile(rf"\w[\w{marks}]*")
 
 
 def _banding(threshold: float) -> tuple[int, int]:
