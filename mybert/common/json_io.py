@@ -58,3 +58,14 @@ def is_json(content: str | bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def unwritable(record: dict) -> str | None:
+    """Why a record of JSON cannot be written again: half of a surrogate pair, or too deep nesting."""
+    try:
+        json.dumps(record, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        return f"{error.object[error.start : error.end]!r} is half a surrogate pair, no character"
+    except RecursionError:
+        return "nested too deeply"
+    return None

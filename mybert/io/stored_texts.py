@@ -4,17 +4,22 @@ import json
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 
 from mybert.common.errors import UserError
+from mybert.common.json_io import unwritable
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.io.record_formats import TextColumn
 from tokenization.word_counting import batches
 
 CHARACTERS_PER_BATCH = 1 << 20
+_NUMBERS = {int, float, Decimal}
+_NANOSECONDS = {pd.Timestamp, pd.Timedelta}  # of Parquet files; `pa.array` would cut them to microseconds
 _SCHEMA = pa.schema(
     {"text": pa.large_string(), "source": pa.string(), "line": pa.int64(), "others": pa.large_binary()}
 )
@@ -77,30 +82,72 @@ def store_texts(
         with_other_columns=True,
     )
     types: dict[str, pa.DataType] = {}
+    widened: set[str] = set()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         for texts in batches(documents, lambda text: len(text.text) + 1, CHARACTERS_PER_BATCH):
+            texts = [text for text in texts if _is_writable(text, problems)]
             if usable is not None:
                 texts = usable(texts, problems)
             if texts:
                 rows = [text._asdict() | {"others": pickle.dumps(text.others)} for text in texts]
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))
                 count += len(texts)
-                _unify(types, [text.others for text in texts])
+                widened |= _unify(types, [text.others for text in texts])
     if not count:
         skipped = ", ".join(f"{reason} ({number})" for reason, number in problems.skipped.items())
         raise UserError(f"the inputs hold no text (skipped: {skipped or 'none'}); check them and --text-column")
-    return StoredTexts(path, count, problems.skipped, types)
+    stored = StoredTexts(path, count, problems.skipped, types)
+    for rows in map(stored.other_values, stored.batches()) if widened else ():
+        for name in widened:
+            types[name] = _type_for([row.get(name) for row in rows], types[name])
+    return stored
 
 
-def _unify(types: dict[str, pa.DataType], rows: list[dict]) -> None:
-    """Widens `types` to the values of `rows`; a column of incompatible types becomes strings."""
+def _is_writable(text: Document, problems: Problems) -> bool:
+    """Reports other columns that cannot be stored; `read_documents` has checked the text."""
+    problem = unwritable(text.others)
+    if problem:
+        problems.report(text.source, f"line {text.line}", "another column cannot be stored", problem)
+    return not problem
+
+
+def _unify(types: dict[str, pa.DataType], rows: list[dict]) -> set[str]:
+    """Widens `types` to the values of `rows`; a column of incompatible types becomes strings.
+
+    Returns:
+        Names of columns whose types may not hold all values of earlier rows.
+    """
+    widened = set()
     for name in dict.fromkeys(name for row in rows for name in row):
-        try:
-            found = [types.get(name, pa.null()), pa.array([row.get(name) for row in rows]).type]
-            schemas = [pa.schema({name: type}) for type in found]
-            types[name] = pa.unify_schemas(schemas, promote_options="permissive").field(name).type
-        except (pa.ArrowException, OverflowError):
-            types[name] = pa.string()
+        known = types.get(name, pa.null())
+        types[name] = _widest(known, [row.get(name) for row in rows])
+        if types[name] != known and not pa.types.is_null(known):
+            widened.add(name)
+    return widened
+
+
+def _widest(known: pa.DataType, values: list) -> pa.DataType:
+    """A type for values of type `known` and `values`."""
+    kinds = {type(value) for value in values if value is not None}
+    if pa.types.is_string(known) or (len(kinds) > 1 and not kinds <= _NUMBERS):  # Arrow reads 1 as a date of 1970
+        return pa.string()
+    try:
+        found = (pa.array(pd.Series(values)) if kinds and kinds <= _NANOSECONDS else pa.array(values)).type
+        if pa.types.is_string(found) and not pa.types.is_null(known):
+            return found
+        schemas = [pa.schema({"": type}) for type in (known, found)]
+        return _type_for(values, pa.unify_schemas(schemas, promote_options="permissive").field(0).type)
+    except (pa.ArrowException, OverflowError):
+        return pa.string()
+
+
+def _type_for(values: list, type: pa.DataType) -> pa.DataType:
+    """`type` if it can hold `values`, otherwise strings: Arrow stores no whole number that a float would round."""
+    try:
+        _column(values, type)
+    except (pa.ArrowException, OverflowError):
+        return pa.string()
+    return type
 
 
 def _column(values: list, type: pa.DataType) -> pa.Array:

@@ -16,9 +16,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from mybert.common.error_messages import cause
-from mybert.common.json_io import parse_json
+from mybert.common.json_io import parse_json, unwritable
 from mybert.common.manifest import versions
-from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.serving import embedding_forms, prediction_forms
 from mybert.serving.batching import Batcher, Job, Overloaded
 from mybert.serving.checkpoint import ServedCheckpoint

@@ -1,5 +1,6 @@
 """`mybert embed` on files and standard input, to every format."""
 
+import datetime
 import io
 import json
 
@@ -118,6 +119,39 @@ def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_f
     assert [row["id"] for row in found] == ["1", "x", None]
     assert [row["n"] for row in found] == [1.0, 0.5, None]
     assert [row["big"] for row in found] == [2**60, 2**60 + 1, None]
+
+
+def test_values_that_no_common_type_holds_become_strings(minilm_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
+    rows = [{"n": 2**53 + 1, "deep": [2**53 + 1]}, {"n": 0.5, "deep": [0.5]}]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps({"text": "a", **row}) + "\n" for row in rows))
+    assert run(minilm_folder, source, "--output", tmp_path / "v.parquet") == 0
+    found = rows_of(tmp_path / "v.parquet")
+    assert [row["n"] for row in found] == ["9007199254740993", "0.5"]
+    assert [row["deep"] for row in found] == ["[9007199254740993]", "[0.5]"]
+
+
+@pytest.mark.parametrize("characters", [1, 1000])
+def test_values_do_not_depend_on_the_other_files(minilm_folder, tmp_path, monkeypatch, characters):
+    monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", characters)
+    day, moment = datetime.date(2020, 1, 2), pandas.Timestamp("2020-01-02T03:04:05.123456789")
+    pq.write_table(pa.table({"text": ["a"], "when": [day], "moment": pandas.Series([moment])}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["a"], "when": [1]}), tmp_path / "b.parquet")
+    inputs = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    assert run(minilm_folder, *inputs, "--output", tmp_path / "v.parquet") == 0
+    found = rows_of(tmp_path / "v.parquet")
+    assert [row["when"] for row in found] == ['"2020-01-02"', "1"]
+    assert [row["moment"] for row in found] == [moment, None]
+
+
+def test_half_a_surrogate_pair_in_another_column_is_refused_or_left_out(minilm_folder, tmp_path, capsys):
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"text": "a", "title": ["\\ud83d"]}\n{"text": "b", "title": []}\n')
+    assert run(minilm_folder, source, "--output", tmp_path / "v.jsonl") == 2
+    assert "line 1: another column cannot be stored ('\\ud83d' is half a surrogate pair" in capsys.readouterr().err
+    assert run(minilm_folder, source, "--errors", "skip", "--output", tmp_path / "v.jsonl") == 0
+    assert [row["text"] for row in rows_of(tmp_path / "v.jsonl")] == ["b"]
 
 
 def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Load labelled rows from a file, a saved data set or the Hub, with columns under the names that a task uses."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from datasets import ClassLabel, Dataset, Features, Json, concatenate_datasets
 
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
+from mybert.common.json_io import unwritable
 from mybert.finetuning.tasks.base import Task
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import file_format
@@ -135,17 +135,6 @@ def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], 
             values.append(fields.get(column))
         numbers.append(number - 1)
     return columns, numbers, unit
-
-
-def unwritable(record: dict) -> str | None:
-    """Why a record of JSON cannot be written again: half of a surrogate pair, or too deep nesting."""
-    try:
-        json.dumps(record, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError as error:
-        return f"{error.object[error.start : error.end]!r} is half a surrogate pair, no character"
-    except RecursionError:
-        return "nested too deeply"
-    return None
 
 
 def make_column(name: str, values: list) -> Dataset:

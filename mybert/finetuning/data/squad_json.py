@@ -6,8 +6,7 @@ from typing import Any
 from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
-from mybert.finetuning.data.dataset_loading import unwritable
+from mybert.common.json_io import parse_json, unwritable
 from mybert.io.files import open_file
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}

@@ -11,8 +11,7 @@ from datasets import Dataset
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.json_io import is_json, parse_json
-from mybert.finetuning.data.dataset_loading import unwritable
+from mybert.common.json_io import is_json, parse_json, unwritable
 from mybert.finetuning.tasks.base import Task
 from mybert.io.files import STDIN, file_format, open_file
 

@@ -12,10 +12,10 @@ from datasets import Dataset
 from mybert.common.command_line import make_settings
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.json_io import unwritable
 from mybert.common.progress import no_dataset_bars
 from mybert.common.quantities import counted
 from mybert.common.settings import ERRORS
-from mybert.finetuning.data.dataset_loading import unwritable
 from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
 from mybert.finetuning.data.validation import find_problems, refuse_rows
