@@ -149,9 +149,7 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
 
 def _check_header(name: str, header: list[str], text: TextColumn | None) -> None:
     """Raises if two columns have one name or `text` is missing; warns of a header that looks like data."""
-    twice = next((column for column, times in Counter(filter(None, header)).items() if times > 1), None)
-    if twice is not None:
-        raise UserError(f"{name}: two columns are called {short(twice)}; rename one")
+    _refuse_equal_names(name, filter(None, header))
     data = next((column for column in header if _looks_like_data(column)), None)
     if data is not None:
         _warn_once(
@@ -161,6 +159,12 @@ def _check_header(name: str, header: list[str], text: TextColumn | None) -> None
         )
     if text is not None:
         text.check(name, header)
+
+
+def _refuse_equal_names(file: str, columns: Iterable[str]) -> None:
+    twice = next((column for column, times in Counter(columns).items() if times > 1), None)
+    if twice is not None:
+        raise UserError(f"{file}: two columns are called {short(twice)}; rename one")
 
 
 def _looks_like_data(column: str) -> bool:
@@ -175,6 +179,7 @@ def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = Fa
     try:
         with pyarrow.parquet.ParquetFile(name) as file:
             names, number = file.schema_arrow.names, 0
+            _refuse_equal_names(name, names)
             if text is not None:
                 text.check(name, names)
             for batch in file.iter_batches(1024, columns=[text.name] if text and only_text else None):

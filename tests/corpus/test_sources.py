@@ -275,6 +275,10 @@ def test_parquet_with_a_bad_column_or_bad_bytes(tmp_path):
     pa.parquet.write_table(pa.table({"text": damaged}), tmp_path / "b.parquet")
     with pytest.raises(UserError, match="row 2: not UTF-8"):
         texts(tmp_path / "b.parquet")
+    twice = pa.table([["x"], ["y"]], names=["text", "text"])  # as from a join
+    pa.parquet.write_table(twice, tmp_path / "d.parquet")
+    with pytest.raises(UserError, match=r"d\.parquet: two columns are called 'text'; rename one"):
+        texts(tmp_path / "d.parquet")
     (tmp_path / "c.parquet").write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"c\.parquet cannot be read as Parquet"):
         texts(tmp_path / "c.parquet")
