@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mybert.commands import COMMANDS
 from mybert.common.command_line import make_settings
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
 from mybert.common.invocation import called_in_python
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import read_manifest
@@ -274,18 +276,19 @@ def _run(
 
 def _saved(value: Any, path: Path) -> Any:
     """The folder of rows in memory, saved to `path`; other values unchanged."""
-    if hasattr(value, "to_parquet") or (isinstance(value, list) and value and isinstance(value[0], dict)):
-        from datasets import Dataset
+    is_list = isinstance(value, list) and value and isinstance(value[0], Mapping)
+    if not is_list and not (hasattr(value, "to_parquet") and hasattr(value, "__len__")):
+        return value
+    from mybert.finetuning.data.dataset_loading import table_of
 
-        if isinstance(value, list):
-            names = dict.fromkeys(name for row in value for name in row)  # `from_list`: of the first row
-            columns = {name: [row.get(name) for row in value] for name in names}
-            value = Dataset.from_dict(columns, on_mixed_types="use_json")
-        elif not isinstance(value, Dataset):
-            value = Dataset.from_pandas(value, preserve_index=False)
-        value.save_to_disk(path)
-        return path
-    return value
+    if not len(value):
+        raise UserError(f"{path.name}: found no rows")
+    try:
+        table = table_of(value)
+    except Exception as error:  # of pandas, pyarrow or datasets
+        raise UserError(f"{path.name}: the rows cannot be read as a table ({cause(error)})") from error
+    table.save_to_disk(path)
+    return path
 
 
 def _result(command: str, settings: Mapping[str, object], *positional: Any, function: str | None = None) -> Result:

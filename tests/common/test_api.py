@@ -124,6 +124,29 @@ def test_rows_in_memory_keep_columns_that_the_first_row_lacks(tmp_path):
     assert list(found) == [{name: row.get(name) for name in ("text", "place", "number")} for row in rows]
 
 
+def test_rows_in_memory_keep_columns_of_mixed_types(tmp_path):
+    rows = [{"text": "a", "id": 1, "n": 2**53 + 1}, {"text": "b", "id": "x", "n": 0.5}, {"text": "c", "id": None}]
+    expected = [{name: row.get(name) for name in ("text", "id", "n")} for row in rows]
+    assert list(load_from_disk(_saved(rows, tmp_path / "list"))) == expected
+    frame = pd.DataFrame(rows, dtype=object)
+    assert list(load_from_disk(_saved(frame, tmp_path / "frame"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (pd.DataFrame({"text": [], "label": []}), "data: found no rows"),
+        ([{"text": "a"}, "b"], "data: the rows cannot be read as a table"),
+        ([{1: "a"}], "data: the rows cannot be read as a table"),
+        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "data: the rows cannot .*Duplicate column names"),
+        (Dataset.from_list(ROWS).to_iterable_dataset(), "data: expected the name of a file, found a IterableDataset"),
+    ],
+)
+def test_rows_in_memory_that_are_no_table_are_a_mistake_of_the_user(rows, message):
+    with pytest.raises(UserError, match=message):
+        mybert.evaluate(model="model", data=rows, output="scores")
+
+
 def test_vectors_searches_and_exports_are_those_of_the_commands(folder, tmp_path):
     found = mybert.embed(folder / "model", folder / "texts.txt", output=tmp_path / "a.npy", device="cpu")
     command("embed", folder / "model", folder / "texts.txt", "--output", tmp_path / "b.npy", "--device", "cpu")

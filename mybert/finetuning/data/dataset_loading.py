@@ -137,6 +137,21 @@ def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], 
     return columns, numbers, unit
 
 
+def table_of(rows: Any) -> Dataset:
+    """A list of dictionaries, a DataFrame or a Dataset as a Dataset; columns of mixed types are kept as JSON."""
+    if isinstance(rows, Dataset):
+        return rows
+    if isinstance(rows, list):
+        names = dict.fromkeys(name for row in rows for name in row)  # `from_list`: of the first row
+        columns = {name: [row.get(name) for row in rows] for name in names}
+    else:
+        try:
+            return Dataset.from_pandas(rows, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns = rows.astype(object).where(rows.notna(), None).to_dict("list")
+    return concatenate_datasets([make_column(name, values) for name, values in columns.items()], axis=1)
+
+
 def make_column(name: str, values: list) -> Dataset:
     """One column; values of several types, and whole numbers that Arrow would round, are kept as JSON."""
     try:
