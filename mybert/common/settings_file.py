@@ -88,6 +88,7 @@ def _checked(value: Any, option: Option, place: str) -> Any:
         return None
     expected = {bool: "true or false", int: "a number", float: "a number"}.get(option.convert)
     expected = " or ".join(option.choices) or expected or "text, in quotes if necessary"
+    expected += ", in quotes" if option.choices and isinstance(value, bool) else ""  # YAML reads no as false
     try:
         converted = _converted(value, option)
         if option.choices and not {*(converted if isinstance(converted, list) else [converted])} <= {*option.choices}:
@@ -101,11 +102,12 @@ def _converted(value: Any, option: Option) -> Any:
     """A value of a file, converted like words of the command line. Booleans, dates and lists are not text."""
     if type(value) in option.kinds & {bool, dict}:
         return value
-    items = value if isinstance(value, list) and list in option.kinds else [value]
+    is_list = list in option.kinds and (isinstance(value, list) or str not in option.kinds)
+    items = value if isinstance(value, list) and is_list else [value]
     if option.convert is bool or any(type(item) not in (str, int, float) for item in items):
         raise TypeError
     converted = [option.convert(str(item)) for item in items]
-    return converted if list in option.kinds else converted[0]
+    return converted if is_list else converted[0]
 
 
 def write_settings_file(

@@ -65,6 +65,16 @@ def test_one_value_in_a_file_is_a_list_of_one(tmp_path):
     assert (found.inputs, found.sizes) == (["1", "b"], [8, 9])
 
 
+def test_one_text_is_a_text_where_texts_and_lists_are_allowed_as_on_the_command_line(tmp_path):
+    """transformers reads optim_target_modules "all-linear" as all, and ["all-linear"] as the name of a module."""
+    (tmp_path / "run.yaml").write_text("optim_target_modules: all-linear\n")
+    for words in (["--config", str(tmp_path / "run.yaml")], ["--optim-target-modules", "all-linear"]):
+        assert parse_settings([TrainingArguments], words, "example")[0].optim_target_modules == "all-linear"
+    (tmp_path / "run.yaml").write_text("optim_target_modules: [attn, mlp]\n")
+    (found,) = parse_settings([TrainingArguments], ["--config", str(tmp_path / "run.yaml")], "example")
+    assert found.optim_target_modules == ["attn", "mlp"]
+
+
 def test_numbers_in_a_file_are_read_as_on_the_command_line(tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text("inputs: [1.10, 1:30, 0x1f]\ncolumn: 007\nvocab_size: 010\nrate: 1_0e-4\n")
@@ -330,6 +340,7 @@ def test_a_file_may_hold_null_for_unset_options_and_mappings_for_training_argume
         ("column: [a, b]", "column: expected text"),
         ("column: yes", "column: expected text, in quotes if necessary, found True"),
         ("column: 2020-01-01", "column: expected text, in quotes"),
+        ("case: no", "case: expected lower or upper, in quotes, found False"),
         ("inputs: [a, [b]]", "inputs: expected text"),
         ("inputs: [a, true]", "inputs: expected text, in quotes"),
         ("sizes: [1, two]", "sizes: expected a number"),
