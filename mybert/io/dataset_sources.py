@@ -31,12 +31,14 @@ def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
 def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:
     """`datasets.load_from_disk` with validation of the tables: reading a damaged table can kill the process.
 
+    Values are those of Python, also if the data set was saved with a format such as `torch`, which hides columns too.
+
     Raises any exception if the folder was not written by `save_to_disk`.
     """
     loaded = datasets.load_from_disk(folder)
     for data in loaded.values() if isinstance(loaded, datasets.DatasetDict) else [loaded]:
         data.data.table.validate(full=True)
-    return loaded
+    return loaded.with_format(None)
 
 
 def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Dataset | datasets.IterableDataset:

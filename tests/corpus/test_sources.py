@@ -178,6 +178,19 @@ def test_a_saved_data_set_and_a_saved_dictionary_of_splits(tmp_path):
         texts(tmp_path / "one", text_column="body")
 
 
+@pytest.mark.parametrize("format", [("torch", ["id"]), ("numpy", None), ("pandas", None), ("arrow", ["text"])])
+def test_the_format_of_a_saved_data_set_changes_no_value_and_hides_no_column(tmp_path, format):
+    data = datasets.Dataset.from_dict({"text": TEXTS, "id": [1, 2, 3]})
+    data.with_format(*format).save_to_disk(tmp_path / "data")
+    datasets.DatasetDict({"train": data.with_format(*format)}).save_to_disk(tmp_path / "both")
+    for folder in ("data", "both"):
+        found = list(read_documents([str(tmp_path / folder)], with_other_columns=True))
+        assert [(document.text, document.others) for document in found] == [
+            (text, {"id": number}) for number, text in enumerate(TEXTS, 1)
+        ]
+        assert {type(document.others["id"]) for document in found} == {int}
+
+
 def test_a_name_that_is_not_a_path_is_a_data_set_of_the_hub(monkeypatch):
     asked = []
 

@@ -71,6 +71,7 @@ DATASETS = {
     "json": lambda rows, path: rows.to_json(path, lines=False),
     "parquet": lambda rows, path: rows.to_parquet(path),
     "saved": lambda rows, path: rows.save_to_disk(path),
+    "torch": lambda rows, path: rows.with_format("torch").save_to_disk(path),
 }
 TEXTS = ["a good film", 'a "fine", long\tstory', '"bad" start', "two\nlines"]
 
