@@ -11,6 +11,7 @@ from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import duration
 from mybert.common.settings import check, check_choices, setting
 from mybert.common.tables import print_table
+from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
 
 _CLEAN_PROCESS = """
@@ -66,6 +67,7 @@ class QuickstartSettings:
 
     def __post_init__(self):
         check_choices(self)
+        check(self, "text", STDIN not in self.text, "files: standard input can be read only once")
         check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mybert.common.errors import UserError
 from mybert.workflows.quickstart import QuickstartSettings, quickstart
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,3 +21,9 @@ def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tm
     pairs = [float(line.split()[3]) for line in lines if "P(next sentence) =" in line]
     assert len(guesses) == 5 and len(pairs) == 4
     assert all(0 <= probability <= 1 for probability in pairs)
+
+
+def test_standard_input_is_refused_before_anything_is_written():
+    """The vocabulary would use it up, and the examples would find no text."""
+    with pytest.raises(UserError, match="--text: expected files: standard input can be read only once"):
+        QuickstartSettings(text=["-"])
