@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest
 from mybert.common.quantities import counted
@@ -68,10 +69,17 @@ def _find(name: str) -> list[Source]:
             raise UserError(f"{name}: unknown file format; expected {_known()}")
         return [Source(name, kind)]
     if glob.has_magic(name):
-        matches = sorted(glob.glob(name, recursive=True))
+        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
         if not matches:
             raise UserError(f"no file matches {name!r}")
-        return _readable([Path(match) for match in matches if Path(match).is_file()], name)
+        files = [match for match in matches if match.is_file()]
+        folders = {match for match in matches if match.is_dir() and not _is_output(match)}
+        left = folders.difference(*(file.parents for file in files))
+        if left:  # a shell would name the folders, and their files would be read
+            logger.warning(
+                "%s: skipped folders: %s; name them to read their files", name, short_list(map(str, sorted(left)))
+            )
+        return _readable(files, name)
     if kind is None and _HUB_NAME.fullmatch(name):
         return [Source(name, "hub")]
     raise UserError(

@@ -105,6 +105,16 @@ def test_files_of_other_formats_in_a_folder_are_named(tmp_path, caplog):
     assert "skipped 1 file of other formats (.docx)" in caplog.text
 
 
+def test_folders_that_a_pattern_matches_are_named_unless_it_matches_their_files(tmp_path, caplog):
+    """A shell names the folder, whose files are then read."""
+    (tmp_path / "sub").mkdir()
+    for name in ("a.txt", "sub/b.txt"):
+        (tmp_path / name).write_text(name)
+    assert texts(tmp_path / "**") == ["a.txt", "sub/b.txt"] and "skipped folders" not in caplog.text
+    assert texts(tmp_path / "*") == ["a.txt"]
+    assert f"skipped folders: {tmp_path / 'sub'}; name them to read their files" in caplog.text
+
+
 def test_output_folders_of_mybert_in_a_folder_or_pattern_are_skipped(tmp_path, caplog):
     """`mybert corpus . --tokenizer tokenizer` must not read tokenizer/vocab.txt as a document."""
     made = tmp_path / "tokenizer"
