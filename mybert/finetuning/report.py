@@ -30,6 +30,7 @@ from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
 
+_CALIBRATED = ".calibrated"  # temporary subfolder of a run
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 
 
@@ -42,18 +43,16 @@ def write_results(
     fingerprint: RunFingerprint,
 ) -> None:
     """Moves the best model into the output folder, evaluates it, and writes the results and the manifest."""
-    settings, arguments, task, _, data, metric, _ = job
+    settings, arguments, _, _, data, metric, _ = job
     output = folder.path
     summaries = summarise(scores, metric)
     best = summaries[0].best
     amounts = {name: results[best][name] for name in _AMOUNTS}
-    if (model := output / RUNS / best.name / MODEL).is_dir():  # already moved when a killed run is resumed here
-        for path in model.iterdir():
-            path.replace(output / path.name)
-        model.rmdir()
-    task = dataclasses.replace(task, config=MyBertConfig.from_pretrained(str(output)))  # with tuned thresholds
-    model = new_model(task, str(output)).to(arguments.device)
-    temperature = _calibrate(job, model, task, output) if settings.calibrate else None
+    if (output / RUNS / best.name / MODEL).is_dir():  # already moved when a killed run is resumed here
+        if settings.calibrate and "temperature" not in results[best]:
+            _calibrate(job, results[best], output / RUNS / best.name)
+        _move_files(output / RUNS / best.name / MODEL, output)
+    model, task = _load(job, output)
     if amounts["best_step"] < amounts["steps"]:
         print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
     found = _evaluate(job, folder, model, task)
@@ -86,7 +85,7 @@ def write_results(
             "data": data.overview,
             "duplicates": data.duplicates,
             "data_checks": check_data(data.splits, task),
-            "temperature": temperature,
+            "temperature": results[best].get("temperature"),
             "teacher": teacher,
             "settings": dataclasses.asdict(settings),
             "training_arguments": arguments.to_dict(),
@@ -103,14 +102,30 @@ def write_results(
     add_report(output)
 
 
-def _calibrate(job: Job, model: PreTrainedModel, task: Task, output: Path) -> float:
-    """Scales the head by a temperature fitted on the validation rows, saves the model, and returns the temperature."""
-    features = job.data.validation_features
-    logits = logits_of(model, task, job.tokenizer, features)
-    temperature = fit_temperature(*labelled_logits(logits, features))
+def _load(job: Job, folder: Path) -> tuple[PreTrainedModel, Task]:
+    """The model of a run, and the task with its tuned thresholds."""
+    task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder)))
+    return new_model(task, str(folder)).to(job.arguments.device), task
+
+
+def _calibrate(job: Job, result: dict, run: Path) -> None:
+    """Scales the head of a run's model by a temperature fitted on the validation rows; adds it to the run's results.
+
+    Called once, also if the run is resumed: the temperature of a scaled head is 1.
+    """
+    (model, task), features = _load(job, run / MODEL), job.data.validation_features
+    temperature = fit_temperature(*labelled_logits(logits_of(model, task, job.tokenizer, features), features))
     scale_head(model, temperature)
-    model.save_pretrained(output)
-    return temperature
+    model.save_pretrained(run / _CALIBRATED)
+    result["temperature"] = temperature
+    _move_files(run / _CALIBRATED, run / MODEL)
+    write_json(run / RESULTS, result)
+
+
+def _move_files(folder: Path, target: Path) -> None:
+    for path in folder.iterdir():
+        path.replace(target / path.name)
+    folder.rmdir()
 
 
 def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -> dict[str, Evaluation]:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from safetensors.torch import load_file
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score
 from transformers import AutoModelForSequenceClassification
 
 from mybert import cli
+from mybert.finetuning import report
 from mybert.finetuning.data.data_checks import giveaway_words
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.analysis import _binned, _column, check_slices
@@ -255,6 +257,26 @@ def test_a_calibrated_model_has_scaled_logits_and_the_same_labels(finetune, opin
         for name in ("plain", "calibrated")
     )
     torch.testing.assert_close(plain / temperature, scaled, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_resumed_run_is_calibrated_once(finetune, opinions, tmp_path, write_rows, monkeypatch, is_finished):
+    rows = write_rows("train.jsonl", opinions), write_rows("validation.jsonl", opinions[:9] + opinions[30:])
+    words = ("--train", rows[0], "--validation", rows[1], "--num-train-epochs", 1, "--calibrate")
+    assert finetune("text-classification", *words, output="whole") == 0
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if not is_finished:
+            patch.setattr(report, "evaluate_rows", killed)
+        assert finetune("text-classification", *words) == (0 if is_finished else 130)
+    assert finetune("text-classification", *words, "--resume") == 0
+    whole, resumed = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "out"))
+    assert resumed["temperature"] == whole["temperature"] != pytest.approx(1, abs=1e-3)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
 
 
 def test_calibration_without_classes_is_refused(finetune, write_rows, capsys):
