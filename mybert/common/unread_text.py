@@ -13,7 +13,7 @@ def without_unread_end(first: str, second: str, tokenizer: PreTrainedTokenizerBa
     the longer text gets the odd token. The text is cut at a space, across which the tokenisation is independent, or
     not at all.
     """
-    if min(len(first), len(second)) <= 2 * _CHARACTERS * tokens:
+    if min(len(first), len(second)) <= 2 * _CHARACTERS * tokens or tokenizer.truncation_side != "right":
         return first, second
     if any(" " in token or "\n" in token for token in tokenizer.get_added_vocab()):
         return first, second

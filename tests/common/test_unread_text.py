@@ -44,3 +44,9 @@ def test_a_word_with_a_space_in_the_vocabulary_prevents_the_cut(models):
     tokenizer.add_tokens(["the film"])
     text = "the film " * 1000
     assert without_unread_end(text, text, tokenizer, 8) == (text, text)
+
+
+def test_a_tokenizer_that_reads_the_ends_of_texts_gets_them(models):
+    tokenizer = MyBertTokenizer(models.pieces, truncation_side="left")
+    texts = "the film " * 200 + "sea " * 20, "film " * 500
+    assert pair(tokenizer, without_unread_end(*texts, tokenizer, 11), 11) == pair(tokenizer, texts, 11)
