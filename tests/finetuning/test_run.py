@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import mybert
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
@@ -531,3 +531,16 @@ def test_fewer_rows_than_a_batch_are_warned_about(finetune, opinions, write_rows
 def test_the_tokenizer_truncates_where_the_model_was_trained(finetune, data, tmp_path):
     assert finetune("text-classification", *data, "--num-train-epochs", 1, "--max-length", 16) == 0
     assert MyBertTokenizer.from_pretrained(tmp_path / "out").model_max_length == 16
+
+
+def test_a_head_that_is_trained_further_keeps_the_order_of_its_labels(finetune, data, classifier, tmp_path):
+    shutil.copytree(classifier, tmp_path / "start")
+    config, weights = MyBertConfig.from_pretrained(classifier), load_file(classifier / "model.safetensors")
+    config.id2label = {0: "good", 1: "bad"}
+    config.save_pretrained(tmp_path / "start")
+    head = {name: value.flip(0) if name.startswith("classifier.") else value for name, value in weights.items()}
+    save_file(head, tmp_path / "start/model.safetensors", {"format": "pt"})
+    words = ("--num-train-epochs", 1, "--learning-rate", "1e-9")
+    assert finetune("text-classification", *data, *words, model=tmp_path / "start") == 0
+    assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] == 1
+    assert MyBertConfig.from_pretrained(tmp_path / "out").id2label == {0: "good", 1: "bad"}

@@ -199,6 +199,11 @@ class Task(ABC):
         ids = {name: i for i, name in enumerate(names)}
         return self.with_config(num_labels=len(names), id2label=dict(enumerate(names)), label2id=ids, **values)
 
+    def in_order_of_head(self, names: Sequence[str]) -> Sequence[str]:
+        """The labels in the order of the checkpoint if it has the same ones: its head is then trained further."""
+        own = [str(name) for _, name in sorted(self.config.id2label.items())]
+        return own if sorted(own) == sorted(names) else names
+
     def loaded(self, source: str) -> Self:
         """This task with the values that a fine-tuned checkpoint may lack.
 

@@ -177,7 +177,7 @@ class TextClassification(Task):
             names = list(given.values())
         if len(names) < (1 if problem == MULTI else 2):
             raise UserError(f"the training rows have only the label {names}; a classifier needs at least two")
-        return self.with_labels(names, problem_type=problem)
+        return self.with_labels(self.in_order_of_head(names), problem_type=problem)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         windows = self.options.long_texts == "window"

@@ -154,7 +154,7 @@ class TokenClassification(Task):
         if len(names) < 2:
             raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
         names.sort(key=lambda name: name != "O")  # O first, the others in their order
-        task = self.with_labels(names, tag_scheme=entities.scheme_of(tags))
+        task = self.with_labels(self.in_order_of_head(names), tag_scheme=entities.scheme_of(tags))
         task._warn_of_lost(tags)
         return task
 
