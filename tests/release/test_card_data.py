@@ -11,7 +11,7 @@ from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.manifest_chain import manifest_chain
-from mybert.release.card.sections import data_lines
+from mybert.release.card.sections import data_lines, training_rows
 
 TEXTS = [f"The cat sat on mat {number}.\nThe dog ran in house {number}." for number in range(8)]
 
@@ -139,3 +139,14 @@ def test_the_card_shows_the_heads_that_were_trained(stage, losses, nsp, masked_t
             )
             if not is_trained
         ]
+
+
+@pytest.mark.parametrize(("max_steps", "epochs"), [(-1, "4"), (100, None)])
+def test_the_card_states_the_hyperparameters_of_the_best_run(max_steps, epochs):
+    best = {"learning_rate": 3e-4, "batch_size": 16, "epochs": 4.0, "seed": 7, "steps": 100, "seconds": 12.5}
+    arguments = {"learning_rate": 5e-5, "per_device_train_batch_size": 32, "seed": 42, "max_steps": max_steps}
+    results = {"best": best, "training_arguments": arguments, "settings": {"model": "model"}}
+    rows = dict(training_rows(CardData({}, 0, {"stage": "finetune"}, results, {})))
+    names = ("batch size per device", "peak learning rate", "seed", "steps", "training time (seconds)")
+    assert [rows[name] for name in names] == ["16", "0.0003", "7", "100", "12.5"]
+    assert rows.get("epochs") == epochs

@@ -145,7 +145,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         return []
     results, manifest = data.results, data.manifest
     arguments, settings = results.get("training_arguments") or {}, results.get("settings") or {}
-    run = {**results, **(results.get("best") or {})}  # of several runs, the published one
+    run = _published_run(results, arguments)
     of_text = settings.get("initial_weights") == "text"
     new = "new, initialised from co-occurrences in the text" if of_text else "new, random"
     new = new if manifest.get("stage") in ("pretrain", "distill") else None
@@ -176,8 +176,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
             (name for name in ("bf16", "fp16") if arguments.get(name)), "float32" if arguments else None
         ),
         "seed": run.get("seed"),
-        "training time (seconds)": results.get("training_seconds"),
-        "training and evaluation time (seconds)": run.get("seconds"),
+        "training time (seconds)": run.get("training_seconds"),
         "tokens per second": results.get("tokens_per_second"),
         "floating-point operations": f"{flops:.3g}" if flops else None,
         "hardware": manifest.get("hardware"),
@@ -185,6 +184,16 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "finished": manifest.get("created"),
     }
     return [(name, in_markdown(value)) for name, value in values.items() if value not in (None, "", {})]
+
+
+def _published_run(results: dict, arguments: dict) -> dict:
+    """The facts of a training; of several runs of a fine-tuning, those of the published one."""
+    best = results.get("best")
+    if not best:
+        return results
+    names = {"batch_size": "per_device_train_batch_size", "seconds": "training_seconds"}
+    run = {names.get(name, name): value for name, value in best.items()}
+    return run | {"epochs": None} if (arguments.get("max_steps") or 0) > 0 else run
 
 
 def _masking_probability(settings: dict) -> float | str | None:
