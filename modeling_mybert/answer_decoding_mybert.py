@@ -53,18 +53,22 @@ def encode_windows(
             f" or raise max_seq_len: {question[:60]!r}"
         )
     shared = min(max(max_length // 3 if stride is None else stride, max_answer_length - 1), room - 1)
-    encoding = tokenizer(
-        question,
-        context,
-        truncation="only_second",
-        max_length=max_length,
-        stride=shared,
-        padding=False,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-        return_attention_mask=True,
-        split_special_tokens=True,  # a literal [SEP] in a text is ordinary text
-    )
+    side, tokenizer.truncation_side = tokenizer.truncation_side, "right"  # else the windows are in reverse order
+    try:
+        encoding = tokenizer(
+            question,
+            context,
+            truncation="only_second",
+            max_length=max_length,
+            stride=shared,
+            padding=False,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_attention_mask=True,
+            split_special_tokens=True,  # a literal [SEP] in a text is ordinary text
+        )
+    finally:
+        tokenizer.truncation_side = side
     return Windows(encoding, room - shared, tokens)
 
 

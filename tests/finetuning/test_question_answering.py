@@ -8,6 +8,7 @@ from datasets import Dataset
 from transformers import pipeline
 
 from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
+from modeling_mybert.answer_decoding_mybert import encode_windows
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
@@ -251,3 +252,11 @@ def test_an_answer_at_the_edge_of_its_context_is_trained_as_an_answer(tiny_check
     rows = Dataset.from_list([{**row, "answers": {"text": [answer], "answer_start": [context.index(answer)]}}])
     features = task().features(rows, MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True)
     assert features["start_positions"][0] > 0
+
+
+def test_windows_are_in_order_for_a_tokenizer_that_truncates_on_the_left(tiny_checkpoint):
+    sides = ("left", "right")
+    left, right = (MyBertTokenizer.from_pretrained(tiny_checkpoint, truncation_side=side) for side in sides)
+    found, expected = (encode_windows(each, "very", "good bad film " * 9, 14, 2, 3) for each in (left, right))
+    assert found.encoding["offset_mapping"] == expected.encoding["offset_mapping"]
+    assert len(expected.encoding["input_ids"]) > 2 and left.truncation_side == "left"
