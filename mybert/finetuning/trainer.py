@@ -82,8 +82,7 @@ class FinetuningTrainer(RunTrainer):
             self._signature_columns.append(TEACHER_LOGITS)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | int | None:
-        spans = [{"labels": batch["start_positions"]} for batch in batch_samples if "start_positions" in batch]
-        return super()._get_num_items_in_batch(spans or batch_samples, device)  # Trainer counts `labels` only
+        return super()._get_num_items_in_batch([_classes(batch) for batch in batch_samples], device)
 
     def _determine_best_metric(self, metrics: dict[str, float], trial=None) -> bool:
         best = super()._determine_best_metric(metrics, trial) or self._is_better_tie(metrics)
@@ -113,6 +112,14 @@ class FinetuningTrainer(RunTrainer):
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length
+
+
+def _classes(batch: dict) -> dict:
+    """A batch as Trainer counts its items: those of `labels`, without -100, which is a number in regression."""
+    if "start_positions" in batch:
+        return {"labels": batch["start_positions"]}
+    is_number = "labels" in batch and batch["labels"].is_floating_point()
+    return {"labels": torch.zeros_like(batch["labels"])} if is_number else batch
 
 
 class EpochLengthSampler(LengthGroupedSampler):

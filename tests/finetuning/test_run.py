@@ -250,6 +250,18 @@ def test_weighted_classes_all_weigh_the_same():
     assert torch.allclose(sum(halves), expected)
 
 
+def test_the_number_minus_100_counts_in_the_loss_of_a_regression(tiny_checkpoint, tmp_path):
+    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=1, problem_type="regression")
+    choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
+    trainer = FinetuningTrainer(model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices))
+    ids = torch.full((2, 4), 7)
+    batches = [{"input_ids": ids, "labels": torch.tensor([number, -100.0])} for number in (-100.0, 2.0)]
+    batches, count = trainer.get_batch_samples(iter(batches), 2, torch.device("cpu"))
+    losses = [trainer.compute_loss(model.eval(), dict(batch), num_items_in_batch=count) for batch in batches]
+    errors = [model(batch["input_ids"]).logits[:, 0] - batch["labels"] for batch in batches]
+    assert torch.allclose(sum(losses), torch.cat(errors).square().mean())
+
+
 @pytest.mark.slow
 def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them_apart(finetune, write_rows, tmp_path):
     rows = [{"text": "the film", "label": "rare" if i % 4 == 0 else "usual"} for i in range(40)]
