@@ -104,10 +104,13 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
                 "model that made them by --model"
             )
         scores = queries @ normalize(torch.tensor(block)).T
-        top = [some[:, :top_k].tolist() for some in scores.sort(descending=True, stable=True)]  # topk mixes equal ones
-        for found, values, rows in zip(best, *top, strict=True):
+        least_of_block = scores.topk(min(top_k, len(block))).values[:, -1:]
+        for found, row, is_candidate in zip(best, scores, scores >= least_of_block, strict=True):
+            places = is_candidate.nonzero()[:, 0]  # in the order of the file, which `topk` does not keep
+            values, order = row[places].sort(descending=True, stable=True)
+            top = zip(values[:top_k].tolist(), places[order[:top_k]].tolist(), strict=True)
             least = found[-1][0] if len(found) == top_k else float("-inf")
-            found += [(score, columns_of(row)) for score, row in zip(values, rows, strict=True) if score > least]
+            found += [(score, columns_of(place)) for score, place in top if score > least]
             found.sort(key=lambda result: -result[0])
             del found[top_k:]
     return best
