@@ -125,15 +125,16 @@ def test_what_is_given_stays_and_what_is_not_is_chosen(run):
     assert results["settings"]["optimizer"] == "muon"
 
 
-def test_weight_decay_is_higher_for_new_weights_trained_by_muon_only(run, tmp_path):
-    def decay(output: str, **given) -> float:
+def test_weight_decay_and_epsilon_are_higher_for_new_weights_trained_by_muon_only(run, tmp_path):
+    def chosen(output: str, **given) -> tuple[float, float]:
         folder = run(output, size=None if "init_from" in given else "tiny", **given)
-        return json.loads((folder / "results.json").read_text())["training_arguments"]["weight_decay"]
+        arguments = json.loads((folder / "results.json").read_text())["training_arguments"]
+        return arguments["weight_decay"], arguments["adam_epsilon"]
 
-    assert decay("muon") == 0.1
-    assert decay("other", optim="adafactor") == 0.01
-    assert decay("given", weight_decay=0.2) == 0.2
-    assert decay("continued", init_from=str(tmp_path / "muon")) == 0.01
+    assert chosen("muon") == (0.1, 1e-4)
+    assert chosen("other", optim="adafactor") == (0.01, 1e-6)
+    assert chosen("given", weight_decay=0.2, adam_epsilon=1e-7) == (0.2, 1e-7)
+    assert chosen("continued", init_from=str(tmp_path / "muon")) == (0.01, 1e-6)
 
 
 def test_only_the_first_process_writes_the_plan(run, monkeypatch):

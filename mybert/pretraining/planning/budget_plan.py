@@ -32,6 +32,8 @@ _REPORT_SECONDS, _BYTES_PER_SECOND = 3.0, 100e6
 _LEAST_STEPS, _LEAST_SHARE = 50, 0.3
 _MAX_STEPS = 10**7
 _LOGS, _SAVE_SECONDS = 50, 300
+_FOR_NEW_WEIGHTS = ("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay", "adam_epsilon")
+"""Options that are not chosen for a run that continues a checkpoint."""
 
 
 @dataclass
@@ -300,9 +302,9 @@ def _apply_rules(
     adamw_rate = options.pop("adamw_learning_rate")
     if not uses_muon:
         options["learning_rate"] = adamw_rate
-        del options["weight_decay"]
+        del options["weight_decay"], options["adam_epsilon"]
     if settings.init_from is not None:
-        for name in ("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay"):
+        for name in _FOR_NEW_WEIGHTS:
             options.pop(name, None)
         rate, continued = options["learning_rate"][0], rules["continued"]
         options["learning_rate"] = (rate * continued["learning_rate_factor"], continued["why"])
