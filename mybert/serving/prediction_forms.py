@@ -41,6 +41,8 @@ def pipeline(served: ServedCheckpoint, body: Body) -> Work:
     """Hugging Face pipelines: one input or a list. Multiple choice returns predictions as in `mybert predict`."""
     body = with_parameters(body, "top_k")
     inputs, top = body.get("inputs"), field(body, "top_k", int, None)
+    if top is not None and top < 1:
+        raise Refused(422, f"top_k: expected 1 or more, found {top}")
     rows, single = (inputs, False) if isinstance(inputs, list) else ([inputs], True)
     if served.task == "text-classification":  # one list for each input, even of a single one
         return _prediction_work(served, rows, lambda found: [_classes(one)[:top] for one in found])

@@ -377,8 +377,7 @@ def test_the_model_card_has_the_words_and_the_scores(adapted, tmp_path):
     from mybert.release.settings import PushSettings
 
     settings = PushSettings(str(adapted), "me/adapted")
-    write_card(make_bundle(settings, tmp_path), settings, "v1", "Checked.")
-    card = (tmp_path / "README.md").read_text()
+    card = write_card(make_bundle(settings, tmp_path / "bundle"), settings, "v1", "Checked.").content
     adaptation = results(adapted)["adaptation"]
     assert "- 5 new words, with their former word pieces: " in card
     assert "AutoModelForMaskedLM" in card

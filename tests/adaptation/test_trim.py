@@ -94,8 +94,7 @@ def test_the_card_marks_the_scores_of_the_parent(tmp_path):
     trim(TrimSettings([second], model=str(tmp_path / "small"), output=str(tmp_path / "smaller")))
     for name in ("small", "smaller"):
         settings = PushSettings(str(tmp_path / name), "me/small")
-        (tmp_path / "bundle" / name).mkdir(parents=True)
-        card = write_card(make_bundle(settings, tmp_path / "bundle" / name), settings, "v1", "Checked.")
+        card = write_card(make_bundle(settings, tmp_path / f"bundle of {name}"), settings, "v1", "Checked.")
         title, table = card.text.split("## Evaluation")[1].split(":", 1)
         assert "measured before the vocabulary was trimmed" in title
         assert "| accuracy | 0.4321 |" in table

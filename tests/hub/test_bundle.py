@@ -16,6 +16,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.errors import UserError
+from mybert.common.manifest import fingerprint
+from mybert.release.card import manifest_chain as chain_module
 from mybert.release.hub.bundle import make_bundle
 from mybert.release.hub.bundle_checks import content_problems, file_problems, loading_problems
 from mybert.release.hub.secret_scan import find_paths, find_secrets, without_folders
@@ -30,7 +32,6 @@ def bundle(checkpoint, tmp_path):
     def call(**settings):
         folder = tmp_path / "bundle"
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
         return make_bundle(PushSettings(**{"model": str(checkpoint), "repo_id": REPO, **settings}), folder)
 
     return call
@@ -70,6 +71,14 @@ def test_the_manifests_of_corpus_and_tokenizer_are_published(bundle):
     chain = json.loads((bundle().folder / "provenance.json").read_text())
     assert chain["corpus"]["stage"] == "corpus" and chain["corpus/tokenizer"]["stage"] == "tokenizer"
     assert chain["corpus"]["inputs"]["input-0"]["path"] == "books.txt"
+
+
+def test_a_corpus_is_not_read_if_its_manifest_is_the_recorded_one(trained, monkeypatch):
+    read = []
+    monkeypatch.setattr(chain_module, "fingerprint", lambda path: read.append(path) or fingerprint(path))
+    chain, gaps = chain_module.manifest_chain(trained)
+    assert chain["corpus"]["stage"] == "corpus" and not gaps
+    assert trained.parent / "corpus" not in read
 
 
 @pytest.mark.parametrize("state", ["changed", "not found", "no manifest"])
@@ -160,6 +169,7 @@ def test_training_state_other_runs_and_rows_of_the_data_are_left_out(bundle, che
         *("checkpoint-500/optimizer.pt", "checkpoint-500/model.safetensors", "old/checkpoint-7/optimizer.pt"),
         *("damaged-checkpoint-4/model.safetensors", "predictions.jsonl", "errors.txt"),
         *("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"),
+        *("scores/report.html", "scores/samples.jsonl"),
     ]
     for name in (*names, "test/results.json"):
         (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +231,6 @@ def test_a_snapshot_in_the_hub_cache_consists_of_links_and_can_be_published(chec
     shutil.copytree(checkpoint, blobs)
     for path in blobs.iterdir():
         (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
-    (tmp_path / "bundle").mkdir()
     made = make_bundle(PushSettings(str(snapshot), REPO), tmp_path / "bundle")
     private = {"report.html", "samples.jsonl"}  # may quote the user's text
     assert {path.name for path in checkpoint.iterdir()} - private <= made.files().keys()
@@ -330,7 +339,7 @@ def test_a_bert_is_refused_with_the_command_that_converts_it(tmp_path):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     BertModel(BertConfig(**sizes, vocab_size=9)).save_pretrained(tmp_path / "bert")
     with pytest.raises(UserError, match="mybert import"):
-        make_bundle(PushSettings(str(tmp_path / "bert"), REPO), tmp_path)
+        make_bundle(PushSettings(str(tmp_path / "bert"), REPO), tmp_path / "bundle")
 
 
 def test_a_vocabulary_padded_for_the_hardware_is_accepted(bundle, checkpoint):

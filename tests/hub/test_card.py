@@ -39,7 +39,6 @@ def card_of(checkpoint: Path, **settings) -> ModelCard:
     settings = PushSettings(str(checkpoint), REPO, **settings)
     folder = checkpoint.parent / f"bundle of {checkpoint.name}"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
     write_card(make_bundle(settings, folder), settings, "v1", "Checked.")
     return ModelCard.load(folder / "README.md")
 
@@ -316,8 +315,9 @@ else:
 
 
 def test_every_python_example_of_every_head_runs_also_on_long_texts(hub, checkpoint, clean_process, tmp_path):
-    blocks = []
+    blocks, long = [], "long " * 200
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    assert len(tokenizer.tokenize(long)) > 512, "the premise: more than the model has positions"
     for head in [*HEADS, "MyBertEncoderDecoderModel"]:
         folder, name = tmp_path / head, f"alice/{head.lower()}"
         if head in HEADS:
@@ -336,7 +336,7 @@ def test_every_python_example_of_every_head_runs_also_on_long_texts(hub, checkpo
         assert found, head
         if head != "MyBertLMHeadModel":  # continues its input, which leaves no room after a long one
             end = r"(\bopened(?=\.)|in Rome(?=\.')|Open the file|read it|Oslo|mask_token\})"
-            found += [re.sub(end, r"\1 " + "long " * 600, block) for block in found]
+            found += [re.sub(end, rf"\1 {long}", block) for block in found]
         blocks += [(f"{head} {number}", block) for number, block in enumerate(found, 1)]
     (tmp_path / "blocks.json").write_text(json.dumps(blocks))
     assert clean_process(RUN_BLOCKS, tmp_path / "blocks.json") == "all ran"

@@ -103,7 +103,6 @@ def served(tmp_path, run_foreign) -> dict:
             model = model.bfloat16()
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        bundled.mkdir()
         make_bundle(PushSettings(str(folder), REPO), bundled)
         jobs[head] = (str(bundled), INPUTS[head], PARAMETERS.get(head, {}))
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 from hub_protocol import MAIN, File
@@ -11,6 +13,7 @@ from huggingface_hub import HfApi, constants
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert.common.checkpoint_loading import load_with_tokenizer
 from mybert.common.errors import UserError
+from mybert.release.convert.full_checkpoint import Checkpoint, save_companions
 from mybert.release.settings import PushSettings
 
 
@@ -51,6 +54,21 @@ def test_a_gated_repository_is_loaded_by_those_who_have_access(hub, client, send
     assert REPO in str(refused.value)
     monkeypatch.setenv("HF_TOKEN", READER)
     assert type(load_with_tokenizer(MyBertModel, REPO)[0]) is MyBertModel
+
+
+def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send, checkpoint, monkeypatch, tmp_path):
+    parts = {"modules.json": '[{"path": ""}, {"path": "1_Pooling"}]', "1_Pooling/config.json": "{}"}
+    for name, text in (parts | {"config_sentence_transformers.json": "{}", "other/config.json": "{}"}).items():
+        (checkpoint / name).parent.mkdir(exist_ok=True)
+        (checkpoint / name).write_text(text)
+    send()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    for offline in (False, True):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        save_companions(Checkpoint(REPO, None, None, []), folder := Path(tempfile.mkdtemp(dir=tmp_path)))
+        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        assert found == {*parts, "config_sentence_transformers.json"}
+    save_companions(Checkpoint("alice/not-in-the-cache", None, None, []), folder)
 
 
 def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):

@@ -22,10 +22,10 @@ SPACE = f"{REPO.partition('/')[0]}/demo"
 @pytest.fixture(scope="module")
 def folder(models, tmp_path_factory):
     """The Space of the tiny classifier."""
-    folder, bundle = tmp_path_factory.mktemp("space"), tmp_path_factory.mktemp("bundle")
     settings = PushSettings(model=str(models("classifier")), repo_id=REPO, space=SPACE, license="mit")
-    space.write_space(make_bundle(settings, bundle), settings, folder)
-    return folder
+    folder = tmp_path_factory.mktemp("space")
+    space.write_space(make_bundle(settings, folder / "bundle"), settings, folder / "space")
+    return folder / "space"
 
 
 def test_the_space_runs_from_its_own_folder_and_predicts_what_the_model_predicts(folder, models, monkeypatch):
@@ -58,8 +58,6 @@ def test_its_header_and_requirements_name_the_installed_versions(folder):
 @pytest.mark.parametrize("name", ["mybert", "tokenization", "README.md"])
 def test_a_model_may_have_the_name_of_another_part_of_the_space(name, models, tmp_path):
     settings = PushSettings(model=str(models("classifier")), repo_id=f"alice/{name}", space=SPACE)
-    (tmp_path / "bundle").mkdir()
-    (tmp_path / "space").mkdir()
     space.write_space(make_bundle(settings, tmp_path / "bundle"), settings, tmp_path / "space")
     assert (tmp_path / "space/models" / name / "model.safetensors").is_file()
     assert (tmp_path / "space/mybert/demo/page.py").is_file() and (tmp_path / "space/README.md").is_file()

@@ -38,9 +38,7 @@ def reference(checkpoint, tmp_path) -> Path:
 
 
 def reference_of(checkpoint: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "reference"
-    folder.mkdir()
-    write_reference(checkpoint, folder)
+    write_reference(checkpoint, folder := tmp_path / "reference")
     return folder
 
 
@@ -75,12 +73,10 @@ def test_each_head_is_verified_by_its_own_class_and_pipeline(checkpoint, tmp_pat
 
 
 def test_an_encoder_decoder_is_bundled_and_verified(pair, tmp_path):
-    (tmp_path / "bundle").mkdir()
     bundle = make_bundle(PushSettings(str(pair), REPO), tmp_path / "bundle")
     verify(str(bundle.folder), reference_of(pair, tmp_path), ["AutoModelForSeq2SeqLM"])
     assert compare_with_bert(bundle.folder) is None, "transformers has no such BERT"
     (pair / "decoder_mybert.py").unlink()
-    (tmp_path / "again").mkdir()
     with pytest.raises(UserError, match="MyBertEncoderDecoderModel"):
         make_bundle(PushSettings(str(pair), REPO), tmp_path / "again")
 
@@ -125,7 +121,6 @@ def test_plain_bert_has_the_same_outputs(checkpoint):
 
 def test_an_upload_that_changed_on_the_hub_is_found(hub, client, checkpoint, tmp_path):
     settings = PushSettings(str(checkpoint), REPO)
-    (tmp_path / "bundle").mkdir()
     bundle = make_bundle(settings, tmp_path / "bundle")
     write_card(bundle, settings, "v1", "Checked.")
     published = publish(bundle, settings, "v1")

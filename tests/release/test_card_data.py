@@ -43,6 +43,11 @@ def test_a_data_set_used_only_for_the_tokenizer_is_in_the_card(corpus):
     assert "ann" not in json.dumps(read_manifest(corpus)), "the manifest of the corpus does not name it"
 
 
+def test_a_data_set_of_rows_without_labels_is_in_the_card():
+    inputs = {"train": {"path": "own.csv", "sha256": "a" * 64}, "unlabelled": {"path": "ann/more:all:train"}}
+    assert CardData({}, 0, {"stage": "finetune", "inputs": inputs}, {}, {}).datasets() == ["ann/more"]
+
+
 def test_all_stages_describe_a_file_in_the_same_way(corpus):
     of_corpus, of_tokenizer = read_manifest(corpus)["inputs"], read_manifest(corpus.parent / "tokenizer")["inputs"]
     assert of_tokenizer == {"input-0": {"path": "ann/stories:all:dev"}, "input-1": of_corpus["input-0"]}

@@ -103,8 +103,9 @@ def test_the_model_card_names_the_models_and_their_weights(save, tmp_path):
     models = [save("first", 0), save("second", 1)]
     merged = merge(models=models, weights=[1, 3], output=str(tmp_path / "merged")).path
     settings = PushSettings(str(merged), "me/merged")
-    (tmp_path / "bundle").mkdir()
-    card = write_card(make_bundle(settings, tmp_path / "bundle"), settings, "v1", "Checked.").text
+    bundle = make_bundle(settings, tmp_path / "bundle")
+    assert [note.split(" (")[0] for note in bundle.notes if "has no manifest.json" in note] == ["model-0", "model-1"]
+    card = write_card(bundle, settings, "v1", "Checked.").text
     rows = card.split("## Merged models")[1].split("\n## ")[0]
     assert re.search(r"\| .*first, SHA-256 \w+… \| 0.25 \|\n\| .*second, SHA-256 \w+… \| 0.75 \|\n", rows)
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from transformers.activations import ACT2FN
 from modeling_mybert import MyBertModel
 from modeling_mybert.int8_mybert import MyBertInt8Linear, int8_obstacle
 from mybert import Embedder, Predictor, UserError, cli, quantize
+from mybert.release.card.card_data import CardData
 from mybert.release.convert.full_checkpoint import load_checkpoint
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
@@ -303,8 +305,8 @@ def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(qu
 @pytest.mark.parametrize("name", ["filler", "encoder", "classifier"])
 def test_pipelines_of_a_published_int8_model_do_not_use_a_gpu(name, quantised, tmp_path, monkeypatch):
     folder, devices = quantised(name), []
-    write_reference(folder, tmp_path)
-    call = json.loads((tmp_path / "reference.json").read_text(encoding="utf-8"))["pipeline"]
+    write_reference(folder, tmp_path / "reference")
+    call = json.loads((tmp_path / "reference/reference.json").read_text(encoding="utf-8"))["pipeline"]
     monkeypatch.setattr(transformers, "pipeline", lambda *_, device=None, **__: devices.append(device) or str)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     run_pipeline(str(folder), {}, call)
@@ -323,7 +325,8 @@ def test_a_new_int8_layer_has_the_buffers_that_are_loaded():
 @pytest.mark.parametrize("name", ["encoder", "classifier"])
 def test_all_parameters_are_counted_and_the_service_answers_as_the_python_api(name, quantised, models):
     folder = str(quantised(name))
-    assert load_checkpoint(folder).model.num_parameters() == load_checkpoint(str(models(name))).model.num_parameters()
+    count = load_checkpoint(folder).model.num_parameters()
+    assert count == load_checkpoint(str(models(name))).model.num_parameters() == CardData.of(Path(folder)).parameters
     settings = ServeSettings(folder, device="cpu")
     with TestClient(Service(ServedCheckpoint(settings), settings, None).app) as client:
         assert client.get("/info").json()["model_dtype"] == "int8"

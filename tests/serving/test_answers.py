@@ -148,6 +148,8 @@ def test_the_client_of_hugging_face_gets_every_task(serve, models, embedder, onl
     found = client("classifier").text_classification(text, top_k=2)
     assert [one.label for one in found] == sorted(scores, key=scores.get, reverse=True)[:2]
     assert found[0].score == pytest.approx(max(scores.values()))
+    refused = serve("classifier").post("/", {"inputs": text, "parameters": {"top_k": -1}})
+    assert refused.status_code == 422 and "top_k: expected 1 or more" in refused.text
     entities = Predictor(models("tagger"), device="cpu")(text)["entities"]
     found = client("tagger").token_classification(text)
     assert [(e.entity_group, e.word, e.start, e.end) for e in found] == [

@@ -15,7 +15,7 @@ from mybert.release.hub.bundle_checks import read_object
 PARENT = "parent"
 """Entry of results.json with the scores of the model that `mybert trim` read."""
 _PARENTS = ("model", "checkpoint", "init_from", "teacher")  # `mybert merge` numbers its models
-_TEXTS = ("input-", "replay-", "task_data-", "train")
+_TEXTS = ("input-", "replay-", "task_data-", "train", "unlabelled")
 _TRAINING = ("pretrain", "adapt", "distill", "finetune")
 
 
@@ -162,8 +162,10 @@ def _hub_name(entry) -> str | None:
 
 
 def _count_weights(folder: Path) -> int:
+    """Number of weights and biases, which int8 layers store with other tensors."""
     count, whole = 0, folder / "model.safetensors"
     for path in [whole] if whole.is_file() else folder.glob("model-*-of-*.safetensors"):
         with safe_open(path, "np") as file:
-            count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+            names = (name for name in file.keys() if name.endswith((".weight", ".bias")))  # noqa: SIM118
+            count += sum(prod(file.get_slice(name).get_shape()) for name in names)
     return count

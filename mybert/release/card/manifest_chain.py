@@ -31,12 +31,12 @@ def _follow(manifest: dict, prefix: str, chain: dict[str, dict], gaps: list[str]
         path, known = Path(entry["path"]), f"{prefix}{name}"
         reason = f"has no {MANIFEST}"
         if os.path.isfile(path / MANIFEST):  # stages identify a folder by its manifest, or by all its files
-            if entry["sha256"] in (fingerprint(path / MANIFEST), fingerprint(path)):
+            if entry["sha256"] == fingerprint(path / MANIFEST) or entry["sha256"] == fingerprint(path):
                 chain[known] = read_manifest(path)
                 _follow(chain[known], f"{known}/", chain, gaps)
                 continue
             reason = "has changed since training"
         elif not os.path.exists(path):
             reason = "was not found; relative paths start at the current folder"
-        if name in _FOLDERS:
+        if name in _FOLDERS or name.startswith("model-"):  # `mybert merge` numbers its models
             gaps.append(f"{known} ({entry['path']}) {reason}")

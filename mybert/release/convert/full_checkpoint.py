@@ -1,10 +1,13 @@
 """Loading of a whole BERT or MyBERT checkpoint: model with its saved head, tokenizer and other modules."""
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import EntryNotFoundError
 from transformers import PreTrainedConfig
 
 import modeling_mybert
@@ -101,13 +104,20 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
     """Saves the tokenizer, and copies the modules of a sentence-transformers checkpoint."""
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
-    modules = Path(checkpoint.name) / "modules.json"
+    name = checkpoint.name
+    modules, on_hub = Path(name) / "modules.json", not Path(name).is_dir()
+    if on_hub:
+        with explain_unreadable(name), contextlib.suppress(EntryNotFoundError):  # also if offline and not in the cache
+            modules = Path(hf_hub_download(name, modules.name))
     if not modules.is_file():
         return
     try:  # the path is empty for the model itself; a module without settings has no folder
         names = {str(module["path"]) for module in parse_json(modules.read_bytes())}
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{modules} is not a list of modules ({cause(error)}); restore it, or remove it") from error
+    if on_hub:
+        with explain_unreadable(name):
+            snapshot_download(name, allow_patterns=["*sentence*.json", *(f"{part}/*" for part in names)])
     for path in (modules, *modules.parent.glob("*sentence*.json")):
         shutil.copy(path, folder)
     for path in modules.parent.iterdir():  # only folders of the checkpoint: modules.json may name any path

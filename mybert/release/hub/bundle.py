@@ -38,7 +38,7 @@ _LEFT_OUT = (
     *(".*", "*/.*", "__pycache__", "*/__pycache__", CARD),
     *("runs", "checkpoint-[0-9]*", "*/checkpoint-[0-9]*", "damaged-checkpoint-*", "*/damaged-checkpoint-*"),
     *("predictions.*", "*/predictions.*", "errors.*", "*/errors.*", "analysis.json", "*/analysis.json"),
-    *("report.html", "samples.jsonl"),
+    *("report.html", "*/report.html", "samples.jsonl", "*/samples.jsonl"),
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin"),
     *("pytorch_model_fsdp*", "global_step*", "events.out.tfevents*"),
 )
@@ -76,7 +76,8 @@ class Bundle:
 
 
 def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
-    """Copies the files to publish from the checkpoint into the empty `folder`; the card is added later."""
+    """Copies the files to publish from the checkpoint into the new `folder`; the card is added later."""
+    folder.mkdir()
     source = Path(settings.model)
     bundle = Bundle(source, folder)
     files = _select(bundle, [*_LEFT_OUT, *(settings.exclude or [])])

@@ -38,9 +38,7 @@ def push(settings: PushSettings) -> Published | None:
     with tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch:
         reference, sentence = Path(scratch) / "reference", NOT_VERIFIED
         with report_full_disk(scratch, remedy="free some space, or set TMPDIR to another disk; nothing was sent"):
-            folder = Path(scratch) / "bundle"
-            folder.mkdir()
-            bundle = make_bundle(settings, folder)
+            bundle = make_bundle(settings, Path(scratch) / "bundle")
             classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
             if bundle.config.get("int8_outliers") is not None:  # the causal model has no int8 form
                 classes = [name for name in classes if name != "AutoModelForCausalLM"]
@@ -50,7 +48,6 @@ def push(settings: PushSettings) -> Published | None:
                     "--no-verify skips this",
                     flush=True,
                 )
-                reference.mkdir()
                 sentence = verify_bundle(bundle, reference, classes)
             pin = _pin(settings, bundle)
             card = make_card(bundle, settings, pin, sentence)
@@ -76,7 +73,6 @@ def _make_space(bundle: Bundle, settings: PushSettings, folder: Path) -> Path | 
     """The folder of the Space, which has been run if `settings.verify`; None without `settings.space`."""
     if settings.space is None:
         return None
-    folder.mkdir()
     write_space(bundle, settings, folder)
     if settings.verify:
         print(f"Running the Space {settings.space} in a clean process", flush=True)

@@ -23,11 +23,10 @@ _SECRETS = {
     "a JSON web token": rb"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}",
     "a password in an address": rb"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{1,64}:[^\s/:@'\"{}$<>*]{3,128}@[\w.-]+",
     "a key or password": (
-        rb"(?i:\b\w{0,40}(?:api_?key|secret|token|passw(?:or)?d))[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+        rb"(?i:api_?key|secret|token|passw(?:or)?d)[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
         rb"(?=[^\s\"']{0,60}[0-9])[A-Za-z0-9_+/=-]{16,}"
     ),
 }
-_SECRET = re.compile(b"|".join(b"(%b)" % pattern for pattern in _SECRETS.values()))
 
 # Top-level folders that hold users' files; paths in system folders (/usr, /etc, …) reveal nothing.
 _ROOTS = (
@@ -49,8 +48,9 @@ def as_text(data: bytes) -> str | None:
 
 def find_secrets(data: bytes) -> Iterator[tuple[int, str]]:
     """Yields line number (from 1) and kind of each credential, never the credential itself."""
-    for match in _SECRET.finditer(data):
-        yield data.count(b"\n", 0, match.start()) + 1, list(_SECRETS)[match.lastindex - 1]
+    for kind, pattern in _SECRETS.items():  # one after the other is twice as fast as all in one expression
+        for match in re.finditer(pattern, data):
+            yield data.count(b"\n", 0, match.start()) + 1, kind
 
 
 def find_paths(text: str) -> Iterator[re.Match]:

@@ -45,10 +45,11 @@ _TEXT = "[MASK] a text.\nAnother text."  # an input of every head
 
 
 def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
-    """Writes the Space into an empty folder: app.py, requirements.txt, README.md, the model, and this package.
+    """Writes the Space into the new `folder`: app.py, requirements.txt, README.md, the model, and this package.
 
     The model is a copy of the bundle, so that the Space also works for a private model. It holds no rows of the user.
     """
+    folder.mkdir()
     model = settings.repo_id.rpartition("/")[2]
     (folder / "app.py").write_text(_APP.format(model=model), encoding="utf-8", newline="\n")
     (folder / "requirements.txt").write_text(

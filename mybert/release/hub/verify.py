@@ -24,7 +24,8 @@ ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "S
 
 
 def write_reference(checkpoint: Path, folder: Path) -> None:
-    """Writes the reference for a published model: outputs, labels and token ids from the classes of this package."""
+    """Writes outputs, labels and token ids by the classes of this package into the new `folder`."""
+    folder.mkdir()
     loaded = load_checkpoint(str(checkpoint))
     model, tokenizer, head = loaded.model, loaded.tokenizer, type(loaded.model).__name__
     encoder = model.encoder if model.config.is_encoder_decoder else model.base_model
