@@ -110,20 +110,26 @@ def checkpoint(trained, tmp_path) -> Path:
 
 
 @pytest.fixture
-def process(hub, tmp_path):
-    """Runs Python in a process with its own cache folder and, unless offline, with the Hub."""
+def environment(hub, tmp_path):
+    """The variables of a process with its own cache folder and, unless offline, with the Hub."""
 
-    def run(*command, home="home", token=None, offline=False) -> subprocess.CompletedProcess:
-        environment = {
-            name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ
-        }
-        environment |= {"HF_HOME": str(tmp_path / home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
-        environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        environment |= {"HF_TOKEN": token} if token else {}
-        environment |= {"HF_HUB_OFFLINE": "1"} if offline else {}
+    def environment(home="home", token=None, offline=False) -> dict[str, str]:
+        chosen = {"HF_HOME": str(tmp_path / home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+        chosen |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        return chosen | {"HF_HUB_OFFLINE": "1" if offline else "0"} | ({"HF_TOKEN": token} if token else {})
+
+    return environment
+
+
+@pytest.fixture
+def process(environment, tmp_path):
+    """Runs Python in a process with the variables of `environment`."""
+
+    def run(*command, **options) -> subprocess.CompletedProcess:
+        kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH")
         return subprocess.run(
             [sys.executable, "-P", *map(str, command)],
-            env=environment,
+            env={name: os.environ[name] for name in kept if name in os.environ} | environment(**options),
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -134,12 +140,17 @@ def process(hub, tmp_path):
 
 
 @pytest.fixture
-def clean_process(process):
-    """Runs a script in a process that cannot import this project; returns the JSON in its last line."""
-    blocked = "import sys; sys.modules.update(dict.fromkeys(['modeling_mybert', 'tokenization', 'mybert']))\n"
+def clean_process(environment, clean_processes, tmp_path):
+    """Runs a script in a fork that cannot import this project, with the variables of `environment`.
+
+    Returns the JSON in its last line.
+    """
 
     def run(script: str, *arguments, **options):
-        done = process("-c", blocked + script, *arguments, **options)
+        start = f"import importlib, os, sys; os.environ |= {environment(**options)}\n"
+        start += "from huggingface_hub import constants; importlib.reload(constants)  # was imported without them\n"
+        (tmp_path / "script.py").write_text(start + script)
+        done = clean_processes(tmp_path / "script.py", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "[y/N]" not in done.stdout, "no questions"
         return json.loads(done.stdout.splitlines()[-1])

@@ -94,11 +94,13 @@ def test_push_to_hub_of_model_tokenizer_and_trainer_includes_auto_map_and_code(h
 
 
 OLD_UPLOAD = """
-import json, sys, torch
+import json, torch
 from transformers import AutoModel, AutoModelForPreTraining
 found = []
 for upgraded in (False, True):
     if upgraded:
+        del sys.modules["modeling_mybert"]
+        sys.path.append(sys.argv[3])
         import modeling_mybert  # registers the classes of this version too
     model = AutoModelForPreTraining.from_pretrained(sys.argv[1], revision="v1", trust_remote_code=True).eval()
     with torch.no_grad():
@@ -107,15 +109,13 @@ print(json.dumps(found))
 """
 
 
-def test_an_upload_of_an_earlier_version_loads_with_and_without_this_package(hub, process):
+def test_an_upload_of_an_earlier_version_loads_with_and_without_this_package(hub, clean_process):
     with zipfile.ZipFile(FIXTURE) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     expected = json.loads(files.pop("expected.json"))
     repo = hub.new_repo(REPO)
     repo.refs["refs/tags/v1"] = repo.commit(MAIN, {name: File(data) for name, data in files.items()}, "old")
-    done = process("-c", OLD_UPLOAD, REPO, json.dumps(expected["input_ids"]))
-    assert done.returncode == 0, done.stderr
-    found = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
+    found = torch.tensor(clean_process(OLD_UPLOAD, REPO, json.dumps(expected["input_ids"]), ROOT))
     assert found.shape[0] == 2 and (found - torch.tensor(expected["logits"])).abs().max() < 1e-4
 
 
