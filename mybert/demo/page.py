@@ -92,7 +92,8 @@ def _tab(heads: dict[str, Head]) -> None:
         texts = tuple(map(_plain, texts))
         if not all(text.strip() for text in texts):
             raise _error("Write a text in every field.")
-        answers = [(_answer(head, texts), some) for head, some in heads_shown]
+        with _shown_errors():
+            answers = [(head.answer(*texts), some) for head, some in heads_shown]
         return _outputs([part(answer) for answer, some in answers for part in some])
 
     triggers = [button.click, fields[0].submit]
@@ -107,11 +108,6 @@ def _tab(heads: dict[str, Head]) -> None:
 def _plain(text: str | None) -> str:
     """Surrogate pairs as their characters; half of a pair, which no tokenizer takes, as the replacement character."""
     return (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _answer(head: Head, texts: Sequence[str]) -> Answer:
-    with _shown_errors():
-        return head.answer(*texts)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from mybert.common.errors import UserError
 from mybert.common.settings import as_list, check, setting
 
-DEFAULT_PORT = 7860
-
 
 @dataclass
 class DemoSettings:
@@ -17,7 +15,7 @@ class DemoSettings:
         positional=True,
         help="Folders or Hub names of checkpoints with any head. Models with the same head are shown side by side.",
     )
-    port: int = setting(DEFAULT_PORT, "Port of the page; 0 takes a free one.")
+    port: int = setting(7860, "Port of the page; 0 takes a free one.")
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
 

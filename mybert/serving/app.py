@@ -5,6 +5,7 @@ import hmac
 import logging
 import re
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,6 +38,7 @@ class Service:
     """The service of one checkpoint.
 
     Attributes:
+        metrics: what `/metrics` shows.
         in_progress: number of requests that are being received, computed or answered.
         is_stopping: whether new requests are refused.
     """
@@ -45,13 +47,13 @@ class Service:
         self.checkpoint, self._settings = served, settings
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self.in_progress, self.is_stopping, self._bytes = 0, False, 0
-        self._metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
+        self.metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
         self._batcher = Batcher(
             served.functions,
             served.max_tokens_per_batch,
             settings.max_tokens,
             settings.max_wait / 1000,
-            self._metrics.computed,
+            self.metrics.computed,
         )
         self._threads = ThreadPoolExecutor(2, "requests")
         routes = [Route(path, _Endpoint(self, path, form), methods=["POST"]) for path, form in forms(served).items()]
@@ -63,7 +65,7 @@ class Service:
                 Route("/info", self._info),
                 Route("/v1/models", self._models),
             ],
-            exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _own_error},
+            exception_handlers={HTTPException: _http_error, Exception: _own_error},
         )
 
     def close(self) -> None:
@@ -171,7 +173,7 @@ class Service:
         return Response()
 
     async def _show_metrics(self, request: Request) -> Response:
-        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _info(self, request: Request) -> Response:
         """TEI's `/info`, and the functions that the checkpoint has."""
@@ -204,9 +206,6 @@ class Service:
         model = {"id": self._settings.model, "object": "model", "created": 0, "owned_by": "mybert"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    def answered(self, path: str, status: int, seconds: float) -> None:
-        self._metrics.answered(path, status, seconds)
-
 
 class _Endpoint:
     """The ASGI application of one route. A request is in progress until its answer is sent."""
@@ -222,17 +221,17 @@ class _Endpoint:
             try:
                 response = await service.answer(self._form, request)
             except Refused as error:
-                response = error_response(error.status, str(error), error.kind, self._path, error.headers)
+                response = await _http_error(request, error)
             except ClientDisconnect:
                 return
             except Exception as error:
                 logger.error("%s failed", self._path, exc_info=error)
-                response = error_response(500, "an error of the service; see its log", "Backend", self._path)
+                response = await _own_error(request, error)
             status = response.status_code
             await response(scope, receive, send)
         finally:
             service.in_progress -= 1
-            service.answered(self._path, status, time.monotonic() - began)
+            service.metrics.answered(self._path, status, time.monotonic() - began)
 
 
 def forms(served: ServedCheckpoint) -> dict[str, Form]:
@@ -252,7 +251,7 @@ def forms(served: ServedCheckpoint) -> dict[str, Form]:
 
 
 def error_response(
-    status: int, message: str, kind: str, path: str, headers: dict[str, str] | None = None
+    status: int, message: str, kind: str, path: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """An error in OpenAI's format under /v1, otherwise in TEI's."""
     content: dict[str, Any] = {"error": message, "error_type": kind}
@@ -267,19 +266,13 @@ async def _disconnection(request: Request) -> None:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """An unknown path, or another method."""
+    """A request that is refused, an unknown path, or another method."""
     assert isinstance(error, HTTPException)
     detail = {404: "no such path; /info names the functions of this checkpoint", 405: "another method is needed"}
-    message = detail.get(error.status_code, str(error.detail))
-    return error_response(error.status_code, message, "Validation", request.url.path, dict(error.headers or {}))
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """A request to /info or /v1/models without the key."""
-    assert isinstance(error, Refused)
-    return error_response(error.status, str(error), error.kind, request.url.path, error.headers)
+    message, kind = detail.get(error.status_code, error.detail), getattr(error, "kind", "Validation")
+    return error_response(error.status_code, message, kind, request.url.path, error.headers)
 
 
 async def _own_error(request: Request, error: Exception) -> Response:
-    """An error that Starlette then raises again, for the log."""
+    """An error of the service, which is in its log."""
     return error_response(500, "an error of the service; see its log", "Backend", request.url.path)

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from starlette.exceptions import HTTPException
+
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.serving.checkpoint import ServedCheckpoint
@@ -11,12 +13,12 @@ from mybert.serving.checkpoint import ServedCheckpoint
 Body = Mapping[str, Any]
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """A request that gets an error response; `kind` is TEI's `error_type`."""
 
     def __init__(self, status: int, message: str, kind: str = "Validation", headers: Mapping[str, str] | None = None):
-        super().__init__(message)
-        self.status, self.kind, self.headers = status, kind, dict(headers or {})
+        super().__init__(status, message, headers)
+        self.kind = kind
 
 
 class Work(NamedTuple):

@@ -8,10 +8,6 @@ from mybert.common.settings import DeviceOptions, check, check_choices, setting
 API_KEY = "MYBERT_API_KEY"
 """Environment variable with the API key."""
 
-DEFAULT_PORT = 8080
-POOLINGS = ("mean", "cls", "pooler")
-LONG_TEXTS = ("refuse", "truncate", "window")
-
 
 @dataclass
 class ServeSettings(DeviceOptions):
@@ -19,20 +15,22 @@ class ServeSettings(DeviceOptions):
 
     model: str = setting("", "Folder or Hub name of a checkpoint with any head.", positional=True)
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")
-    port: int = setting(DEFAULT_PORT, "Port of the service; 0 takes a free one.")
+    port: int = setting(8080, "Port of the service; 0 takes a free one.")
     api_key: str | None = setting(
         None,
         "API key that requests must send as `Authorization: Bearer KEY` (default: the environment variable "
         f"{API_KEY}, which is safer because command lines are visible to other users; no key if both are missing).",
     )
     pooling: str = setting(
-        "mean", "Vector of a text: mean over its tokens, [CLS] vector, or pooler output.", choices=POOLINGS
+        "mean",
+        "Vector of a text: mean over its tokens, [CLS] vector, or pooler output.",
+        choices=("mean", "cls", "pooler"),
     )
     long_texts: str = setting(
         "refuse",
         "Embeddings of texts with more than --max-length tokens: refuse, truncate, or average over windows. A "
         "request can ask for truncation. Task heads follow the options in the checkpoint, as `mybert predict` does.",
-        choices=LONG_TEXTS,
+        choices=("refuse", "truncate", "window"),
     )
     max_length: int | None = setting(
         None, "Maximum tokens of a text, special tokens included (default: the checkpoint's).", least=3

@@ -2,8 +2,8 @@
 
     python tests/clients/run.py [NAME …]
 
-Each file of scripts/ tries one library. Its first line describes what is tried; `PACKAGES`
-are the requirements, `MODEL` is the head, `REMARK` is printed in the table, and `outputs(folder, texts, remote)`
+Each file of scripts/ tries one library. Its first line describes what is tried; `PACKAGES` are the requirements,
+`MODEL` is the head (default: the encoder), `REMARK` is printed in the table, and `outputs(folder, texts, remote)`
 returns arrays, which must equal those of transformers' BERT with the same weights. The forms of the checkpoint are
 
 - installed: MyBERT can be imported; the environment has what the library and MyBERT require;
@@ -38,7 +38,8 @@ SECONDS = 1800  # for one library
 def settings_of(script: Path) -> dict:
     """The constants of a script, and the first line of its docstring as `TITLE`; the script is not imported."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
-    values = {"TITLE": (ast.get_docstring(tree) or "").splitlines()[0].rstrip("."), "REMARK": ""}
+    title = (ast.get_docstring(tree) or "").splitlines()[0].rstrip(".")
+    values = {"TITLE": title, "MODEL": "BertModel", "REMARK": ""}
     for node in tree.body:
         if isinstance(node, ast.Assign) and node.targets[0].id in ("PACKAGES", "MODEL", "REMARK"):
             values[node.targets[0].id] = ast.literal_eval(node.value)

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from huggingface_hub import constants, file_download, hf_api
 from huggingface_hub.utils import _http, close_session
 from transformers.utils import hub as transformers_hub
@@ -31,15 +30,6 @@ WORDS = [
     *("the", "a", "cat", "dog", "sat", "ran", "on", "in", "mat", "house"),
     *("big", "red", "and", "but", "ate", "sky"),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small models are slower with many threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

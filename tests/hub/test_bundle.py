@@ -11,6 +11,7 @@ import torch
 from hub_server import REPO
 from hypothesis import example, given
 from hypothesis import strategies as st
+from json_files import change_json
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -43,10 +44,6 @@ def refusal(bundle, **settings) -> str:
     return str(caught.value)
 
 
-def edit(path: Path, **values) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
-
-
 def test_no_file_of_a_bundle_contains_a_local_path(bundle, trained):
     made = bundle()
     assert str(trained.parent) in (trained / "manifest.json").read_text(), "the checkpoint contains it"
@@ -59,7 +56,7 @@ def test_no_file_of_a_bundle_contains_a_local_path(bundle, trained):
 def test_labels_that_look_like_paths_are_kept(bundle, checkpoint):
     names = ("/people/person/place_lived", "/location/location/place_lived")
     labels = {"id2label": {"0": names[0], "1": names[1]}, "label2id": {names[0]: 0, names[1]: 1}}
-    edit(checkpoint / "config.json", **labels)
+    change_json(checkpoint / "config.json", **labels)
     results = {"test": {"labels": {name: {"f1": 0.5} for name in names}}}
     (checkpoint / "results.json").write_text(json.dumps(results))
     made = bundle().folder
@@ -92,7 +89,7 @@ def test_an_input_without_its_manifest_is_named_with_the_reason(checkpoint, bund
         shutil.rmtree(other)
     else:
         (other / "manifest.json").unlink()
-    edit(checkpoint / "manifest.json", inputs={"corpus": {**manifest["inputs"]["corpus"], "path": str(other)}})
+    change_json(checkpoint / "manifest.json", inputs={"corpus": {**manifest["inputs"]["corpus"], "path": str(other)}})
     made = bundle()
     assert "provenance.json" not in made.files()
     (note,) = [note for note in made.notes if "training data" in note]
@@ -100,7 +97,7 @@ def test_an_input_without_its_manifest_is_named_with_the_reason(checkpoint, bund
 
 
 def test_a_parent_from_the_hub_needs_no_remark(checkpoint, bundle):
-    edit(checkpoint / "manifest.json", inputs={"model": {"path": "google-bert/bert-base-uncased"}})
+    change_json(checkpoint / "manifest.json", inputs={"model": {"path": "google-bert/bert-base-uncased"}})
     assert not [note for note in bundle().notes if "training data" in note]
 
 
@@ -123,7 +120,7 @@ def test_weights_in_several_files_are_published_and_a_missing_file_is_named(bund
 
 @pytest.mark.parametrize("auto_map", [{"AutoConfig": "configuration_mybert.MyBertConfig"}, {"AutoModel": 3}, ["x"]])
 def test_missing_code_and_an_incomplete_auto_map_are_completed(bundle, checkpoint, auto_map):
-    edit(checkpoint / "config.json", auto_map=auto_map)
+    change_json(checkpoint / "config.json", auto_map=auto_map)
     (checkpoint / "padding_mybert.py").unlink()
     made = bundle()
     assert made.config["auto_map"] == AUTO_MAP and made.config["architectures"] == ["MyBertForPreTraining"]
@@ -134,7 +131,7 @@ def test_a_tokenizer_without_a_maximum_length_gets_the_positions_of_the_model(bu
     path = checkpoint / "tokenizer_config.json"
     assert json.loads(path.read_text())["model_max_length"] == 32, "the max_length of the corpus"
     assert json.loads((bundle().folder / path.name).read_text())["model_max_length"] == 32
-    edit(path, model_max_length=int(1e30))
+    change_json(path, model_max_length=int(1e30))
     made = bundle()
     assert json.loads((made.folder / path.name).read_text())["model_max_length"] == 512
     assert any("model_max_length" in note for note in made.notes)
@@ -272,10 +269,10 @@ def test_a_damaged_record_is_named(bundle, checkpoint, name, content):
 
 
 def test_the_model_of_an_unfinished_run_is_refused(bundle, checkpoint):
-    edit(checkpoint / "manifest.json", complete=False)
+    change_json(checkpoint / "manifest.json", complete=False)
     for exclude in ([], ["manifest.json"]):
         assert "`mybert pretrain … --resume`" in refusal(bundle, exclude=exclude)
-    edit(checkpoint / "manifest.json", complete=True)
+    change_json(checkpoint / "manifest.json", complete=True)
     bundle()
 
 
@@ -296,7 +293,7 @@ def test_a_manifest_that_is_left_out_is_not_published_in_another_file(bundle):
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(bundle, checkpoint, values, words):
-    edit(checkpoint / "config.json", **values)
+    change_json(checkpoint / "config.json", **values)
     message = refusal(bundle)
     assert words in message and "bundle/" not in message
 

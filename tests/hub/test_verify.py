@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hub_protocol import MAIN, File
 from hub_server import REPO
+from json_files import change_json
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -89,8 +90,7 @@ def test_code_that_imports_this_project_is_found(checkpoint, reference):
 
 
 def test_a_tokenizer_that_does_not_truncate_makes_the_pipeline_fail(checkpoint, reference):
-    path = checkpoint / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 10**6}))
+    change_json(checkpoint / "tokenizer_config.json", model_max_length=10**6)
     with pytest.raises(UserError, match="process without MyBERT"):
         verify(str(checkpoint), reference, ["AutoModelForPreTraining"])
 

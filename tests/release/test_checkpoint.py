@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from json_files import change_json
 from safetensors.torch import save_file
 from transformers import BertConfig, BertForPreTraining
 
@@ -120,8 +121,7 @@ def test_code_in_a_pickle_is_refused_in_one_line_and_not_run(bert, tmp_path, cap
 def test_a_checkpoint_with_both_heads_keeps_both_if_it_names_only_one(bert, tmp_path):
     """As google-bert/bert-base-uncased does."""
     folder = folder_of(bert, tmp_path, old_names(bert.state_dict()))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    change_json(folder / "config.json", architectures=["BertForMaskedLM"])
     checkpoint = load_checkpoint(str(folder))
     assert isinstance(checkpoint.model, MyBertForPreTraining)
     assert not checkpoint.left_out
@@ -143,9 +143,7 @@ def test_without_architectures_the_weights_decide_the_head(bert, minilm_folder, 
     folder = folder_of(bert, tmp_path / "heads", bert.state_dict())
     shutil.copytree(minilm_folder, tmp_path / "encoder")
     for path in (folder, tmp_path / "encoder"):
-        config = json.loads((path / "config.json").read_text())
-        config.pop("architectures", None)
-        (path / "config.json").write_text(json.dumps(config))
+        change_json(path / "config.json", architectures=None)
     assert isinstance(load_checkpoint(str(folder)).model, MyBertForPreTraining)
     encoder = load_checkpoint(str(tmp_path / "encoder"))
     assert isinstance(encoder.model, MyBertModel)
@@ -156,16 +154,14 @@ def test_an_encoder_saved_without_a_pooler_has_none(bert, tmp_path):
     MyBertModel.from_pretrained(folder_of(bert, tmp_path / "a", bert.state_dict()), add_pooling_layer=False)
     weights = {name: x for name, x in bert.bert.state_dict().items() if not name.startswith("pooler.")}
     folder = folder_of(bert, tmp_path / "b", weights)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    change_json(folder / "config.json", architectures=["BertModel"])
     assert load_checkpoint(str(folder)).model.pooler is None
 
 
 def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
     def changed(name: str, **values) -> str:
         folder = folder_of(bert, tmp_path / name, bert.bert.state_dict(), "model.safetensors")
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | values))
+        change_json(folder / "config.json", **values)
         return str(folder)
 
     for folder, message in (

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from json_files import change_json
 
 import modeling_mybert
 from mybert import cli
@@ -74,8 +75,7 @@ def test_real_weights_in_float32_and_int8(minilm_folder, tmp_path, capsys):
     """Only the first layer, which takes less time."""
     source = tmp_path / "source"
     shutil.copytree(minilm_folder, source)
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    change_json(source / "config.json", num_hidden_layers=1)
     folder = to_onnx(source, tmp_path / "onnx", int8=True)
     manifest, printed = read_manifest(folder), capsys.readouterr().out
     assert len(manifest["left_out"]) == 5 * 16

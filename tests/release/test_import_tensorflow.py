@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from json_files import change_json
 from transformers import AutoTokenizer
 
 from modeling_mybert import MyBertForPreTraining
@@ -204,8 +205,7 @@ def test_a_missing_or_wrong_file_is_one_message_and_nothing_is_left(source, tmp_
 
 
 def test_a_configuration_of_another_size_is_refused(source):
-    config = json.loads((source / "bert_config.json").read_text())
-    (source / "bert_config.json").write_text(json.dumps(config | {"intermediate_size": 7}))
+    change_json(source / "bert_config.json", intermediate_size=7)
     with pytest.raises(UserError, match=r"intermediate/dense/\w+ has shape \(.*\); bert_config.json requires"):
         load_tensorflow_checkpoint(str(source / "bert_model.ckpt"), "auto")
 

@@ -38,13 +38,22 @@ def service(serve):
 
 
 @pytest.fixture
-def gate(service, monkeypatch):
-    """Holds the model until it is set; `gate.begun` is set when a batch is held."""
-    gate, embed = threading.Event(), service.functions["embed"]
-    gate.begun = threading.Event()
-    held = lambda ids: [gate.begun.set(), gate.wait(60), embed(ids)][2]  # noqa: E731
-    monkeypatch.setitem(service.functions, "embed", held)
-    yield gate
+def hold(monkeypatch):
+    """Holds the model of a service until the returned event is set; its `begun` is set when a batch is held."""
+
+    def hold(functions: dict) -> threading.Event:
+        gate, embed = threading.Event(), functions["embed"]
+        gate.begun = threading.Event()
+        held = lambda ids: [gate.begun.set(), gate.wait(60), embed(ids)][2]  # noqa: E731
+        monkeypatch.setitem(functions, "embed", held)
+        return gate
+
+    return hold
+
+
+@pytest.fixture
+def gate(service, hold):
+    yield (gate := hold(service.functions))
     gate.set()
 
 
@@ -173,10 +182,9 @@ def test_a_second_request_of_a_pipeline_has_the_time_of_a_request(serve, monkeyp
     assert answers.count(b"HTTP/1.1 200") == 2
 
 
-def test_a_request_that_is_not_computed_in_time_gets_503(serve, monkeypatch):
-    service, gate = serve("encoder", timeout=0.5), threading.Event()
-    embed = service.functions["embed"]
-    monkeypatch.setitem(service.functions, "embed", lambda ids: [gate.wait(60), embed(ids)][1])
+def test_a_request_that_is_not_computed_in_time_gets_503(serve, hold):
+    service = serve("encoder", timeout=0.5)
+    gate = hold(service.functions)
     assert service.post("/embed", {"inputs": "sea"}).status_code == 503
     gate.set()
     wait_until(lambda: service.service._batcher.tokens == 0)
@@ -208,10 +216,9 @@ def test_a_taken_port_is_a_mistake_of_the_user(serve, models):
         run.build_server(ServeSettings(str(models("encoder")), port=port))
 
 
-def test_a_stop_answers_accepted_requests_and_refuses_others(serve, monkeypatch):
-    service, gate = serve("encoder", max_wait=2.0), threading.Event()
-    embed = service.functions["embed"]
-    monkeypatch.setitem(service.functions, "embed", lambda ids: [gate.wait(60), embed(ids)][1])
+def test_a_stop_answers_accepted_requests_and_refuses_others(serve, hold):
+    service = serve("encoder", max_wait=2.0)
+    gate = hold(service.functions)
     threads, found = in_threads(lambda: service.post("/embed", {"inputs": ["sea"] * 9}), 5)
     wait_until(lambda: service.service.in_progress == 5)
     service.stop()
@@ -227,16 +234,15 @@ def test_a_stop_answers_accepted_requests_and_refuses_others(serve, monkeypatch)
     assert np.isfinite(np.array([one.json() for one in found])).all()
 
 
-def test_sigterm_in_the_middle_ends_the_command_with_status_0_and_loses_no_request(models, monkeypatch):
+def test_sigterm_in_the_middle_ends_the_command_with_status_0_and_loses_no_request(models, monkeypatch, hold):
     built, found = [], []
     build_server = run.build_server
     monkeypatch.setattr(run, "build_server", lambda settings: built.append(build_server(settings)) or built[0])
 
     def use():
         wait_until(lambda: built and built[0].started)
-        service, gate = built[0].service, threading.Event()
-        embed = service.checkpoint.functions["embed"]
-        service.checkpoint.functions["embed"] = lambda ids: [gate.wait(60), embed(ids)][1]
+        service = built[0].service
+        gate = hold(service.checkpoint.functions)
         post = lambda: httpx.post(f"{built[0].url}/embed", json={"inputs": "sea"}, timeout=60)  # noqa: E731
         threads, answers = in_threads(post, 4)
         wait_until(lambda: service.in_progress == 4)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
-from mybert.common.output_folders import refuse_existing, staged_folder
+from mybert.common.output_folders import staged_folder
 from mybert.common.tables import print_table
 from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, refuse_int8, save_companions
 from mybert.release.settings import MergeSettings
@@ -29,17 +29,9 @@ def merge(settings: MergeSettings) -> Path:
         UserError: a checkpoint cannot be used, or two differ in shape, vocabulary, head or labels; nothing is written
             then.
     """
-    replacing = {"overwrite": settings.overwrite, "stage": STAGE, "inputs": settings.models}
-    refuse_existing(settings.output, **replacing)
-    first, total = load_checkpoint(settings.models[0]), {}
-    for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
-        checkpoint = load_checkpoint(name) if number else first
-        refuse_int8(checkpoint)
-        _refuse_different(first, checkpoint)
-        for key, value in checkpoint.model.state_dict().items():
-            total[key] = total.get(key, 0) + share * value.double() if value.is_floating_point() else value
-    first.model.load_state_dict({key: total[key].to(value.dtype) for key, value in first.model.state_dict().items()})
-    with staged_folder(settings.output, **replacing) as folder:
+    output = Path(settings.output)
+    with staged_folder(output, overwrite=settings.overwrite, stage=STAGE, inputs=settings.models) as folder:
+        first = _average(settings)
         first.model.save_pretrained(folder)
         save_companions(first, folder)
         write_manifest(
@@ -53,7 +45,20 @@ def merge(settings: MergeSettings) -> Path:
         )
     rows = [(name, f"{share:.3g}") for name, share in zip(settings.models, settings.shares, strict=True)]
     print_table("Merged models", rows, ("model", "weight"))
-    return Path(settings.output)
+    return output
+
+
+def _average(settings: MergeSettings) -> Checkpoint:
+    """The first checkpoint, with the average of all weights."""
+    first, total = load_checkpoint(settings.models[0]), {}
+    for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
+        checkpoint = load_checkpoint(name) if number else first
+        refuse_int8(checkpoint)
+        _refuse_different(first, checkpoint)
+        for key, value in checkpoint.model.state_dict().items():
+            total[key] = total.get(key, 0) + share * value.double() if value.is_floating_point() else value
+    first.model.load_state_dict({key: total[key].to(value.dtype) for key, value in first.model.state_dict().items()})
+    return first
 
 
 def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str) -> None:

@@ -41,10 +41,10 @@ def quantize(settings: QuantizeSettings) -> Path:
         UserError: the checkpoint or a text cannot be used, or this machine has no int8 products. Nothing is written
             then.
     """
-    replacing = {"overwrite": settings.overwrite, "stage": "quantize", "inputs": [settings.model, *settings.texts]}
     if obstacle := int8_obstacle():
         raise UserError(f"mybert quantize: {obstacle}; run it on the machine that will use the model")
-    with staged_folder(settings.output, **replacing) as folder:
+    inputs = [settings.model, *settings.texts]
+    with staged_folder(settings.output, overwrite=settings.overwrite, stage="quantize", inputs=inputs) as folder:
         checkpoint = load_checkpoint(settings.model)
         model = checkpoint.model
         refuse_int8(checkpoint)

@@ -74,6 +74,13 @@ class Bundle:
     def config(self) -> dict:
         return parse_json((self.folder / "config.json").read_bytes())
 
+    @property
+    def auto_classes(self) -> list[str]:
+        """The Auto classes that load the model; a causal model has no int8 form."""
+        config = self.config
+        no_form = "AutoModelForCausalLM" if config.get("int8_outliers") is not None else None
+        return [name for name in config["auto_map"] if name.startswith("AutoModel") and name != no_form]
+
 
 def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     """Copies the files to publish from the checkpoint into the new `folder`; the card is added later."""

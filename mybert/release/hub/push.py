@@ -39,16 +39,13 @@ def push(settings: PushSettings) -> Published | None:
         reference, sentence = Path(scratch) / "reference", NOT_VERIFIED
         with report_full_disk(scratch, remedy="free some space, or set TMPDIR to another disk; nothing was sent"):
             bundle = make_bundle(settings, Path(scratch) / "bundle")
-            classes = [name for name in bundle.config["auto_map"] if name.startswith("AutoModel")]
-            if bundle.config.get("int8_outliers") is not None:  # the causal model has no int8 form
-                classes = [name for name in classes if name != "AutoModelForCausalLM"]
             if settings.verify:
                 print(
                     f"Verifying: a clean process runs the code in {settings.model} (trust_remote_code=True); "
                     "--no-verify skips this",
                     flush=True,
                 )
-                sentence = verify_bundle(bundle, reference, classes)
+                sentence = verify_bundle(bundle, reference)
             pin = _pin(settings, bundle)
             card = make_card(bundle, settings, pin, sentence)
             space = _make_space(bundle, settings, Path(scratch) / "space")
@@ -60,7 +57,7 @@ def push(settings: PushSettings) -> Published | None:
             return None
         published = publish(bundle, settings, pin)
         if settings.verify:
-            verify_upload(bundle, settings, published, classes, reference, Path(scratch) / "home")
+            verify_upload(bundle, settings, published, reference, Path(scratch) / "home")
         if pin != settings.revision:
             set_tags(bundle, settings, published)
         if space is not None:
@@ -100,8 +97,9 @@ def _pin(settings: PushSettings, bundle: Bundle) -> str:
     return settings.tag or bundle.content_tag()
 
 
-def verify_bundle(bundle: Bundle, reference: Path, classes: list[str]) -> str:
+def verify_bundle(bundle: Bundle, reference: Path) -> str:
     """Verifies the bundle before the upload, writes its outputs to `reference`; returns a sentence for the card."""
+    classes = bundle.auto_classes
     write_reference(bundle.source, reference)
     verify(str(bundle.folder), reference, classes)
     sentence = (
@@ -114,15 +112,13 @@ def verify_bundle(bundle: Bundle, reference: Path, classes: list[str]) -> str:
     return sentence
 
 
-def verify_upload(
-    bundle: Bundle, settings: PushSettings, published: Published, classes: list[str], reference: Path, home: Path
-) -> None:
+def verify_upload(bundle: Bundle, settings: PushSettings, published: Published, reference: Path, home: Path) -> None:
     """Downloads the commit into the empty Hub cache `home` and verifies it in the same way."""
     commit = published.commit[:12]
     with hub_errors(f"commit {commit} is complete, but not verified"):
         check_upload(bundle, settings, published, home)
     try:
-        verify(settings.repo_id, reference, classes, revision=published.commit, home=home)
+        verify(settings.repo_id, reference, bundle.auto_classes, revision=published.commit, home=home)
     except UserError as error:
         raise UserError(f"commit {commit} is complete, but {error}; do not use it") from error
 

@@ -5,7 +5,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 PACKAGES = ["adapters==1.3.0"]
-MODEL = "BertModel"
 REMARK = "Requires transformers 4.57 ([adapters #834](https://github.com/adapter-hub/adapters/issues/834))."
 
 

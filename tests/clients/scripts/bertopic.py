@@ -6,7 +6,6 @@ from sentence_transformers import SentenceTransformer
 from sklearn.cluster import KMeans
 
 PACKAGES = ["bertopic==0.17.4"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

@@ -7,7 +7,6 @@ from bertviz import head_view
 from transformers import AutoModel, AutoTokenizer
 
 PACKAGES = ["bertviz==1.4.1"]
-MODEL = "BertModel"
 REMARK = 'Load the model with `attn_implementation="eager"`, as for BERT.'
 
 

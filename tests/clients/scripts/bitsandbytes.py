@@ -4,7 +4,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BitsAndBytesConfig
 
 PACKAGES = ["bitsandbytes==0.50.2", "accelerate"]
-MODEL = "BertModel"
 REMARK = "In batches with padding, 8-bit outputs differ by the error of 8 bits: BERT's padding counts as tokens there."
 
 

@@ -4,7 +4,6 @@ import ctranslate2
 from transformers import AutoTokenizer
 
 PACKAGES = ["ctranslate2==4.8.5"]
-MODEL = "BertModel"
 REMARK = "Its converter accepts transformers' own configuration classes only."
 
 

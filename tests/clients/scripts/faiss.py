@@ -4,7 +4,6 @@ import faiss
 from sentence_transformers import SentenceTransformer
 
 PACKAGES = ["faiss-cpu==1.15.1", "sentence-transformers"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

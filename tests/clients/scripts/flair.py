@@ -4,7 +4,6 @@ from flair.data import Sentence
 from flair.embeddings import TransformerDocumentEmbeddings, TransformerWordEmbeddings
 
 PACKAGES = ["flair==0.15.1"]
-MODEL = "BertModel"
 REMARK = "Requires transformers < 5 ([flair #3691](https://github.com/flairNLP/flair/issues/3691))."
 
 

@@ -5,7 +5,6 @@ from haystack.utils import ComponentDevice
 from haystack_integrations.components.embedders.sentence_transformers import SentenceTransformersDocumentEmbedder
 
 PACKAGES = ["sentence-transformers-haystack==2.0.0"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

@@ -4,7 +4,6 @@ from keybert import KeyBERT
 from sentence_transformers import SentenceTransformer
 
 PACKAGES = ["keybert==0.9.0"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

@@ -3,7 +3,6 @@
 from langchain_huggingface import HuggingFaceEmbeddings
 
 PACKAGES = ["langchain-huggingface==1.2.3", "sentence-transformers"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

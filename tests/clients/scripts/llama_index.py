@@ -3,7 +3,6 @@
 from llama_index.embeddings.huggingface import HuggingFaceEmbedding
 
 PACKAGES = ["llama-index-embeddings-huggingface==0.8.0"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

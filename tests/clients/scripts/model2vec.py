@@ -4,7 +4,6 @@ from model2vec.distill import distill_from_model
 from transformers import AutoModel, AutoTokenizer
 
 PACKAGES = ["model2vec[distill,quantization]==0.10.0"]
-MODEL = "BertModel"
 REMARK = "Requires transformers < 5.4 for distillation; its static models need no transformers."
 
 

@@ -4,7 +4,6 @@ import openvino
 from transformers import AutoModel, AutoTokenizer
 
 PACKAGES = ["openvino==2026.4.1"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

@@ -4,7 +4,6 @@ from optimum.intel import OVModelForFeatureExtraction
 from transformers import AutoTokenizer
 
 PACKAGES = ["optimum-intel==2.2.0"]
-MODEL = "BertModel"
 REMARK = (
     "Requires transformers < 5.6 ([optimum-intel "
     "#1875](https://github.com/huggingface/optimum-intel/pull/1875)); OpenVINO itself reads the model, see "

@@ -4,7 +4,6 @@ from optimum.onnxruntime import ORTModelForFeatureExtraction
 from transformers import AutoTokenizer
 
 PACKAGES = ["optimum-onnx[onnxruntime]==0.1.0", "onnx", "onnxscript"]
-MODEL = "BertModel"
 REMARK = (
     "Requires transformers < 4.58 ([optimum-onnx "
     "#114](https://github.com/huggingface/optimum-onnx/issues/114)); `mybert export --to onnx` does not need "

@@ -4,7 +4,6 @@ from datasets import Dataset
 from setfit import SetFitModel, Trainer, TrainingArguments
 
 PACKAGES = ["setfit==1.2.0"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

@@ -3,7 +3,6 @@
 import spacy
 
 PACKAGES = ["spacy-transformers==1.4.0", "spacy==3.8.18"]
-MODEL = "BertModel"
 REMARK = "Requires transformers < 4.53.3 ([spaCy #13862](https://github.com/explosion/spaCy/issues/13862))."
 
 

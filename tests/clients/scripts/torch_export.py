@@ -4,7 +4,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 PACKAGES = ["torch"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

@@ -5,7 +5,6 @@ from torchao.quantization import Int8WeightOnlyConfig, quantize_
 from transformers import AutoModel, AutoTokenizer
 
 PACKAGES = ["torchao==0.18.0"]
-MODEL = "BertModel"
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

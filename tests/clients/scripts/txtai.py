@@ -3,7 +3,6 @@
 from txtai import Embeddings
 
 PACKAGES = ["txtai==9.14.0"]
-MODEL = "BertModel"
 REMARK = 'Pass `vectors={"trust_remote_code": True}` for remote code.'
 
 
