@@ -11,9 +11,11 @@ from hub_server import READER, REPO, WRITER
 from huggingface_hub import HfApi, constants
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
+from mybert.cli import main
 from mybert.common.checkpoint_loading import load_with_tokenizer
 from mybert.common.errors import UserError
 from mybert.release.convert.full_checkpoint import Checkpoint, save_companions
+from mybert.release.hub.push import NOT_VERIFIED
 from mybert.release.settings import PushSettings
 
 
@@ -147,10 +149,13 @@ def test_a_repository_with_something_else_is_replaced_only_with_overwrite(hub, c
     assert "weights.gguf" not in repo.files() and "model.safetensors" in repo.files()
 
 
-def test_a_dry_run_shows_files_and_card_and_sends_nothing(hub, client, send, capsys):
-    assert send(dry_run=True) is None
+def test_a_dry_run_shows_files_and_card_without_a_token_and_sends_nothing(hub, client, trained, capsys, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    assert main(["push", str(trained), "--repo-id", REPO, "--dry-run", "--no-verify"]) == 0
     printed = capsys.readouterr().out
     assert "model.safetensors" in printed and "pipeline_tag: fill-mask" in printed and "# tiny" in printed
+    assert "the card lacks metadata: add --license and --language" in printed
+    assert NOT_VERIFIED in printed and "Verifying" not in printed
     assert hub.requests == []
 
 

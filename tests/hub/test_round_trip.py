@@ -12,8 +12,6 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 import modeling_mybert
 from modeling_mybert import AUTO_MAP, MyBertForPreTraining, MyBertForTokenClassification
-from mybert.cli import main
-from mybert.release.hub.push import NOT_VERIFIED
 
 ROOT = Path(modeling_mybert.__file__).parents[1]
 FIXTURE = Path(__file__).parent / "fixtures" / "checkpoint.zip"
@@ -58,14 +56,6 @@ def test_a_published_model_loads_in_a_clean_process_online_and_offline_in_two_ve
     assert online[0] == online[2] and online[0][1] != online[1][1]
     assert len(online[0][2]) == 5 and online[0][2] == online[1][2]
     assert clean_process(LOAD, REPO, pin, "v2", pin, offline=True) == online
-
-
-def test_a_dry_run_of_mybert_push_needs_no_token_and_no_network(trained, capsys, monkeypatch):
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    assert main(["push", str(trained), "--repo-id", REPO, "--dry-run", "--no-verify"]) == 0
-    printed = capsys.readouterr().out
-    assert "the card lacks metadata: add --license and --language" in printed
-    assert "# tiny" in printed and NOT_VERIFIED in printed and "Verifying" not in printed
 
 
 def test_an_error_is_one_line_and_exit_status_2(process, trained):

@@ -121,30 +121,20 @@ def test_casing_is_that_of_the_vocabulary_unless_given(source, last, casing, low
 
 
 @pytest.mark.parametrize(
-    ("changes", "head"),
+    ("masked_words", "second_head", "head"),
     [
-        ({"cls/seq_relationship/output_weights": None, "cls/seq_relationship/output_bias": None}, "ForMaskedLM"),
-        ({"cls/predictions/output_bias": None}, "ForNextSentencePrediction"),
-        (
-            {
-                "cls/predictions/output_bias": None,
-                "cls/seq_relationship/output_weights": "cls/squad/output_weights",
-                "cls/seq_relationship/output_bias": "cls/squad/output_bias",
-            },
-            "ForQuestionAnswering",
-        ),
-        (
-            {
-                "cls/predictions/output_bias": None,
-                "cls/seq_relationship/output_weights": "output_weights",
-                "cls/seq_relationship/output_bias": "output_bias",
-            },
-            "ForSequenceClassification",
-        ),
-        (dict.fromkeys(["cls/predictions/output_bias", "cls/seq_relationship/output_weights"]), "Model"),
+        (True, None, "ForMaskedLM"),
+        (False, "cls/seq_relationship/", "ForNextSentencePrediction"),
+        (False, "cls/squad/", "ForQuestionAnswering"),
+        (False, "", "ForSequenceClassification"),
+        (False, None, "Model"),
     ],
 )
-def test_the_head_is_the_one_whose_tensors_exist(monkeypatch, changes, head):
+def test_the_head_is_the_one_whose_tensors_exist(monkeypatch, masked_words, second_head, head):
+    outputs = ("output_weights", "output_bias")
+    changes = {f"cls/seq_relationship/{x}": None if second_head is None else f"{second_head}{x}" for x in outputs}
+    if not masked_words:
+        changes["cls/predictions/output_bias"] = None
     stored = Renamed(changes)
     monkeypatch.setattr("mybert.release.convert.import_tensorflow.TensorFlowCheckpoint", lambda prefix: stored)
     checkpoint, found = load_tensorflow_checkpoint(str(PREFIX), "auto")
