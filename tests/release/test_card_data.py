@@ -92,6 +92,14 @@ def test_the_card_of_a_student_names_its_teachers_and_what_they_learned_from():
     ]
 
 
+def test_the_text_of_merged_models_is_listed_once():
+    source = {"path": "books.txt", "sha256": "a" * 64}
+    corpus = {"stage": "corpus", "inputs": {"input-0": source}, "counts": {"documents": 7, "sentences": 9}}
+    chain = {f"model-{number}/model/corpus": corpus for number in range(3)}
+    lines = data_lines(CardData({}, 0, {"stage": "merge"}, {}, chain))
+    assert lines == [f"books.txt, SHA-256 {'a' * 16}…", "7 documents, 9 sentences"]
+
+
 def test_the_card_says_why_the_examples_have_more_tokens_than_the_text():
     corpus = {"stage": "corpus", "settings": {"dupe_factor": 3}, "counts": {"examples_training": 9}}
     corpus["statistics"] = {"training": {"tokens": 90}}

@@ -47,7 +47,7 @@ def data_lines(data: CardData) -> list[str]:
     for split, found in (data.results.get("data") or {}).items():
         rows = _counted(found["rows"], "row") if "rows" in found else "rows"
         lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(data.source_of(split))}")
-    return lines
+    return list(dict.fromkeys(lines))  # merged models have the same text
 
 
 def _corpus_lines(manifest: dict, phase: str) -> list[str]:
