@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from mybert.release.card.card_data import CardData
 from mybert.release.convert.full_checkpoint import load_checkpoint
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
+from mybert.release.hub import verify as verify_module
 from mybert.release.hub.clean_process_check import run_pipeline
 from mybert.release.hub.handler import EndpointHandler
 from mybert.release.hub.verify import write_reference
@@ -292,7 +294,11 @@ def test_dtype_int8_needs_an_int8_model(command, quantised, models, tmp_path, ca
     assert cli.main([command, str(quantised("classifier")), *arguments]) == 0
 
 
-def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(quantised, capsys):
+def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(
+    quantised, capsys, clean_processes, monkeypatch
+):
+    fork = SimpleNamespace(run=lambda command, cwd, **_: clean_processes(*command[3:], cwd=cwd))
+    monkeypatch.setattr(verify_module, "subprocess", fork)
     assert cli.main(["push", str(quantised("filler")), "--repo-id", "ann/int8", "--dry-run"]) == 0
     card = capsys.readouterr().out
     assert "The outputs of the saved head and of the encoder are equal" in card
