@@ -30,7 +30,8 @@ def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> 
             f"`mybert quantize {model.name_or_path} --texts FILES --output int8` and use the folder int8"
         )
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        accelerator = torch.accelerator.current_accelerator(check_available=True)  # CUDA, MPS, XPU, …
+        name = accelerator.type if accelerator is not None else "cpu"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # fails on the meta device

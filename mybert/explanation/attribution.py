@@ -130,7 +130,7 @@ class Attributor:
         values = method.attribute(
             ids, masked, additional_forward_args=others, n_steps=steps, internal_batch_size=at_once
         )
-        return values.sum(-1).detach().double().cpu().numpy()
+        return values.sum(-1).detach().cpu().double().numpy()
 
     def _occlude(self, ids: Tensor, others: tuple, words: list[np.ndarray]) -> np.ndarray:
         """(B, S): the change by a word is divided equally among its tokens."""
@@ -145,17 +145,17 @@ class Attributor:
             perturbations_per_eval=at_once,
         )
         sizes = (features[:, :, None] == features[:, None, :]).sum(-1)
-        return (values / sizes).masked_fill(features == 0, 0).double().cpu().numpy()
+        return (values / sizes).masked_fill(features == 0, 0).cpu().double().numpy()
 
     def _batch(self, given: Sequences, some: list[int]) -> tuple[Tensor, tuple]:
         """(B, S) token ids, and the other arguments of `_forward`."""
         batch = self.tokenizer.pad([given.inputs[number] for number in some], return_tensors="pt")
         device, length = self.model.device, batch["input_ids"].shape[1]
-        weights = [given.targets[number].weights for number in some]
+        weights = [given.targets[number].weights.astype(np.float32) for number in some]
         by_token = any(w.ndim == 2 for w in weights)
         weights = self._padded(weights, length, 0) if by_token else torch.tensor(np.stack(weights)).to(device)
         ids, mask, segments = (batch[n].to(device) if n in batch else None for n in _ARGUMENTS)
-        return ids, (mask, segments, weights.float())
+        return ids, (mask, segments, weights)
 
     def _padded(self, rows: list[np.ndarray], length: int, value: float) -> Tensor:
         """(B, length, …)."""
@@ -172,7 +172,7 @@ class Attributor:
     @torch.no_grad()
     def scores(self, ids: Tensor, others: tuple) -> Tensor:
         """(B,)."""
-        return self._forward(ids, *others).double()
+        return self._forward(ids, *others)
 
     def _forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None, weights: Tensor) -> Tensor:
         """(B,) scores. captum repeats the arguments."""

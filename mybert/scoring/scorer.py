@@ -194,7 +194,7 @@ class Scorer:
             states = self.model.bert(**inputs, tokens_to_keep=torch.tensor(places)).last_hidden_state
             logits = self.model.cls.predictions(states).float()
             found = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1)
-            scores[rows] = found.double().cpu().numpy()
+            scores[rows] = found.cpu().double().numpy()
             unknown = wanted == self.tokenizer.unk_token_id
             hits[rows] = torch.where(unknown, -1, (logits.argmax(1) == wanted).int()).cpu().numpy()
         if not np.isfinite(scores).all():

@@ -51,7 +51,7 @@ class StepMeasures(TrainerCallback):
 def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Of all matrices as one vector."""
     products = torch.stack([torch.stack([(a * b).sum(), (a * a).sum(), (b * b).sum()]) for a, b in pairs])
-    product, first, second = products.double().sum(0)
+    product, first, second = products.sum(0)
     return product / (first * second).sqrt().clamp(min=1e-30)
 
 

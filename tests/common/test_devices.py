@@ -1,0 +1,25 @@
+"""Device selection: `auto` is the accelerator of the machine, of any kind."""
+
+import pytest
+import torch
+
+from modeling_mybert import MyBertConfig, MyBertModel
+from mybert.common.devices import choose_device
+from mybert.common.errors import UserError
+
+
+@pytest.fixture
+def model() -> MyBertModel:
+    return MyBertModel(MyBertConfig.from_size("tiny", vocab_size=10))
+
+
+@pytest.mark.parametrize("kind", ["mps", "xpu"])
+def test_auto_is_the_accelerator(kind, model, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device(kind))
+    with pytest.raises(UserError, match=f"--device {kind} cannot be used"):  # this machine has none
+        choose_device("auto", model)
+
+
+def test_auto_is_the_cpu_without_an_accelerator(model, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    assert choose_device("auto", model) == torch.device("cpu")
