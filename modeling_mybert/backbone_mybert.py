@@ -258,6 +258,7 @@ class MyBertModel(MyBertPreTrainedModel):
 
 
 _LIBRARIES = {"torch", "transformers", "accelerate", "peft"}  # their hooks work with tensors of any shape
+_NEFTUNE = "neftune_post_forward_hook"  # transformers' exception: its noise depends on the padded length
 
 
 def _has_hooks(module: nn.Module | None) -> bool:
@@ -280,5 +281,5 @@ def _has_hooks(module: nn.Module | None) -> bool:
 def _has_user_hook(module: nn.Module) -> bool:
     forward = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
     backward = [*module._backward_hooks.values(), *module._backward_pre_hooks.values()]
-    owners = {(getattr(hook, "__module__", None) or "").split(".")[0] for hook in forward + backward}
-    return not owners <= _LIBRARIES
+    names = {(getattr(hook, "__module__", None) or "", getattr(hook, "__name__", "")) for hook in forward + backward}
+    return any(owner.split(".")[0] not in _LIBRARIES or name == _NEFTUNE for owner, name in names)

@@ -41,7 +41,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "finetuning": "analysis predict_and_evaluate run training",
     "hub": "bundle card faults handler publish round_trip verify",
     "fuzz": "fuzz",
-    "model": "backends checkpoint decoder filling_up gradient_accumulation parity_with_bert tokens_to_keep",
+    "model": "backends checkpoint decoder filling_up parity_with_bert tokens_to_keep trainer",
     "neighbours": "peft pipelines question_answering sentence_transformers",
     "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
     "release": "export_bert export_onnx",
