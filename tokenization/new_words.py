@@ -191,13 +191,15 @@ def describe_words(
 ) -> list[NewWord]:
     """Describes the use of new pieces that are added to a vocabulary one after the other."""
     after = _spell_all(uses, [*vocabulary, *new], unk_token)
-    added, old = set(new), set(vocabulary)
+    added, old = {*new}, {*vocabulary}
+    # A word with other tokens than before has a new piece, or has become [UNK]: the first change is to a longer match.
+    changed = {word: uses[word] for word, pieces in after.items() if pieces == [unk_token] or added & {*pieces}}
     examples: dict[str, list[str]] = defaultdict(list)
-    for word in sorted(uses, key=lambda word: (-uses[word].count, word)):
+    for word in sorted(changed, key=lambda word: (-uses[word].count, word)):
         for piece in after[word]:
             if piece in added and len(examples[piece]) < 3:
                 examples[piece].append(word)
-    saved = _measured(new, uses, old)
+    saved = _measured(new, changed, old)
     return [NewWord(piece, spell(piece, old) or [unk_token], saved[piece], examples[piece]) for piece in new]
 
 
