@@ -1,7 +1,8 @@
 """CPU speed: faster ways to compute what `nn.Linear`, dropout, sdpa and cross-entropy compute.
 
 A reader of the model may skip this file: it changes no result beyond rounding, and no distribution of dropout. The
-thresholds are measured (benchmarks/RESULTS.md). Other devices and compiled graphs use PyTorch's own operations.
+thresholds are measured (benchmarks/RESULTS.md). Other devices, compiled graphs and `torch.func` use PyTorch's own
+operations.
 """
 
 from collections.abc import Callable
@@ -10,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .onednn_mybert import can_prepack, cpu_capabilities, is_faster, least_rows, may_be_transformed, onednn_linear
+from .input_checks_mybert import may_be_transformed
+from .onednn_mybert import can_prepack, cpu_capabilities, is_faster, least_rows, onednn_linear
 
 _HALF = (torch.bfloat16, torch.float16)
 
 
 def _is_plain_cpu(device: torch.device) -> bool:
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    return device.type == "cpu" and not tracing and not torch.compiler.is_compiling()
+    return device.type == "cpu" and not tracing and not torch.compiler.is_compiling() and not may_be_transformed()
 
 
 # Linear layers
@@ -49,7 +51,7 @@ def row_multiple(total: int, device: torch.device, dtype: torch.dtype) -> int:
 
 def has_prepacked_products(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether weights in oneDNN's own layout are faster than plain ones; they have no derivatives."""
-    if not _is_plain_cpu(device) or not torch.backends.mkldnn.enabled or may_be_transformed() or not can_prepack():
+    if not _is_plain_cpu(device) or not torch.backends.mkldnn.enabled or not can_prepack():
         return False
     return uses_onednn(device, dtype) or (dtype == torch.bfloat16 and has_bfloat16_products())
 
@@ -197,17 +199,12 @@ def cross_entropy_in_pieces(
         count: divisor of the summed loss.
         plain: the same by PyTorch's operations, for second derivatives.
     """
-    return _InPieces.apply(logits, labels, count, plain)[0]
+    return _InPieces.apply(logits, labels, count, plain)
 
 
 class _InPieces(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(
-        logits: Tensor, labels: Tensor, count: Tensor | int, plain: Callable[..., Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """The loss, and its gradient (R, C)."""
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, count: Tensor | int, plain: Callable[..., Tensor]) -> Tensor:
         dtype = torch.promote_types(logits.dtype, torch.float32)
         total, gradient = logits.new_zeros((), dtype=dtype), torch.empty_like(logits)
         rows = max(1, _PIECE // logits.shape[1])
@@ -221,17 +218,12 @@ class _InPieces(torch.autograd.Function):
             total += torch.where(labelled, sums.log() - of_label, 0).sum()
             weight = labelled.to(dtype) / count
             slopes.copy_(probabilities.mul_(weight / sums).scatter_add_(1, own, -weight))
-        return total / count, gradient
+        ctx.save_for_backward(logits, labels, gradient)
+        ctx.count, ctx.plain = count, plain
+        return total / count
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        logits, labels, ctx.count, ctx.plain = inputs
-        ctx.save_for_backward(logits, labels, output[1])
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # no zeros for the gradient of the gradient
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor, _: None) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
         logits, labels, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives: the gradient above has no graph
             (gradient,) = torch.autograd.grad(ctx.plain(logits, labels, ctx.count), logits, create_graph=True)

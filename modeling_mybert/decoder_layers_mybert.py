@@ -3,7 +3,6 @@
 Batches are padded (B, S), since a cache stores columns. Two more shape letters: C cached columns, K encoder columns.
 """
 
-import torch
 from torch import Tensor, nn
 from transformers import EncoderDecoderCache
 from transformers.cache_utils import Cache
@@ -12,7 +11,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention_mybert import MyBertSelfAttention, eager_attention_forward
 from .configuration_mybert import MyBertConfig
-from .encoder_mybert import MyBertIntermediate, MyBertResidual
+from .encoder_mybert import MyBertIntermediate, MyBertLayer, MyBertResidual
 
 
 class _CachedAttention(MyBertSelfAttention):
@@ -106,8 +105,9 @@ class MyBertDecoderLayer(GradientCheckpointingLayer):
         hidden_states = self.attention(hidden_states, mask, past_key_values, backend)
         if encoder_states is not None:
             hidden_states = self.crossattention(hidden_states, encoder_states, encoder_mask, past_key_values, backend)
-        parts = hidden_states.split(self.chunk, dim=1) if self.chunk else (hidden_states,)
-        return torch.cat([self.output(self.intermediate(part), part) for part in parts], dim=1)
+        return self.feed_forward(hidden_states)
+
+    feed_forward = MyBertLayer.feed_forward
 
 
 class MyBertDecoderStack(nn.Module):

@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
+
+from .input_checks_mybert import may_be_transformed
 
 ROWS = 16
 """Above `_FEW_ROWS`, only multiples of this number go to oneDNN, which compiles a product for each number of rows."""
 
 _FEW_ROWS = 128
-
-_ONEDNN, _PRODUCT = torch.ops.mkldnn, "_linear_pointwise"  # the operation that torch's own compiler emits
 
 
 def onednn_linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -45,13 +44,13 @@ def is_faster() -> bool:
     """Whether this processor and this build of PyTorch are of the measured kind."""
     has = cpu_capabilities()
     measured = "AMD" in has.get("cpu_name", "") and bool(has.get("avx512_f"))
-    return measured and torch.backends.mkl.is_available() and hasattr(_ONEDNN, _PRODUCT)
+    return measured and torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 @functools.cache
 def can_prepack() -> bool:
     """Whether this build of PyTorch has oneDNN's products with prepacked weights."""
-    return torch.backends.mkldnn.is_available() and hasattr(_ONEDNN, "_reorder_linear_weight")
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
 def least_rows() -> int:
@@ -73,7 +72,8 @@ def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return getattr(_ONEDNN, _PRODUCT)(x, weight, bias, "none", [None], "")
+    # the operation that torch's own compiler emits
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [None], "")
 
 
 def _is_supported(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -95,14 +95,6 @@ def _is_plain(x: Tensor) -> bool:
     if type(x) not in (Tensor, nn.Parameter) or x.layout != torch.strided:
         return False
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
-
-
-def may_be_transformed() -> bool:
-    """Whether `torch.func` or forward-mode derivatives are active; True if this PyTorch has no way to tell."""
-    try:
-        return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    except AttributeError:  # private names, which a later PyTorch may rename
-        return True
 
 
 class _Product(torch.autograd.Function):

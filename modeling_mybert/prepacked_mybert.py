@@ -20,8 +20,6 @@ from .encoder_mybert import MyBertAttention, MyBertEncoder, MyBertIntermediate, 
 from .padding_mybert import RaggedLayout
 from .query_subset_mybert import QuerySubset
 
-_ONEDNN, _PREPACK, _PRODUCT = torch.ops.mkldnn, "_reorder_linear_weight", "_linear_pointwise"
-
 _WITH_DROPOUT = (MyBertSelfAttention, MyBertDropout)
 _WEIGHTS = (Tensor, nn.Parameter)  # no subclass, such as a quantised weight or a shard
 
@@ -31,9 +29,9 @@ class _Product:
 
     def __init__(self, *linears: nn.Linear) -> None:
         """The outputs of the layers, one after the other."""
-        self.weight = getattr(_ONEDNN, _PREPACK)(torch.cat([x.weight for x in linears]))
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(torch.cat([x.weight for x in linears]))
         self.bias = torch.cat([x.bias for x in linears])
-        product = getattr(_ONEDNN, _PRODUCT)
+        product = torch.ops.mkldnn._linear_pointwise
         self._plain, self._binary = product.default, product.binary  # chosen once, not in every call
 
     def __call__(self, x: Tensor, activation: str = "none") -> Tensor:

@@ -19,6 +19,7 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from twins import twins
 
 from modeling_mybert import (
     MyBertConfig,
@@ -45,15 +46,8 @@ BACKENDS = ["eager", "sdpa"]
 
 
 def pair(attention: str = "sdpa", **settings) -> tuple[BertLMHeadModel, MyBertLMHeadModel]:
-    """BERT's and ours with the same weights, large enough for every part to show in the result."""
-    settings = {**TINY, **settings}
-    torch.manual_seed(0)
-    theirs = BertLMHeadModel(BertConfig(**settings, attn_implementation=attention)).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    ours = MyBertLMHeadModel(MyBertConfig(**settings, attn_implementation=attention)).eval()
-    ours.load_state_dict(theirs.state_dict())  # strict: the same names and shapes
-    return theirs, ours
+    """BERT's and ours with the same weights."""
+    return twins(MyBertConfig(**{**TINY, **settings}, attn_implementation=attention), "LMHeadModel", std=0.3)
 
 
 def batch(padding: str = "none", encoder: bool = True) -> dict[str, torch.Tensor]:

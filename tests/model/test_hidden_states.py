@@ -4,19 +4,12 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
-from transformers import BertConfig, BertModel
-
-from modeling_mybert import MyBertModel
+from twins import twins
 
 
 @pytest.fixture
 def encoders(tiny_config):
-    theirs = BertModel(
-        BertConfig(**{name: value for name, value in tiny_config.to_dict().items() if name != "model_type"})
-    )
-    ours = MyBertModel(tiny_config)
-    ours.load_state_dict(theirs.state_dict(), strict=False)
-    return theirs.eval(), ours.eval()
+    return twins(tiny_config)
 
 
 def padded() -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ from modeling_mybert import (
 )
 
 IDS = torch.full((2, 5), 7)
+PACK = {"input_ids": IDS[:1], "cu_seq_lens_q": torch.tensor([0, 3, 5])}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,10 @@ IDS = torch.full((2, 5), 7)
         ({"input_ids": IDS[0]}, r"input_ids has shape \(5,\), expected \(batch, sequence\)"),
         ({"inputs_embeds": torch.zeros(2, 32)}, r"inputs_embeds has shape \(2, 32\)"),
         ({}, r"exactly one of input_ids and inputs_embeds"),
+        ({**PACK, "attention_mask": IDS[:1]}, r"a packed batch .cu_seq_lens_q. has no padding"),
+        ({**PACK, "input_ids": IDS}, r"input_ids of shape \(1, total_tokens\), got \(2, 5\)"),
+        ({**PACK, "max_length_q": 1}, r"from 0 to the 5 tokens.*of 1 to max_length_q=1, got \[0, 3, 5\]"),
+        ({**PACK, "cu_seq_lens_q": torch.tensor([0, 2, 4])}, r"from 0 to the 5 tokens.*\[0, 2, 4\]"),
     ],
 )
 @pytest.mark.parametrize("training", [False, True])
@@ -65,6 +70,12 @@ def test_wrong_labels_are_named(tiny_config, head, labels, message):
     tiny_config.num_labels = 3
     with pytest.raises(ValueError, match=message):
         head(tiny_config)(input_ids=IDS, **labels)
+
+
+def test_heads_that_do_not_divide_the_hidden_size_are_refused(tiny_config):
+    tiny_config.num_attention_heads = 5
+    with pytest.raises(ValueError, match=r"hidden_size .32.*num_attention_heads .5."):
+        MyBertModel(tiny_config)
 
 
 def test_a_batch_of_choices_must_have_a_dimension_of_choices(tiny_config):

@@ -5,9 +5,9 @@ import torch
 from recomputation import checkpoint_layers
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import BertConfig, BertForPreTraining
+from twins import twins
 
-from modeling_mybert import MyBertConfig, MyBertForPreTraining, cpu_mybert
+from modeling_mybert import cpu_mybert
 from modeling_mybert.cpu_mybert import linear
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
@@ -220,13 +220,9 @@ def test_a_compiled_layer_contains_no_onednn_product():
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_model_gives_berts_loss_and_gradients(checkpointing):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    settings = {**sizes, "vocab_size": 99, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    bert = BertForPreTraining(BertConfig(**settings)).train()
-    ours = MyBertForPreTraining(MyBertConfig(**settings)).train()
-    ours.load_state_dict(bert.state_dict())
+def test_the_model_gives_berts_loss_and_gradients(tiny_config, checkpointing):
+    tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
+    bert, ours = (model.train() for model in twins(tiny_config, "ForPreTraining"))
     if checkpointing:
         checkpoint_layers(ours)
     lengths, places = torch.randint(8, 20, (16,)), torch.arange(20)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification
+from twins import twins
 
-from modeling_mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification
+from modeling_mybert import MyBertForTokenClassification
 
 MASK = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [1] * 6 + [0] * 3])
 IDS = torch.randint(5, 99, (3, 9), generator=torch.Generator().manual_seed(0)) * MASK
@@ -13,16 +13,9 @@ SEGMENTS = (torch.arange(9) > 3).long().expand(3, 9) * MASK
 
 
 @pytest.fixture
-def twins(tiny_config: MyBertConfig) -> list[nn.Module]:
-    """transformers' classifier and ours, with the same weights."""
-    torch.manual_seed(0)
-    values = {name: value for name, value in tiny_config.to_dict().items() if name != "model_type"}
-    theirs = BertForSequenceClassification(BertConfig(**values))
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    ours = MyBertForSequenceClassification(tiny_config)
-    ours.load_state_dict(theirs.state_dict())
-    return [theirs.eval(), ours.eval()]
+def classifiers(tiny_config) -> tuple[nn.Module, nn.Module]:
+    """transformers' and ours."""
+    return twins(tiny_config, "ForSequenceClassification", std=0.2)
 
 
 def logits(model: nn.Module, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
@@ -42,10 +35,10 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_hooked_module_returns_what_berts_returns_and_the_logits_stay_the_same(twins, name):
-    without_hook = logits(twins[1], IDS, MASK, SEGMENTS)
+def test_a_hooked_module_returns_what_berts_returns_and_the_logits_stay_the_same(classifiers, name):
+    without_hook = logits(classifiers[1], IDS, MASK, SEGMENTS)
     outputs = []
-    for model in twins:
+    for model in classifiers:
         model.get_submodule(name).register_forward_hook(lambda module, args, output: outputs.append(output))
         found = logits(model, IDS, MASK, SEGMENTS)
         torch.testing.assert_close(found, without_hook, atol=1e-5, rtol=1e-4)
@@ -55,9 +48,9 @@ def test_a_hooked_module_returns_what_berts_returns_and_the_logits_stay_the_same
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_gradients_of_hooked_modules_are_berts(twins, name):
+def test_gradients_of_hooked_modules_are_berts(classifiers, name):
     gradients = []
-    for model in twins:
+    for model in classifiers:
         model.get_submodule(name).register_full_backward_hook(lambda module, given, taken: gradients.append(taken[0]))
         logits(model, IDS, MASK, SEGMENTS)[:, 0].sum().backward()
     assert gradients[1].dim() == 3
@@ -65,26 +58,26 @@ def test_gradients_of_hooked_modules_are_berts(twins, name):
 
 
 @torch.no_grad()
-def test_a_hook_may_replace_an_output_with_one_of_the_same_form(twins):
+def test_a_hook_may_replace_an_output_with_one_of_the_same_form(classifiers):
     replaced = []
-    for model in twins:
+    for model in classifiers:
         hook = model.bert.embeddings.register_forward_hook(lambda module, args, output: output * 0.5)
         replaced.append(logits(model, IDS, MASK, SEGMENTS))
         hook.remove()
     torch.testing.assert_close(*replaced, atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(replaced[1], logits(twins[1], IDS, MASK, SEGMENTS), atol=1e-3)
+    assert not torch.allclose(replaced[1], logits(classifiers[1], IDS, MASK, SEGMENTS), atol=1e-3)
 
 
-def test_padding_is_computed_only_while_a_hook_of_a_user_is_registered(twins):
-    embeddings, shapes = twins[1].bert.embeddings, []
+def test_padding_is_computed_only_while_a_hook_of_a_user_is_registered(classifiers):
+    embeddings, shapes = classifiers[1].bert.embeddings, []
     forward = embeddings.forward
     embeddings.forward = lambda *args: shapes.append(args[0].shape) or forward(*args)
-    twins[1].enable_input_require_grads()  # transformers' own hook, on the word embeddings
-    logits(twins[1], IDS, MASK, SEGMENTS)
+    classifiers[1].enable_input_require_grads()  # transformers' own hook, on the word embeddings
+    logits(classifiers[1], IDS, MASK, SEGMENTS)
     hook = embeddings.register_forward_pre_hook(lambda module, args: None)
-    logits(twins[1], IDS, MASK, SEGMENTS)
+    logits(classifiers[1], IDS, MASK, SEGMENTS)
     hook.remove()
-    logits(twins[1], IDS, MASK, SEGMENTS)
+    logits(classifiers[1], IDS, MASK, SEGMENTS)
     assert shapes == [(19,), (3, 9), (19,)]
 
 
@@ -104,10 +97,10 @@ def test_layers_with_hooks_train_and_hand_out_attentions(tiny_config):
         torch.testing.assert_close(one.transpose(1, 2)[real], other.transpose(1, 2)[real], atol=1e-5, rtol=1e-4)
 
 
-def test_captums_attributions_equal_those_of_bert(twins):
+def test_captums_attributions_equal_those_of_bert(classifiers):
     attr = pytest.importorskip("captum.attr")
     integrated, activations, conductances = [], [], []
-    for model in twins:
+    for model in classifiers:
 
         def class_score(ids, mask, segments, model=model):
             return logits(model, ids, mask, segments)[:, 1]

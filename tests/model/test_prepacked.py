@@ -11,8 +11,9 @@ from labelled_batches import batch
 from torch import nn
 from torch.nn.utils.prune import random_unstructured
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AttentionInterface, BertConfig, BertModel
+from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from twins import twins as twins_of
 
 from modeling_mybert import MyBertModel, cpu_mybert, prepacked_mybert
 
@@ -30,13 +31,7 @@ def any_processor(monkeypatch):
 @pytest.fixture
 def twins(tiny_config):
     """transformers' BERT and an optimized MyBERT with the same weights."""
-    torch.manual_seed(0)
-    values = {name: value for name, value in tiny_config.to_dict().items() if name != "model_type"}
-    theirs = BertModel(BertConfig(**values)).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    ours = MyBertModel(tiny_config).eval()
-    ours.load_state_dict(theirs.state_dict())
+    theirs, ours = twins_of(tiny_config, std=0.2)
     return theirs, ours.optimize_for_inference()
 
 
@@ -59,13 +54,13 @@ def outputs(model, **options):
     return model(**inputs, **options)
 
 
-def assert_same(theirs, ours, prepacked=True, **tolerance):
+def assert_same(theirs, ours, prepacked=True):
     """Both give the same hidden states without gradients."""
     real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
     with torch.no_grad(), Prepacked() as products:
         found = outputs(ours).last_hidden_state
     assert products.count == (PRODUCTS if prepacked else 0)
-    torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], **tolerance)
+    torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("form", ["left", "packed", "full"])
@@ -247,11 +242,7 @@ def test_modules_that_compute_something_else_are_called(twins, change):
     for model in twins:
         torch.manual_seed(0)
         change(model.encoder.layer[0])
-    real = batch("left", theirs.config.vocab_size)[0]["attention_mask"].bool()
-    with torch.no_grad(), Prepacked() as products:
-        found = outputs(ours).last_hidden_state
-    assert products.count == 0
-    torch.testing.assert_close(found[real], outputs(theirs).last_hidden_state[real], atol=1e-5, rtol=1e-4)
+    assert_same(theirs, ours, prepacked=False)
 
 
 def test_merged_adapters_are_used(twins, tmp_path):
@@ -264,7 +255,7 @@ def test_merged_adapters_are_used(twins, tmp_path):
     with torch.no_grad():
         outputs(ours)
     ours = peft.PeftModel.from_pretrained(ours, tmp_path).merge_and_unload()
-    assert_same(theirs, ours, atol=1e-5, rtol=1e-4)
+    assert_same(theirs, ours)
 
 
 def test_dropout_that_is_switched_on_inside_is_computed(twins):
@@ -312,7 +303,7 @@ def test_hooks_gradients_attentions_and_training_work_as_before(twins):
     torch.testing.assert_close(slopes[1], slopes[0], atol=1e-3, rtol=1e-3)
     calls = []
     ours.encoder.layer[1].output.dense.register_forward_hook(lambda *_: calls.append(1))
-    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert_same(theirs, ours, prepacked=False)
     assert calls == [1]
 
 
@@ -321,7 +312,7 @@ def test_a_hook_on_the_encoder_gets_the_padded_form(twins):
     assert_same(theirs, ours)
     shapes = []
     ours.encoder.register_forward_hook(lambda module, args, output: shapes.append(output.last_hidden_state.shape))
-    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert_same(theirs, ours, prepacked=False)
     assert shapes == [(4, 12, ours.config.hidden_size)]
 
 
@@ -332,7 +323,7 @@ def test_hooks_are_called_after_all_hooks_were_removed_by_assignment(twins):
     dense = ours.encoder.layer[0].output.dense
     dense._forward_hooks = OrderedDict()
     dense.register_forward_hook(lambda *_: calls.append(1))
-    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert_same(theirs, ours, prepacked=False)
     assert calls == [1]
 
 
@@ -369,7 +360,7 @@ def test_the_encoder_and_the_word_embeddings_may_be_wrapped(twins):
     ours.embeddings.word_embeddings = Around(ours.embeddings.word_embeddings)
     assert_same(theirs, ours)
     ours.encoder = Around(ours.encoder)
-    assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+    assert_same(theirs, ours, prepacked=False)
 
 
 def test_a_deleted_model_frees_its_weights_without_garbage_collection(twins):
@@ -383,7 +374,7 @@ def test_a_deleted_model_frees_its_weights_without_garbage_collection(twins):
 def test_autocast_and_mkldnn_switched_off_compute_as_before(twins):
     theirs, ours = twins
     with torch.backends.mkldnn.flags(enabled=False):
-        assert_same(theirs, ours, prepacked=False, atol=1e-5, rtol=1e-4)
+        assert_same(theirs, ours, prepacked=False)
     plain = MyBertModel(ours.config).eval()
     plain.load_state_dict(ours.state_dict())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -397,7 +388,7 @@ def test_copies_and_checkpoints_are_those_of_a_plain_model(twins, tmp_path):
     ours.save_pretrained(tmp_path)
     for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
         assert_same(theirs, copied)
-    assert_same(theirs, MyBertModel.from_pretrained(tmp_path), prepacked=False, atol=1e-5, rtol=1e-4)
+    assert_same(theirs, MyBertModel.from_pretrained(tmp_path), prepacked=False)
 
 
 @pytest.mark.parametrize("setting", [{"hidden_act": "relu"}, {"chunk_size_feed_forward": 3}])

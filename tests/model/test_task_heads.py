@@ -1,15 +1,10 @@
 """Task heads compared with BERT's, packed batches with padded ones, parts of a batch with the whole."""
 
-import copy
-
 import pytest
 import torch
-import transformers
-from transformers import BertConfig
+from twins import twins
 
-import modeling_mybert
 from modeling_mybert import (
-    MyBertConfig,
     MyBertForMultipleChoice,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
@@ -39,18 +34,6 @@ def packed_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**packed, "cu_seq_lens_q": ends, "max_length_q": max(LENGTHS)}
 
 
-def twins(name: str, tiny_config: MyBertConfig, **settings):
-    """transformers' head and ours, with the same weights."""
-    config = copy.deepcopy(tiny_config)
-    for key, value in settings.items():
-        setattr(config, key, value)
-    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "auto_map", "architectures")}
-    theirs = getattr(transformers, f"Bert{name}")(BertConfig(**values)).eval()
-    ours = getattr(modeling_mybert, f"MyBert{name}")(config).eval()
-    ours.load_state_dict(theirs.state_dict())
-    return theirs, ours
-
-
 def same_loss_and_gradients(theirs, ours, inputs, labels, **more):
     expected, found = theirs(**inputs, **labels), ours(**inputs, **labels, **more)
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-6)
@@ -63,7 +46,7 @@ def same_loss_and_gradients(theirs, ours, inputs, labels, **more):
 
 @pytest.mark.parametrize("problem", [*PROBLEMS, None])
 def test_sequence_classification_equals_berts(tiny_config, problem):
-    theirs, ours = twins("ForSequenceClassification", tiny_config, num_labels=3, problem_type=problem)
+    theirs, ours = twins(tiny_config, "ForSequenceClassification", num_labels=3, problem_type=problem)
     inputs, labels = padded_batch(), PROBLEMS[problem or "single_label_classification"]()
     torch.testing.assert_close(ours(**inputs).logits, theirs(**inputs).logits, rtol=1e-5, atol=1e-6)
     same_loss_and_gradients(theirs, ours, inputs, {"labels": labels})
@@ -72,13 +55,13 @@ def test_sequence_classification_equals_berts(tiny_config, problem):
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
 def test_one_label_means_regression(tiny_config, shape):
-    theirs, ours = twins("ForSequenceClassification", tiny_config, num_labels=1)
+    theirs, ours = twins(tiny_config, "ForSequenceClassification", num_labels=1)
     same_loss_and_gradients(theirs, ours, padded_batch(), {"labels": torch.linspace(0, 5, 4).reshape(shape)})
     assert ours.config.problem_type == "regression"
 
 
 def test_token_classification_equals_berts(tiny_config):
-    theirs, ours = twins("ForTokenClassification", tiny_config, num_labels=5)
+    theirs, ours = twins(tiny_config, "ForTokenClassification", num_labels=5)
     inputs = padded_batch()
     labels = torch.where(inputs["attention_mask"].bool(), inputs["input_ids"] % 5, -100)
     real = inputs["attention_mask"].bool()
@@ -87,7 +70,7 @@ def test_token_classification_equals_berts(tiny_config):
 
 
 def test_question_answering_equals_berts(tiny_config):
-    theirs, ours = twins("ForQuestionAnswering", tiny_config)
+    theirs, ours = twins(tiny_config, "ForQuestionAnswering")
     inputs = padded_batch()
     real = inputs["attention_mask"].bool()
     for name in ("start_logits", "end_logits"):
@@ -99,7 +82,7 @@ def test_question_answering_equals_berts(tiny_config):
 
 
 def test_the_loss_of_an_answer_counts_real_tokens_only(tiny_config):
-    _, ours = twins("ForQuestionAnswering", tiny_config)
+    _, ours = twins(tiny_config, "ForQuestionAnswering")
     answers = {"start_positions": torch.tensor([0, 3, 1, 5]), "end_positions": torch.tensor([8, 3, 2, 1])}
     one_by_one = []
     for row, length in enumerate(LENGTHS):
@@ -114,7 +97,7 @@ def test_the_loss_of_an_answer_counts_real_tokens_only(tiny_config):
 
 
 def test_multiple_choice_equals_berts(tiny_config):
-    theirs, ours = twins("ForMultipleChoice", tiny_config)
+    theirs, ours = twins(tiny_config, "ForMultipleChoice")
     inputs = {name: x.reshape(2, 2, -1) for name, x in padded_batch().items()}
     same_loss_and_gradients(theirs, ours, inputs, {"labels": torch.tensor([1, 0])})
 
@@ -189,3 +172,18 @@ def test_outputs_come_as_transformers_gives_them(tiny_config, head):
     as_tuple = model(**embedded, return_dict=False)
     assert isinstance(as_tuple, tuple)
     torch.testing.assert_close(as_tuple[0], outputs[0])
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_gradients_of_each_sample_by_torch_func_equal_berts(tiny_config, attention):
+    labels, ids = torch.tensor([0, 2, 1, 1]), torch.arange(5, 41).view(4, 9)
+    found = []
+    for model in twins(tiny_config, "ForSequenceClassification", num_labels=3):
+        model.set_attn_implementation(attention)
+
+        def loss(weights, label, row, model=model):
+            return torch.func.functional_call(model, weights, (row[None],), {"labels": label[None]}).loss
+
+        weights = {name: p.detach() for name, p in model.named_parameters()}
+        found.append(torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, labels, ids))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.utils.generic import find_labels
+from twins import twins
 
 import modeling_mybert
 from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
@@ -92,10 +93,7 @@ def test_neftune_adds_the_noise_that_it_adds_to_bert(without_dropout, tmp_path):
     for index, row in enumerate(rows):
         row["attention_mask"] = (torch.arange(LENGTH) < LENGTH - index % 4).long()
         row["labels"] = row["labels"].where(row["attention_mask"] == 1, -100)
-    values = {name: value for name, value in without_dropout.to_dict().items() if name != "model_type"}
-    bert = BertForMaskedLM(BertConfig(**values))
-    model = MyBertForMaskedLM(without_dropout)
-    model.load_state_dict(bert.state_dict())
+    bert, model = twins(without_dropout, "ForMaskedLM")
     plain = first_step(model, rows, tmp_path, learning_rate=0.0)
     found, expected = (first_step(x, rows, tmp_path, neftune_noise_alpha=300.0) for x in (model, bert))
     assert found == pytest.approx(expected, rel=1e-5)
