@@ -1,4 +1,4 @@
-"""transformers' common model tests, configuration tests and pipeline tests, on BERT and on MyBERT.
+"""transformers' common model tests and configuration tests, on BERT and on MyBERT.
 
 Runs in the source distribution, where this folder is the package `tests.conformance`; see `run.py`.
 """
@@ -10,7 +10,6 @@ import torch
 from ..generation.test_utils import GenerationTesterMixin
 from ..test_configuration_common import ConfigTester
 from ..test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
-from ..test_pipeline_mixin import PipelineTesterMixin
 from .families import BERT, MYBERT, Family
 
 
@@ -50,7 +49,7 @@ class ModelTester:
         return self.get_config(), inputs
 
 
-class _Tests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin):
+class _Tests(ModelTesterMixin, GenerationTesterMixin):
     family: Family
     test_resize_position_embeddings = False
     # The test of initialisation skips models from before 2023 by default.
@@ -73,10 +72,8 @@ class _Tests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin):
 class BertModelTest(_Tests, unittest.TestCase):
     family = BERT
     all_model_classes = tuple(BERT.heads.values())
-    pipeline_model_mapping = BERT.pipelines
 
 
 class MyBertModelTest(_Tests, unittest.TestCase):
     family = MYBERT
     all_model_classes = tuple(MYBERT.heads.values())
-    pipeline_model_mapping = MYBERT.pipelines

@@ -21,16 +21,6 @@ _TABLES = {
     "LMHeadModel": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
 }
 
-# The head of each pipeline.
-_PIPELINES = {
-    "feature-extraction": "Model",
-    "fill-mask": "ForMaskedLM",
-    "text-classification": "ForSequenceClassification",
-    "text-generation": "LMHeadModel",
-    "token-classification": "ForTokenClassification",
-    "zero-shot": "ForSequenceClassification",
-}
-
 
 @dataclass(frozen=True)
 class Family:
@@ -46,11 +36,6 @@ class Family:
     config: type
     heads: dict[str, type]
     tokenizer: type
-
-    @property
-    def pipelines(self) -> dict[str, type]:
-        """The model class of each pipeline task."""
-        return {task: self.heads[head] for task, head in _PIPELINES.items()}
 
 
 def _heads(module, name: str) -> dict[str, type]:

@@ -14,13 +14,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from transformers.utils import logging
-from tree import build_tree, write_tiny_models
+from tree import build_tree
 
 from mybert.common.tables import print_table
 
 # The file of transformers that a test is from, by the class that ran it and the beginning of its name.
 _SOURCES = {
-    "ModelTest.test_pipeline_": "test_pipeline_mixin.py",
     "ModelTest.test_configuration": "test_configuration_common.py",
     "ModelTest.": "test_modeling_common.py",
     "BackendTest.": "test_tokenizers_backend_mixin.py",
@@ -38,14 +37,12 @@ def run_tests(tree: Path, options: list[str]) -> Path:
     Raises:
         SystemExit: no test ran.
     """
-    write_tiny_models(tree / "models", tree / "tokenizers")
     report = tree / "junit.xml"
     environment = {
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "CONFORMANCE_TOKENIZERS": str(tree / "tokenizers"),
-        "TRANSFORMERS_TINY_MODEL_PATH": str(tree / "models"),
     }
     files = [f"tests/conformance/{path.name}" for path in sorted(Path(__file__).parent.glob("conformance_*.py"))]
     changed = ("addopts=", "log_cli=false", "verbosity_subtests=0")  # settings of the distribution

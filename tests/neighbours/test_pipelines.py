@@ -76,6 +76,20 @@ def test_question_answering_of_a_bert(pipes):
     assert equal(ours(asked), theirs(asked))
 
 
+def test_zero_shot_classification(pipes):
+    ours, theirs = pipes("zero-shot-classification", "MyBertForSequenceClassification")
+    assert equal(ours(TEXTS, ["weather", "coffee"]), theirs(TEXTS, ["weather", "coffee"]))
+
+
+def test_text_generation(pipes):
+    ours, _ = pipes("text-generation", "MyBertLMHeadModel", do_sample=False, max_new_tokens=5)
+    [[found], *_] = several = ours(TEXTS)
+    ids = ours.tokenizer(TEXTS[0], return_tensors="pt")
+    expected = ours.model.generate(**ids, do_sample=False, max_new_tokens=5)[0, ids["input_ids"].shape[1] :]
+    assert found["generated_text"] == TEXTS[0] + ours.tokenizer.decode(expected)
+    assert len(several) == len(TEXTS)
+
+
 LONG = "[MASK] " + "rain " * 600  # more than the 128 positions of the model
 TASKS = [
     ("text-classification", "AutoModelForSequenceClassification"),
