@@ -1,6 +1,7 @@
 """MyBertTokenizer: BERT's WordPiece tokenizer, saved as data files that transformers' own `BertTokenizer` reads."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -97,7 +98,7 @@ class MyBertTokenizer(BertTokenizer):
         path = kwargs.get("tokenizer_file")
         if path is not None and Path(path).is_file():
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            model, normalizer = content["model"], content["normalizer"] or {}
+            model, normalizer = content["model"], content.get("normalizer") or {}
             if "merges" in model or not isinstance(model.get("vocab"), dict):
                 raise ValueError(f"{path} is a {model.get('type', 'non-WordPiece')} tokenizer; expected WordPiece")
             if normalizer.get("type") != "BertNormalizer":
@@ -270,7 +271,7 @@ def read_pieces(path: Path) -> list[str]:
     if not path.is_file():
         raise ValueError(f"vocabulary file {path} does not exist")
     # Lines end with "\n" only: a piece may be a character at which str.splitlines would split.
-    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    lines = path.read_bytes().removeprefix(BOM_UTF8).removesuffix(b"\n").split(b"\n")
     if lines == [b""]:
         return []
     pieces = []

@@ -51,8 +51,8 @@ def test_tokenizer_json_alone_says_whether_case_is_kept(tmp_path, pieces):
     assert MyBertTokenizer.from_pretrained(tmp_path, do_lower_case=True).tokenize("É") == ["é"]
 
 
-def test_windows_line_ends_are_line_ends(tmp_path, pieces):
-    (tmp_path / "vocab.txt").write_bytes("\r\n".join(pieces).encode())
+def test_windows_line_ends_are_line_ends_and_a_byte_order_mark_is_skipped(tmp_path, pieces):
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(pieces).encode("utf-8-sig"))
     assert MyBertTokenizer(tmp_path / "vocab.txt").get_vocab() == {piece: i for i, piece in enumerate(pieces)}
 
 
