@@ -1,4 +1,4 @@
-"""Task heads compared with BERT's, packed batches with padded ones, parts of a batch with the whole."""
+"""Task heads compared with BERT's, and packed batches with padded ones."""
 
 import pytest
 import torch
@@ -134,21 +134,6 @@ def test_packed_batches_give_the_numbers_of_padded_ones(tiny_config, head, backe
             scores = padded[name]
             expected = scores[real][None] if scores.shape[:2] == real.shape else scores
             torch.testing.assert_close(packed[name], expected)
-
-
-@pytest.mark.parametrize("head", [MyBertForSequenceClassification, MyBertForTokenClassification])
-def test_parts_of_a_batch_add_up_to_the_whole_when_the_count_is_given(tiny_config, head):
-    tiny_config.num_labels = 3
-    model, batch = head(tiny_config).eval(), padded_batch()
-    labels = torch.tensor([0, 2, 1, 1])
-    if head is MyBertForTokenClassification:
-        labels = torch.where(batch["attention_mask"].bool(), batch["input_ids"] % 3, -100)
-    count = (labels != -100).sum()
-    parts = [
-        model(**{k: x[rows] for k, x in batch.items()}, labels=labels[rows], num_items_in_batch=count).loss
-        for rows in (slice(0, 1), slice(1, 4))
-    ]
-    torch.testing.assert_close(sum(parts), model(**batch, labels=labels).loss)
 
 
 def test_classifier_dropout_is_the_heads_own(tiny_config):

@@ -1,7 +1,5 @@
 """The choice of new words by the tokens that a text needs less."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -43,18 +41,6 @@ def test_words_and_their_documents_are_counted(uses):
     assert (uses["tanker"].count, uses["tanker"].documents) == (5, {0, 1, 2})  # of four documents
     assert (uses["solo"].count, uses["solo"].documents) == (8, {4})
     assert (uses["elan"].count, uses["elan"].documents) == (2, {5})
-
-
-@settings(max_examples=200)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
-@example(["tan\x1cker", "a\x85b\x0bc \u2003x\tx"])
-def test_words_are_split_as_the_tokenizer_splits_whole_texts(texts):
-    backend = MyBertTokenizer(OLD).backend_tokenizer
-    expected = Counter()
-    for text in texts:
-        split = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
-        expected.update(word for word, _ in split)
-    assert {word: use.count for word, use in count_uses(texts, backend).items()} == expected
 
 
 def test_the_number_of_tokens_is_that_of_a_brute_force_matcher(uses):

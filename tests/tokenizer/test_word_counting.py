@@ -9,10 +9,11 @@ from collections import Counter
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, word_counting
+from tokenization.new_words import count_uses
 
 UNCASED = MyBertTokenizer(SPECIAL_TOKENS).backend_tokenizer
 CASED = MyBertTokenizer(SPECIAL_TOKENS, do_lower_case=False).backend_tokenizer
@@ -29,8 +30,11 @@ def brute_force(texts, backend) -> Counter:
 
 @settings(max_examples=300)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+@example(["tan\x1cker", "a\x85b\x0bc \u2003x\tx"])
 def test_any_texts_are_counted_as_by_the_library(texts):
-    assert count_words(texts, [UNCASED, CASED]) == [brute_force(texts, UNCASED), brute_force(texts, CASED)]
+    expected = [brute_force(texts, UNCASED), brute_force(texts, CASED)]
+    assert count_words(texts, [UNCASED, CASED]) == expected
+    assert {word: use.count for word, use in count_uses(texts, UNCASED).items()} == expected[0]
 
 
 @pytest.mark.parametrize("num_proc", [1, 2, 3])
