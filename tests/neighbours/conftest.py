@@ -22,7 +22,10 @@ def head(request) -> str:
 
 @pytest.fixture(scope="session")
 def bert_folders(minilm_folder, tmp_path_factory):
-    """A function from a head to the folder of a tiny BERT with a real tokenizer and widely different logits."""
+    """A function from a head to the folder of a tiny BERT with a real tokenizer and widely different logits.
+
+    Without dropout, so that training is deterministic.
+    """
     root, made = tmp_path_factory.mktemp("heads"), {}
 
     def folder(head: str) -> Path:
@@ -35,6 +38,8 @@ def bert_folders(minilm_folder, tmp_path_factory):
                 intermediate_size=64,
                 max_position_embeddings=128,
                 initializer_range=0.3,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
                 **({} if head == "MyBertForQuestionAnswering" else LABELS),
             )
             made[head] = root / head

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer, pipeline
+from transformers import BertForQuestionAnswering, BertTokenizer, pipeline
 
 from modeling_mybert import MyBertForMaskedLM, MyBertForQuestionAnswering, MyBertQuestionAnsweringPipeline
 from tokenization import MyBertTokenizer
@@ -20,22 +20,9 @@ CONTEXT = (
 ) * 3
 
 
-@pytest.fixture(scope="module")
-def bert_folder(minilm_folder, tmp_path_factory):
-    """A BERT with a question-answering head whose logits differ widely."""
-    torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp("bert")
-    config = BertConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        initializer_range=0.7,
-    )
-    BertForQuestionAnswering(config).save_pretrained(folder)
-    BertTokenizer.from_pretrained(minilm_folder).save_pretrained(folder)
-    return folder
+@pytest.fixture(scope="session")
+def bert_folder(bert_folders):
+    return bert_folders("MyBertForQuestionAnswering")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import BertConfig, BertModel, BertTokenizer
 
 from modeling_mybert import MyBertModel
 from tokenization import MyBertTokenizer
@@ -27,17 +26,12 @@ TEXTS = [text for pair in PAIRS for text in pair] + [""]
 
 
 @pytest.fixture(scope="module")
-def folders(minilm_folder, tmp_path_factory) -> dict:
-    """A tiny BERT without dropout, whose training is deterministic, and a MyBERT of the same weights."""
-    folder = tmp_path_factory.mktemp("models")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    BertModel(BertConfig(**sizes, **dropout)).save_pretrained(folder / "bert")
-    BertTokenizer.from_pretrained(minilm_folder).save_pretrained(folder / "bert")
-    MyBertModel.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
-    MyBertTokenizer.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
-    return {"bert": folder / "bert", "mybert": folder / "mybert"}
+def folders(bert_folders, tmp_path_factory) -> dict:
+    """A tiny BERT and a MyBERT of the same weights."""
+    bert, mybert = bert_folders("MyBertModel"), tmp_path_factory.mktemp("mybert")
+    MyBertModel.from_pretrained(bert).save_pretrained(mybert)
+    MyBertTokenizer.from_pretrained(bert).save_pretrained(mybert)
+    return {"bert": bert, "mybert": mybert}
 
 
 def ranking_loss(model) -> float:
