@@ -117,12 +117,10 @@ def eager_on_cpu(dtype: torch.dtype, p: float, learns: bool) -> bool:
         p: dropout probability.
         learns: whether gradients will be computed.
     """
-    return p > 0 or (dtype != torch.float32 and (learns or _products_are_faster(dtype)))
-
-
-def _products_are_faster(dtype: torch.dtype) -> bool:
+    if p > 0 or dtype == torch.float32:
+        return p > 0
     has = cpu_capabilities()
-    return dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16")
+    return learns or (dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16"))
 
 
 def is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], eager: bool) -> bool:

@@ -12,11 +12,26 @@ from families import BERT, MYBERT
 
 HERE = Path(__file__).parent
 
-# Modules that the distribution lacks, and the names that its tests import from them.
+# Values that differ from every default of a configuration.
+_OTHER_VALUES = {
+    "architectures": ["OneArchitecture"],
+    "chunk_size_feed_forward": 3,
+    "dtype": "float16",
+    "id2label": {0: "only"},
+    "is_encoder_decoder": True,
+    "label2id": {"only": 0},
+    "output_attentions": True,
+    "output_hidden_states": True,
+    "problem_type": "multi_label_classification",
+    "return_dict": False,
+    "tie_word_embeddings": False,
+}
+
+# The distribution has the files directly in `tests/`, but no folders in it. What its tests import from them:
 _STAND_INS = {
-    "exporters/test_export.py": "ExportTesterMixin",
-    "generation/test_utils.py": "GenerationTesterMixin",
-    "utils/test_configuration_utils.py": "config_common_kwargs",
+    "exporters/test_export.py": "class ExportTesterMixin: ...",  # tests/model covers export
+    "generation/test_utils.py": "class GenerationTesterMixin: ...",  # and generation
+    "utils/test_configuration_utils.py": f"config_common_kwargs = {_OTHER_VALUES}",
 }
 
 _SAMPLE_TEXT = "A file is opened by its name.\n\nIts text is read line by line,\nand closed at the end.\n"
@@ -41,10 +56,10 @@ def build_tree(build: Path) -> Path:
     (tree / "src").mkdir()
     (tree / "src" / "transformers").symlink_to(Path(transformers.__file__).parent)
     tests = tree / "tests"
-    for module, name in _STAND_INS.items():
+    for module, source in _STAND_INS.items():
         path = tests / module
         path.parent.mkdir(exist_ok=True)
-        path.write_text(f"from tests.conformance.stand_ins import {name}  # noqa: F401\n", encoding="utf-8")
+        path.write_text(source, encoding="utf-8")
     (tests / "fixtures").mkdir()
     (tests / "fixtures" / "sample_text.txt").write_text(_SAMPLE_TEXT, encoding="utf-8")
     shutil.copytree(HERE, tests / "conformance", ignore=shutil.ignore_patterns("__pycache__"))
