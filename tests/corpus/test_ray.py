@@ -18,13 +18,14 @@ RAY = CorpusSettings(inputs=["a"], tokenizer="t", output="o", engine="ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 FILTER = """
-import os, pathlib, time, ray
+import time, ray
 def keep(text):
     if ray.is_initialized():
         node = ray.get_runtime_context().get_node_id()
         with open({seen!r}, "a") as file:
             file.write(node + "\\n")
-        time.sleep(3600 if node == {doomed!r} else 0.01)
+        while node == {doomed!r} or {doomed!r} not in open({seen!r}).read():  # leaves work for the second node
+            time.sleep(0.01)
     return "school" not in text[:40]
 """
 
