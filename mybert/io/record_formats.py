@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,10 +12,7 @@ import pyarrow.parquet
 from mybert.common.error_messages import cause, short, short_list
 from mybert.common.errors import UserError
 from mybert.common.json_io import is_json, parse_json
-from mybert.io.files import is_unicode, open_file, open_text
-
-logger = logging.getLogger(__name__)
-_warn_once = functools.cache(logger.warning)
+from mybert.io.files import is_unicode, open_file, open_text, warn_once
 
 NOT_UTF8 = "not UTF-8"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -152,7 +148,7 @@ def _check_header(name: str, header: list[str], text: TextColumn | None) -> None
     _refuse_equal_names(name, filter(None, header))
     data = next((column for column in header if _looks_like_data(column)), None)
     if data is not None:
-        _warn_once(
+        warn_once(
             "%s: the first line is read as the names of the columns, but %s looks like data; put a line of names such "
             "as text,label first",
             *(name, short(data)),

@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +11,9 @@ from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest
 from mybert.common.quantities import counted
-from mybert.io.files import COMPRESSIONS, STDIN, file_format
+from mybert.io.files import COMPRESSIONS, STDIN, file_format, warn_once
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
-
-logger = logging.getLogger(__name__)
 
 _FORMATS = (".txt", *READERS)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
@@ -76,9 +73,8 @@ def _find(name: str) -> list[Source]:
         folders = {match for match in matches if match.is_dir() and not _is_output(match)}
         left = folders.difference(*(file.parents for file in files))
         if left:  # a shell would name the folders, and their files would be read
-            logger.warning(
-                "%s: skipped folders: %s; name them to read their files", name, short_list(map(str, sorted(left)))
-            )
+            names = short_list(map(str, sorted(left)))
+            warn_once("%s: skipped folders: %s; name them to read their files", name, names)
         return _readable(files, name)
     if kind is None and _HUB_NAME.fullmatch(name):
         return [Source(name, "hub")]
@@ -100,7 +96,7 @@ def _readable(paths: Sequence[Path], name: str) -> list[Source]:
     """The files of known formats that no command of MyBERT has written; a warning names the others."""
     ours = sorted(filter(_is_output, {folder for path in paths for folder in path.parents}))
     if ours:
-        logger.warning("%s: skipped output folders of mybert: %s", name, ", ".join(map(str, ours)))
+        warn_once("%s: skipped output folders of mybert: %s", name, ", ".join(map(str, ours)))
         paths = [path for path in paths if not set(ours) & set(path.parents)]
     readable = [Source(str(path), kind) for path in paths if (kind := _known_kind(path))]
     if not readable:
@@ -108,7 +104,7 @@ def _readable(paths: Sequence[Path], name: str) -> list[Source]:
     if len(readable) < len(paths):
         others = sorted({path.suffix or path.name for path in paths if not _known_kind(path)})
         skipped = counted(len(paths) - len(readable), "file")
-        logger.warning("%s: skipped %s of other formats (%s)", name, skipped, ", ".join(others))
+        warn_once("%s: skipped %s of other formats (%s)", name, skipped, ", ".join(others))
     return readable
 
 
