@@ -15,8 +15,6 @@ Name: TypeAlias = str | PathLike[str]
 Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame
 
 class EmbedderKeywords(TypedDict, total=False):
-    """Of `Embedder`."""
-
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
     layers: int | Sequence[int]
@@ -27,23 +25,17 @@ class EmbedderKeywords(TypedDict, total=False):
     max_tokens_per_batch: int | None
 
 class ScorerKeywords(TypedDict, total=False):
-    """Of `Scorer`."""
-
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
     max_length: int | None
     max_tokens_per_batch: int | None
 
 class CommandKeywords(TypedDict, total=False):
-    """Of all commands that write files."""
-
     config: Name
     output: Required[Name]
     overwrite: bool
 
 class TrainerKeywords(TypedDict, total=False):
-    """Of all training."""
-
     resume: bool
     per_device_train_batch_size: int
     num_train_epochs: float
@@ -156,14 +148,10 @@ class TrainerKeywords(TypedDict, total=False):
     local_rank: int
 
 class TextKeywords(TypedDict, total=False):
-    """Of all commands that read texts."""
-
     text_column: Name
     errors: Literal["strict", "skip"]
 
 class TaskKeywords(TypedDict, total=False):
-    """Of all commands with a task."""
-
     columns: Name | Sequence[Name] | Mapping[str, object]
     max_length: int | None
     stride: int | None
@@ -176,16 +164,152 @@ class TaskKeywords(TypedDict, total=False):
     long_texts: Literal["truncate", "window"] | None
 
 class InferenceKeywords(TypedDict, total=False):
-    """Of all predictions."""
-
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
     task: Name | None
     max_tokens_per_batch: int | None
 
-class PretrainKeywords(TrainerKeywords, CommandKeywords, total=False):
-    """Of `pretrain`."""
+class DoctorKeywords(TypedDict, total=False):
+    config: Name
+    report: bool
 
+class MergeKeywords(CommandKeywords, total=False):
+    models: Required[Name | Sequence[Name]]
+    weights: float | Sequence[float] | None
+
+class ImportBertKeywords(CommandKeywords, total=False):
+    casing: Literal["auto", "cased", "uncased"]
+    tolerance: float
+
+class SearchKeywords(TypedDict, total=False):
+    config: Name
+    model: Name | None
+    top_k: int
+    output: Name | None
+    device: Name
+    overwrite: bool
+
+class ExportKeywords(CommandKeywords, total=False):
+    to: Required[Literal["bert", "onnx"]]
+    int8: bool
+    tolerance: float
+    int8_tolerance: float
+
+class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
+    model: Required[Name]
+    texts: Required[Name | Sequence[Name]]
+    tokens: int
+
+class TrimKeywords(CommandKeywords, TextKeywords, total=False):
+    task: Name
+    columns: Name | Sequence[Name] | Mapping[str, object] | None
+    num_proc: int | None
+    inputs: Name | Sequence[Name] | None
+    model: Required[Name]
+    task_data: Name | Sequence[Name] | None
+
+class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
+    masking: Literal["token", "within-word", "whole-word"]
+    pairs: Name | None
+
+class PushKeywords(TypedDict, total=False):
+    config: Name
+    repo_id: Required[Name]
+    public: bool
+    revision: Name
+    tag: Name | None
+    create_pr: bool
+    overwrite: bool
+    license: Name | None
+    language: Name | Sequence[Name] | None
+    exclude: Name | Sequence[Name] | None
+    verify: bool
+    space: Name | None
+    dry_run: bool
+
+class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
+    inputs: Required[Name | Sequence[Name]]
+    num_proc: int | None
+    vocab_size: int
+    uncased: bool
+    min_frequency: int
+    character_coverage: float
+    pad_to_multiple_of: int
+    compare: Name | None
+
+class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
+    pooling: Literal["mean", "cls", "pooler", "words"]
+    engine: Literal["local", "ray"]
+    resume: bool
+
+class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
+    config: Name
+    overwrite: bool
+    output: Name
+    errors: Literal["strict", "skip"]
+    engine: Literal["local", "ray"]
+    resume: bool
+
+class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+    bootstrap: int
+    slices: Name | Sequence[Name]
+    errors: Literal["strict", "skip"]
+    model: Required[Name]
+    data: Required[Rows]
+    seed: int
+
+class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
+    config: Name
+    overwrite: bool
+    output: Name
+    errors: Literal["strict", "skip"]
+    method: Literal["integrated-gradients", "occlusion"]
+    labels: Name | Sequence[Name]
+    steps: int | None
+    tolerance: float
+    attention: int
+
+class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
+    inputs: Required[Name | Sequence[Name]]
+    num_proc: int | None
+    tokenizer: Required[Name]
+    max_length: int | None
+    short_seq_prob: float
+    dupe_factor: int
+    negatives: Literal["other-document", "same-document"]
+    nsp: bool
+    one_sentence_per_line: bool
+    language: Name
+    document_per_file: bool
+    deduplicate: bool
+    deduplicate_near: float | None
+    filter: Name | Sequence[Name]
+    split_documents: int
+    validation_share: float
+    seed: int
+    engine: Literal["local", "ray"]
+    resume: bool
+
+class AdaptKeywords(TrainerKeywords, TrimKeywords, total=False):
+    new_words: int | Name | None
+    words: Name | None
+    replay: Name | Sequence[Name] | None
+    replay_share: float
+    general: Name | Sequence[Name] | None
+    freeze: Literal["nothing", "encoder", "all"]
+    lora_rank: int | None
+    time_budget: Name | None
+    new_word_steps: int
+    max_length: int | None
+    whole_word_masking: bool
+    validation_share: float
+    eval_characters: int
+    learning_rate: float
+    eval_steps: float
+    save_strategy: Any
+    label_names: Name | Sequence[Name] | Mapping[str, object] | None
+
+class PretrainKeywords(TrainerKeywords, CommandKeywords, total=False):
     corpus: Name | None
     text: Name | Sequence[Name]
     time_budget: str | float | None
@@ -216,46 +340,7 @@ class PretrainKeywords(TrainerKeywords, CommandKeywords, total=False):
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
 
-class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
-    """Of `adapt`."""
-
-    task: Name
-    columns: Name | Sequence[Name] | Mapping[str, object] | None
-    num_proc: int | None
-    inputs: Name | Sequence[Name] | None
-    model: Required[Name]
-    task_data: Name | Sequence[Name] | None
-    new_words: int | Name | None
-    words: Name | None
-    replay: Name | Sequence[Name] | None
-    replay_share: float
-    general: Name | Sequence[Name] | None
-    freeze: Literal["nothing", "encoder", "all"]
-    lora_rank: int | None
-    time_budget: Name | None
-    new_word_steps: int
-    max_length: int | None
-    whole_word_masking: bool
-    validation_share: float
-    eval_characters: int
-    learning_rate: float
-    eval_steps: float
-    save_strategy: Any
-    label_names: Name | Sequence[Name] | Mapping[str, object] | None
-
-class TrimKeywords(CommandKeywords, TextKeywords, total=False):
-    """Of `trim`."""
-
-    task: Name
-    columns: Name | Sequence[Name] | Mapping[str, object] | None
-    num_proc: int | None
-    inputs: Name | Sequence[Name] | None
-    model: Required[Name]
-    task_data: Name | Sequence[Name] | None
-
 class DistillKeywords(PretrainKeywords, total=False):
-    """Of `distill`."""
-
     teacher: Required[Name]
     layers: int | None
     losses: Name | Sequence[Name] | Mapping[str, object] | None
@@ -263,8 +348,6 @@ class DistillKeywords(PretrainKeywords, total=False):
     relation_heads: int | None
 
 class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=False):
-    """Of `finetune`."""
-
     bootstrap: int
     slices: Name | Sequence[Name]
     errors: Literal["strict", "skip"]
@@ -293,144 +376,3 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=Fal
     learning_rate: float | None
     eval_steps: float | None
     save_strategy: Literal["no", "steps", "epoch"]
-
-class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
-    """Of `evaluate`."""
-
-    bootstrap: int
-    slices: Name | Sequence[Name]
-    errors: Literal["strict", "skip"]
-    model: Required[Name]
-    data: Required[Rows]
-    seed: int
-
-class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
-    """Of `predict`."""
-
-    config: Name
-    overwrite: bool
-    output: Name
-    errors: Literal["strict", "skip"]
-    engine: Literal["local", "ray"]
-    resume: bool
-
-class DoctorKeywords(TypedDict, total=False):
-    """Of `doctor`."""
-
-    config: Name
-    report: bool
-
-class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
-    """Of `explain`."""
-
-    config: Name
-    overwrite: bool
-    output: Name
-    errors: Literal["strict", "skip"]
-    method: Literal["integrated-gradients", "occlusion"]
-    labels: Name | Sequence[Name]
-    steps: int | None
-    tolerance: float
-    attention: int
-
-class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
-    """Of `embed`."""
-
-    pooling: Literal["mean", "cls", "pooler", "words"]
-    engine: Literal["local", "ray"]
-    resume: bool
-
-class SearchKeywords(TypedDict, total=False):
-    """Of `search`."""
-
-    config: Name
-    model: Name | None
-    top_k: int
-    output: Name | None
-    device: Name
-    overwrite: bool
-
-class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
-    """Of `score`."""
-
-    masking: Literal["token", "within-word", "whole-word"]
-    pairs: Name | None
-
-class ExportKeywords(CommandKeywords, total=False):
-    """Of `export`."""
-
-    to: Required[Literal["bert", "onnx"]]
-    int8: bool
-    tolerance: float
-    int8_tolerance: float
-
-class MergeKeywords(CommandKeywords, total=False):
-    """Of `merge`."""
-
-    models: Required[Name | Sequence[Name]]
-    weights: float | Sequence[float] | None
-
-class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
-    """Of `quantize`."""
-
-    model: Required[Name]
-    texts: Required[Name | Sequence[Name]]
-    tokens: int
-
-class PushKeywords(TypedDict, total=False):
-    """Of `push`."""
-
-    config: Name
-    repo_id: Required[Name]
-    public: bool
-    revision: Name
-    tag: Name | None
-    create_pr: bool
-    overwrite: bool
-    license: Name | None
-    language: Name | Sequence[Name] | None
-    exclude: Name | Sequence[Name] | None
-    verify: bool
-    space: Name | None
-    dry_run: bool
-
-class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
-    """Of `train_tokenizer`."""
-
-    inputs: Required[Name | Sequence[Name]]
-    num_proc: int | None
-    vocab_size: int
-    uncased: bool
-    min_frequency: int
-    character_coverage: float
-    pad_to_multiple_of: int
-    compare: Name | None
-
-class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
-    """Of `build_corpus`."""
-
-    inputs: Required[Name | Sequence[Name]]
-    num_proc: int | None
-    tokenizer: Required[Name]
-    max_length: int | None
-    short_seq_prob: float
-    dupe_factor: int
-    negatives: Literal["other-document", "same-document"]
-    nsp: bool
-    one_sentence_per_line: bool
-    language: Name
-    document_per_file: bool
-    deduplicate: bool
-    deduplicate_near: float | None
-    filter: Name | Sequence[Name]
-    split_documents: int
-    validation_share: float
-    seed: int
-    engine: Literal["local", "ray"]
-    resume: bool
-
-class ImportBertKeywords(CommandKeywords, total=False):
-    """Of `import_bert`."""
-
-    casing: Literal["auto", "cased", "uncased"]
-    tolerance: float

@@ -20,14 +20,13 @@ CLASSES = {
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),
 }
-SHARED = {
-    "Command": ("commands that write files", ("pretrain", "evaluate", "score", "merge", "import")),
-    "Trainer": ("training", ("pretrain", "adapt", "distill", "finetune")),
-    "Text": ("commands that read texts", ("adapt", "trim", "embed", "score", "tokenizer", "corpus")),
-    "Task": ("commands with a task", ("finetune", "evaluate", "predict", "explain")),
-    "Inference": ("predictions", ("evaluate", "predict", "explain")),
+SHARED = {  # keywords that several commands have
+    "Command": ("pretrain", "evaluate", "score", "merge", "import"),
+    "Trainer": ("pretrain", "adapt", "distill", "finetune"),
+    "Text": ("adapt", "trim", "embed", "score", "tokenizer", "corpus"),
+    "Task": ("finetune", "evaluate", "predict", "explain"),
+    "Inference": ("evaluate", "predict", "explain"),
 }
-"""Groups of keywords that several commands have."""
 ROWS = ("train", "validation", "test", "data", "unlabelled")
 MAPPINGS = ("columns", "label_names", "losses")
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
@@ -78,22 +77,15 @@ def fields(options: dict[str, Option], left_out: tuple[str, ...]) -> dict[str, s
     }
 
 
-class Declarations:
-    """Classes that inherit from earlier ones instead of repeating their fields."""
-
-    def __init__(self) -> None:
-        self.fields: dict[str, dict[str, str]] = {}
-        self.texts: list[str] = []
-
-    def add(self, name: str, help: str, found: dict[str, str]) -> None:
-        rest, bases = found, []
-        for base, own in sorted(self.fields.items(), key=lambda item: -len(item[1])):
-            if own and own.items() <= rest.items():  # bases may not share fields
-                rest, bases = {field: kind for field, kind in rest.items() if field not in own}, [*bases, base]
-        self.fields[name] = found
-        head = [f"class {name}({', '.join(bases) or 'TypedDict'}, total=False):", f'    """{help}"""']
-        lines = [f"    {field}: {kind}" for field, kind in rest.items()]
-        self.texts.append("\n".join([*head, *([""] if lines else []), *lines]))
+def declare(name: str, found: dict[str, str], earlier: dict[str, dict[str, str]]) -> str:
+    """A class that inherits from `earlier` classes instead of repeating their fields."""
+    rest, bases = found, []
+    for base, own in sorted(earlier.items(), key=lambda item: -len(item[1])):
+        if own.items() <= rest.items():  # bases may not share fields
+            rest, bases = {field: kind for field, kind in rest.items() if field not in own}, [*bases, base]
+    earlier[name] = found
+    lines = [f"    {field}: {kind}" for field, kind in rest.items()] or ["    pass"]
+    return "\n".join([f"class {name}({', '.join(bases) or 'TypedDict'}, total=False):", *lines])
 
 
 def keywords() -> str:
@@ -103,19 +95,21 @@ def keywords() -> str:
         options = options_of([complete(kind) for kind in COMMANDS[command].settings_types()])
         positional = [name for name, option in options.items() if option.positional]
         found[command] = {"config": "Name", **fields(options, tuple(positional[: len(API[function])]))}
-    classes = Declarations()
-    for name, (kind, positional) in CLASSES.items():
-        classes.add(f"{name}Keywords", f"Of `{name}`.", fields(options_of([pkgutil.resolve_name(kind)]), positional))
+    classes = {
+        name: fields(options_of([pkgutil.resolve_name(kind)]), positional)
+        for name, (kind, positional) in CLASSES.items()
+    }
     known: set[str] = set()
-    for name, (words, commands) in SHARED.items():
+    for name, commands in SHARED.items():
         first, *others = (found[command] for command in commands)
         common = {field: kind for field, kind in first.items() if all(one.get(field) == kind for one in others)}
-        classes.add(f"{name}Keywords", f"Of all {words}.", {f: k for f, k in common.items() if f not in known})
+        classes[name] = {field: kind for field, kind in common.items() if field not in known}
         known |= set(common)
-    for command, function in FUNCTIONS.items():
-        title = "".join(word.capitalize() for word in function.split("_"))
-        classes.add(f"{title}Keywords", f"Of `{function}`.", found[command])
-    return "\n\n\n".join([HEAD.format(version=transformers.__version__).strip(), *classes.texts]) + "\n"
+    for command, function in sorted(FUNCTIONS.items(), key=lambda item: len(found[item[0]])):
+        classes["".join(word.capitalize() for word in function.split("_"))] = found[command]
+    earlier: dict[str, dict[str, str]] = {}
+    texts = [declare(f"{name}Keywords", own, earlier) for name, own in classes.items()]
+    return "\n\n\n".join([HEAD.format(version=transformers.__version__).strip(), *texts]) + "\n"
 
 
 if __name__ == "__main__":
