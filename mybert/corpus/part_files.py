@@ -1,5 +1,6 @@
 """Output computed in parts, each in a file, so that `--resume` and other machines compute only missing parts."""
 
+import functools
 import os
 import uuid
 from collections import Counter
@@ -48,8 +49,14 @@ class Parts:
     def compute_on_ray(self, make: Callable[[], Compute], count: int, name: str) -> None:
         """Computes the unfinished parts of `count` on a Ray cluster; each actor calls `make` once."""
         if missing := [number for number in range(count) if not self.is_finished(number)]:
-            for _ in Bar(map_on_actors(_Actor, (make, self), missing), total=len(missing), desc=name, unit="parts"):
+            done = map_on_actors(functools.partial(self._computing, make), missing)
+            for _ in Bar(done, total=len(missing), desc=name, unit="parts"):
                 pass
+
+    def _computing(self, make: Callable[[], Compute]) -> Callable[[int], None]:
+        """A function that computes the part of a number."""
+        compute = make()
+        return lambda number: self.compute(compute, number, lambda _: None)
 
     def finished(self) -> Iterator[Path]:
         """The files in order, up to the first that is missing."""
@@ -64,13 +71,3 @@ class Parts:
         for number, _ in enumerate(self.finished()):
             total.update(read_json_object(self._counts_path(number), "start again without --resume"))
         return total
-
-
-class _Actor:
-    """Computes parts with one model."""
-
-    def __init__(self, make: Callable[[], Compute], parts: Parts):
-        self._compute, self._parts = make(), parts
-
-    def __call__(self, number: int) -> None:
-        self._parts.compute(self._compute, number, lambda _: None)

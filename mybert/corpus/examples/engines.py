@@ -6,6 +6,7 @@ To add an engine, write a generator like `_run_locally` and name it in `_ENGINES
 """
 
 import contextlib
+import functools
 import os
 import pickle
 import traceback
@@ -65,8 +66,8 @@ def _run_on_ray(function: Callable, tasks: Sequence, settings: CorpusSettings) -
     return _results(_rows_on_ray(tasks).map(_call, fn_args=(function,)))
 
 
-def map_on_actors(kind: type, arguments: Sequence, tasks: Sequence) -> Iterator[tuple[int, Any]]:
-    """As `_run_on_ray`, by actors that each make one `kind(*arguments)` and call it with tasks.
+def map_on_actors(make: Callable[[], Callable[[Any], Any]], tasks: Sequence) -> Iterator[tuple[int, Any]]:
+    """As `_run_on_ray`, by actors that each make one function and call it with tasks.
 
     An actor has a core, and a GPU if the cluster has some. Those of a lost node are started on another.
     """
@@ -76,8 +77,7 @@ def map_on_actors(kind: type, arguments: Sequence, tasks: Sequence) -> Iterator[
     resources = ray.cluster_resources()
     units, each = ("GPU", {"num_gpus": 1}) if resources.get("GPU") else ("CPU", {"num_cpus": 1})
     most = max(1, min(len(tasks), int(resources[units])))
-    made = rows.map(_Actor, fn_constructor_args=(kind, arguments), concurrency=(1, most), **each)
-    return _results(made)
+    return _results(rows.map(_Actor, fn_constructor_args=(make,), concurrency=(1, most), **each))
 
 
 def _rows_on_ray(tasks: Sequence) -> Any:
@@ -115,17 +115,13 @@ def _call(row: dict, function: Callable) -> dict:
 
 
 class _Actor:
-    """Calls the function `kind(*arguments)`, which is made once, with the task of each row."""
+    """Calls the function `make()`, which is made once, with the task of each row."""
 
-    def __init__(self, kind: type, arguments: Sequence):
-        self._kind, self._arguments, self._function = kind, arguments, None
+    def __init__(self, make: Callable[[], Callable[[Any], Any]]):
+        self._made = functools.cache(make)
 
     def __call__(self, row: dict) -> dict:
-        return _call(row, self._called)
-
-    def _called(self, task: Any) -> Any:
-        self._function = self._function or self._kind(*self._arguments)  # here, so that an error is a result
-        return self._function(task)
+        return _call(row, lambda task: self._made()(task))  # made here, so that an error is a result
 
 
 _ENGINES = {"local": _run_locally, "ray": _run_on_ray}
