@@ -21,7 +21,7 @@ from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.statistics import write_statistics
 from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
-from mybert.corpus.text.selection import select_documents
+from mybert.corpus.text.selection import require_selectors, select_documents
 from mybert.corpus.work_folder import describe_job, work_folder
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
@@ -52,7 +52,8 @@ def build_corpus(settings: CorpusSettings) -> Path:
     is_limit = settings.max_length is None and tokenizer.model_max_length < _MAX_LENGTH
     settings = copy.copy(settings)  # which keeps `given`
     settings.max_length = settings.max_length or min(_MAX_LENGTH, tokenizer.model_max_length)
-    with work_folder(settings, describe_job(settings, sources, tokenizer)) as (folder, scratch):
+    job = describe_job(settings, sources, tokenizer) | {"filters": require_selectors(settings)}
+    with work_folder(settings, job) as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)
         stored = left or _store(scratch, settings)

@@ -15,6 +15,7 @@ from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
 from mybert.corpus import work_folder
 from mybert.corpus.examples import shards
+from mybert.corpus.text.selection import load_filter
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
 
@@ -114,6 +115,25 @@ def test_only_a_build_of_the_same_job_is_continued(build, inputs, tmp_path, inte
     build(inputs, **SETTINGS, seed=1, output=str(tmp_path / "corpus"))
     assert "is of a run with other settings" in caplog.text
     assert made[0] == "validation-0"
+
+
+def test_a_build_with_a_filter_that_was_edited_starts_anew(
+    build, inputs, tmp_path, interrupt_after, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / "edited_filter.py"
+    module.write_text("def keep(text):\n    return True\n")
+    interrupt_after(2)
+    with pytest.raises(KeyboardInterrupt):
+        build(inputs, **SETTINGS, filter=["edited_filter:keep"])
+    module.write_text("def keep(text):\n    return 'School' not in text\n")
+    monkeypatch.delitem(sys.modules, "edited_filter")  # as in a new process
+    load_filter.cache_clear()
+    interrupt_after(None)
+    *_, manifest = build(inputs, **SETTINGS, filter=["edited_filter:keep"])
+    assert "is of a run with other filters" in caplog.text and manifest["counts"]["documents_filtered"] != {
+        "edited_filter:keep": 0
+    }
 
 
 def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after, monkeypatch):

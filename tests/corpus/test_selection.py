@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from mybert.common.errors import UserError
+from mybert.corpus import build as corpus_build
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text import document_store as documents_module
 from mybert.corpus.text.document_store import store_documents
@@ -123,10 +124,23 @@ def test_copies_are_left_out_before_near_copies(select):
     assert kept == [0] and (counts["documents_duplicate"], counts["documents_near_duplicate"]) == (1, 1)
 
 
-def test_without_the_library_the_remedy_is_named(select, monkeypatch):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"deduplicate_near": 0.8}, r"pip install 'mybert\[dedup\]'"),
+        ({"filter": ["no_such_module:keep"]}, "no_such_module cannot be imported"),
+        ({"filter": ["my_filters:kept"]}, "my_filters has no function kept"),
+        ({"filter": ["keep"]}, "--filter: expected package.module:function"),
+    ],
+)
+def test_a_filter_or_library_that_is_not_there_is_named_before_documents_are_read(
+    settings, message, build, write_filter, write_jsonl, monkeypatch
+):
+    write_filter("return True")
     monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(UserError, match=r"pip install 'mybert\[dedup\]'"):
-        select(["a"], deduplicate_near=0.8)
+    monkeypatch.setattr(corpus_build, "read_documents", lambda *_, **__: pytest.fail("read"))
+    with pytest.raises(UserError, match=message):
+        build([write_jsonl(["a"])], **settings)
 
 
 def test_a_filter_of_the_users_keeps_and_counts(select, write_filter):
@@ -162,14 +176,3 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
 def test_a_filter_that_fails_is_named(body, message, select, write_filter):
     with pytest.raises(UserError, match=message):
         select(["text"], filter=[write_filter(body)])
-
-
-def test_a_filter_that_is_not_there_is_named(select, write_filter):
-    name = write_filter("return True")
-    for wrong, message in {
-        "no_such_module:keep": "no_such_module cannot be imported",
-        name.replace("keep", "kept"): "my_filters has no function kept",
-        "keep": "--filter: expected package.module:function",
-    }.items():
-        with pytest.raises(UserError, match=message):
-            select(["text"], filter=[wrong])

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from mybert.common.errors import needing
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
@@ -28,8 +27,6 @@ _SEQUENCES_PER_CALL = 10_000  # each has _PERMUTATIONS values in memory
 
 def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
     """Removes the documents linked to an earlier one by a chain of similar pairs. Indices ascend."""
-    with needing("dedup", "--deduplicate-near"):
-        import datasketch  # noqa: F401
     threshold, folder = settings.deduplicate_near, str(stored.folder)
     bands, rows = _banding(threshold)
     tasks = list(enumerate(in_tasks(documents, stored.lengths[documents])))

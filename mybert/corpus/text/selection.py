@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mybert.common.errors import UserError
-from mybert.common.manifest import write_json
+from mybert.common.errors import UserError, needing
+from mybert.common.manifest import fingerprint, write_json
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
@@ -55,9 +55,25 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> tuple
     return kept, counts
 
 
+def require_selectors(settings: CorpusSettings) -> dict[str, str]:
+    """Imports filters and the package of `deduplicate_near`, so that a mistake is found before documents are read.
+
+    Returns:
+        The fingerprint of each filter's module.
+    """
+    if settings.deduplicate_near:
+        with needing("dedup", "--deduplicate-near"):
+            import datasketch  # noqa: F401
+    found = {}
+    for name in settings.filter:
+        load_filter(name, os.getcwd())
+        file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+        found[name] = fingerprint(file) if file else ""
+    return found
+
+
 def _filtered(stored: StoredDocuments, documents: np.ndarray, name: str, settings: CorpusSettings) -> np.ndarray:
     """(documents,) bool: the filter's result for each."""
-    load_filter(name, os.getcwd())
     apply = functools.partial(_apply, name=name, place=os.getcwd(), folder=str(stored.folder))
     return np.concatenate(run_tasks(apply, in_tasks(documents, stored.lengths[documents]), settings, name))
 
