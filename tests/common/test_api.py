@@ -21,7 +21,6 @@ TEXTS = [f"The {noun} {verb} in the {place}. It is {word}.\n" for noun in ("film
          for verb in ("ends", "begins") for place in ("house", "wood") for word in ("good", "dull")]  # fmt: skip
 ROWS = [{"text": f"a {word} {noun}", "label": "good" if word in ("great", "fine") else "bad"}
         for word in ("great", "fine", "dull", "sad") for noun in ("film", "book", "song")]  # fmt: skip
-NOT_OUTPUT = ("created", "settings", "seconds", "commit")
 
 
 def command(name: str, *words) -> None:
@@ -109,10 +108,7 @@ def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folde
     counts = mybert.predict(folder / "classifier", rows, output=tmp_path / "p.jsonl", device="cpu")
     assert (counts.predictions, counts.errors, counts.cut) == (len(ROWS), 0, 0)
     command("predict", folder / "classifier", rows, "--output", tmp_path / "q.jsonl", "--device", "cpu")
-    assert (
-        same_files(tmp_path, tmp_path, "p.jsonl")
-        and (tmp_path / "p.jsonl").read_bytes() == (tmp_path / "q.jsonl").read_bytes()
-    )
+    assert (tmp_path / "p.jsonl").read_bytes() == (tmp_path / "q.jsonl").read_bytes()
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     predictions = mybert.Predictor(folder / "classifier", device="cpu")([row["text"] for row in ROWS])
     assert [one["scores"] for one in predictions] == [one["scores"] for one in lines]

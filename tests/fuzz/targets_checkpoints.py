@@ -1,5 +1,6 @@
 """Malformed checkpoints: tokenizer, configuration and weights."""
 
+import functools
 import io
 import json
 import os
@@ -147,10 +148,6 @@ def read_finetuned(folder: Path) -> None:
     load_finetuned(PredictSettings(model=str(folder), inputs=["-"], device="cpu"))
 
 
-def read_encoder(folder: Path) -> None:
-    Embedder(str(folder), device="cpu")
-
-
 class Evil:
     def __reduce__(self):
         return os.system, ("true",)
@@ -178,6 +175,8 @@ TARGETS = [
     Target("tokenizer of a checkpoint", tokenizer_files, read_tokenizer_of_checkpoint, 2),
     Target("checkpoint, to import", checkpoint_files, read_checkpoint, prepare=prepare_tokenizer),
     Target("checkpoint, fine-tuned", checkpoint_files, read_finetuned, prepare=prepare_tokenizer),
-    Target("checkpoint, to embed", checkpoint_files, read_encoder, prepare=prepare_tokenizer),
+    Target(
+        "checkpoint, to embed", checkpoint_files, functools.partial(Embedder, device="cpu"), prepare=prepare_tokenizer
+    ),
     Target("pickled weights", pytorch_weights, read_checkpoint, prepare=prepare_tokenizer),
 ]

@@ -130,10 +130,6 @@ def prepare_beside(folder: Path) -> None:
     (folder / "a.txt").write_bytes(TEXT)
 
 
-def read_seal(folder: Path) -> None:
-    find_damage(folder)
-
-
 def sealed_files() -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -184,10 +180,6 @@ def examples() -> datasets.Dataset:
     )
 
 
-def read_corpus(folder: Path) -> None:
-    Corpus.load(str(folder))
-
-
 def prepare_corpus(folder: Path) -> None:
     MyBertTokenizer(PIECES).save_pretrained(folder / "tokenizer")
 
@@ -206,9 +198,9 @@ TARGETS = [
     Target("text .parquet", of_bytes("a.parquet", *PARQUET), read_text, 30),
     Target("text, saved data set", within("saved", SAVED), read_text, 2),
     Target("manifest.json", of_json("manifest.json", {"stage": "corpus"}), read_manifests, 50, prepare_beside),
-    Target("seal of a checkpoint", of_json(SEAL, sealed_files()), read_seal, 100, prepare_beside),
+    Target("seal of a checkpoint", of_json(SEAL, sealed_files()), find_damage, 100, prepare_beside),
     Target("interrupted build", of_folder(interrupted_build()), read_interrupted_build, 15),
     Target("settings .yaml", of_bytes("run.yaml", *YAML), read_settings, 2, names_place=False),
     Target("vocab.txt", of_bytes("vocab.txt", VOCABULARY), read_vocabulary, 100, refusals=(ValueError,)),
-    Target("corpus of examples", of_folder(saved_folder(examples())), read_corpus, 1, prepare_corpus),
+    Target("corpus of examples", of_folder(saved_folder(examples())), Corpus.load, 1, prepare_corpus),
 ]
