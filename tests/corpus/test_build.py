@@ -227,6 +227,13 @@ def test_any_space_may_precede_a_full_stop(space):
     assert len(sentences) >= 2
 
 
+@pytest.mark.parametrize(("language", "word"), [("en", "people"), ("th", "สวัสดีครับ")])
+def test_a_long_text_without_sentence_ends_is_cut_between_words(language, word):
+    sentences = sentence_splitter(language)(f"{word} " * 3000)
+    assert len(sentences) > 3 and {*" ".join(sentences).split()} == {word}
+    assert "".join(sentence_splitter(language)(word * 3000)) == word * 3000
+
+
 def test_a_line_of_a_megabyte_is_truncated_and_counted(build, make_documents, write_jsonl):
     _, training, _, manifest = build(
         [write_jsonl([*make_documents(20), "word " * 200_000])], one_sentence_per_line=False

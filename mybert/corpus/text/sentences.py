@@ -37,7 +37,8 @@ def one_per_line(text: str) -> list[str]:
 def sentence_splitter(language: str) -> Splitter:
     """Returns a function that splits a text into sentences by the rules of `language`.
 
-    A blank line ends a sentence; a single line end is a space, as is any space before a full stop. No text is dropped.
+    A blank line ends a sentence; a single line end is a space, as is any space before a full stop. No text is dropped,
+    and no word is cut: a sentence of more than 4,000 characters is cut at a space.
     """
 
     def split(text: str) -> list[str]:
@@ -52,8 +53,9 @@ def sentence_splitter(language: str) -> Splitter:
 def _split_paragraph(paragraph: str, language: str) -> list[str]:
     sentences, start = [], 0
     while len(paragraph) - start > _WINDOW:
-        found = sentencex.segment(language, paragraph[start : start + _WINDOW])
-        complete = found[:-1] or found  # the last one may continue after the window
+        window = paragraph[start : start + _WINDOW]
+        complete = sentencex.segment(language, window)[:-1]  # the last one may continue after the window
+        complete = complete or [window[: window.rfind(" ") + 1] or window]  # a long one is cut at a space
         sentences += complete
         start += sum(map(len, complete))
     return sentences + sentencex.segment(language, paragraph[start:])
