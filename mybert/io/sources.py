@@ -71,10 +71,8 @@ def _find(name: str) -> list[Source]:
             raise UserError(f"no file matches {name!r}")
         files = [match for match in matches if match.is_file()]
         folders = {match for match in matches if match.is_dir() and not _is_output(match)}
-        left = folders.difference(*(file.parents for file in files))
-        if left:  # a shell would name the folders, and their files would be read
-            names = short_list(map(str, sorted(left)))
-            warn_once("%s: skipped folders: %s; name them to read their files", name, names)
+        # a shell would name the folders, and their files would be read
+        _warn_of_folders(name, folders.difference(*(file.parents for file in files)))
         return _readable(files, name)
     if kind is None and _HUB_NAME.fullmatch(name):
         return [Source(name, "hub")]
@@ -87,9 +85,17 @@ def _find(name: str) -> list[Source]:
 def _find_in_folder(folder: Path) -> list[Source]:
     if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
         return [Source(str(folder), "dataset")]
-    inside = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    visible = sorted(path for path in inside if not any(part.startswith(".") for part in path.parts))
-    return _readable([folder / path for path in visible], str(folder))
+    inside = sorted(path.relative_to(folder) for path in folder.rglob("*"))
+    visible = [folder / path for path in inside if not any(part.startswith(".") for part in path.parts)]
+    _warn_of_folders(str(folder), {path for path in visible if path.is_symlink() and path.is_dir()})
+    return _readable([path for path in visible if path.is_file()], str(folder))
+
+
+def _warn_of_folders(name: str, folders: set[Path]) -> None:
+    """Warns that the files in `folders` are not read: a pattern matches them, or they are links, maybe in a circle."""
+    if folders:
+        names = short_list(map(str, sorted(folders)))
+        warn_once("%s: skipped folders: %s; name them to read their files", name, names)
 
 
 def _readable(paths: Sequence[Path], name: str) -> list[Source]:
