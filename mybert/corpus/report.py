@@ -1,6 +1,7 @@
 """Statistics of a corpus, for its manifest and the tables at the end of the command."""
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
@@ -39,12 +40,17 @@ def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter
     }
 
 
-def _statistics(records: list[dict]) -> dict:
-    counts: Counter = Counter()
+def length_counts(records: Iterable[dict]) -> Counter[int]:
+    """Number of examples of each length, ascending, from records of `make_shard`."""
+    counts: Counter[int] = Counter()
     for record in records:
         counts.update({int(length): number for length, number in record["lengths"].items()})
-    lengths = np.array(sorted(counts), dtype=np.int64)
-    up_to = np.cumsum([counts[length] for length in lengths.tolist()])
+    return Counter(dict(sorted(counts.items())))
+
+
+def _statistics(records: list[dict]) -> dict:
+    counts = length_counts(records)
+    lengths, up_to = np.array(list(counts), dtype=np.int64), np.cumsum(list(counts.values()))
     examples = int(up_to[-1]) if len(up_to) else 0
     tokens = sum(length * number for length, number in counts.items())
     found = {

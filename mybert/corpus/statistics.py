@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mybert.common.manifest import RESULTS, json_line
 from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
+from mybert.corpus.report import length_counts
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import read_stored
 from mybert.corpus.text.sentences import one_per_line, sentence_splitter
@@ -35,9 +36,9 @@ def write_statistics(
     """
     tokenizer = load_wordpiece(str(folder / "tokenizer"))
     training = datasets.load_from_disk(str(folder))
-    lengths = {name: _sum(record["lengths"] for record in records) for name, records in parts.items()}
+    lengths = {name: length_counts(records) for name, records in parts.items()}
     found = {
-        "length_counts": {name: dict(counts) for name, counts in lengths.items() if counts},
+        "length_counts": {name: counts for name, counts in lengths.items() if counts},
         **_of_documents(read_stored(stored, evenly(documents, _DOCUMENTS)), folder / "tokenizer", settings),
         **_frequent_tokens(training, tokenizer),
         "examples": _some_examples(training, tokenizer),
@@ -51,13 +52,6 @@ def evenly(values: np.ndarray | range, count: int) -> np.ndarray:
     """At most `count` of the values, evenly spaced, with the first and the last."""
     places = np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int)
     return np.asarray(values)[np.unique(places)]
-
-
-def _sum(counters) -> Counter:
-    total: Counter = Counter()
-    for counter in counters:
-        total.update(counter)
-    return Counter({length: total[length] for length in sorted(total, key=int)})
 
 
 def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -> dict:

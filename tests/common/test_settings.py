@@ -55,14 +55,18 @@ def test_the_old_name_of_a_key_in_a_file_is_accepted_with_a_notice(tmp_path, cap
     assert "is now max_samples" in capsys.readouterr().err
 
 
-def test_one_value_in_a_file_is_a_list_of_one(tmp_path):
-    """A text is not a list of its characters: `exclude: notes.txt` must not become n, o, t …"""
-    (tmp_path / "run.yaml").write_text("inputs: notes.txt\nsizes: 8\n")
-    found = parse("--config", str(tmp_path / "run.yaml"))
-    assert (found.inputs, found.sizes) == (["notes.txt"], [8])
-    (tmp_path / "run.yaml").write_text("inputs: [1, b]\nsizes: ['8', 9]\n")
-    found = parse("--config", str(tmp_path / "run.yaml"))
-    assert (found.inputs, found.sizes) == (["1", "b"], [8, 9])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("inputs: notes.txt\nsizes: 8", "notes.txt --sizes 8"),  # a text is not a list of its characters
+        ("inputs: [1, b]\nsizes: ['8', 9]", "1 b --sizes 8 9"),
+        ("inputs: [1.10, 1:30, 0x1f]\ncolumn: 007", "1.10 1:30 0x1f --column 007"),
+        ("inputs: a\nvocab_size: 010\nrate: 1_0e-4\nuncased: false", "a --vocab-size 010 --rate 1_0e-4 --cased"),
+    ],
+)
+def test_values_in_a_file_are_read_as_on_the_command_line(text, words, tmp_path):
+    (tmp_path / "run.yaml").write_text(text)
+    assert parse("--config", str(tmp_path / "run.yaml")) == parse(*words.split())
 
 
 def test_one_text_is_a_text_where_texts_and_lists_are_allowed_as_on_the_command_line(tmp_path):
@@ -73,14 +77,6 @@ def test_one_text_is_a_text_where_texts_and_lists_are_allowed_as_on_the_command_
     (tmp_path / "run.yaml").write_text("optim_target_modules: [attn, mlp]\n")
     (found,) = parse_settings([TrainingArguments], ["--config", str(tmp_path / "run.yaml")], "example")
     assert found.optim_target_modules == ["attn", "mlp"]
-
-
-def test_numbers_in_a_file_are_read_as_on_the_command_line(tmp_path):
-    config = tmp_path / "run.yaml"
-    config.write_text("inputs: [1.10, 1:30, 0x1f]\ncolumn: 007\nvocab_size: 010\nrate: 1_0e-4\n")
-    words = ["1.10", "1:30", "0x1f", "--column", "007", "--vocab-size", "010", "--rate", "1_0e-4"]
-    assert parse("--config", str(config)) == parse(*words)
-    assert parse(*words).column == "007"
 
 
 def test_numbers_in_a_mapping_of_a_file_are_numbers(tmp_path):
