@@ -44,6 +44,9 @@ def parse_settings(
     namespace, rest = parser.parse_known_args(argv)
     if rest:
         word = next((word for word in rest if word.startswith("-")), rest[0])
+        lists = [option.metavar for option in options.values() if option.positional and list in option.kinds]
+        if lists and not word.startswith("-"):
+            raise UserError(f"unknown argument {word!r}; if it is one of {lists[0]}, write them all in one place")
         flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
         names = [f"--{name.replace('_', '-')}" for name in every]
         raise UserError(unknown_name("argument", word, [*flags, *names]))
