@@ -127,7 +127,6 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         max_steps=settings.max_steps,
         learning_rate=3e-3,
         warmup_steps=0.03,
-        adam_epsilon=1e-4,
         logging_steps=min(100, max(1, settings.max_steps // 24)),
         eval_strategy="steps",
         eval_steps=0.2,
