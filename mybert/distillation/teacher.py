@@ -139,8 +139,8 @@ class Comparison:
             states: hidden states of the student.
 
         Returns:
-            The mean of each loss over labelled or all real tokens; and the logits (n, V) of the teacher, None if no
-            loss needs them.
+            The mean of each loss over labelled or all real tokens, in the order of `names`; and the logits (n, V) of
+            the teacher, None if no loss needs them.
         """
         depth = self.teacher.config.num_hidden_layers
         relation_layer = _RELATION_LAYER.get(depth, depth)
@@ -170,7 +170,7 @@ class Comparison:
             with torch.no_grad():
                 other = _projections(self.teacher, relation_layer, tokens.of(output.hidden_states[relation_layer - 1]))
             found["relations"] = relation_loss(own, other, tokens.lengths, self.relation_heads)
-        return found, expected
+        return {name: found[name] for name in self.names}, expected
 
 
 class _Tokens:

@@ -168,13 +168,15 @@ def test_mistakes_are_refused_and_leave_nothing_behind(teacher, values, message,
     assert not (tmp_path / "out").exists()
 
 
-def test_evaluation_does_not_depend_on_its_batches(run, tmp_path):
+def test_evaluation_does_not_depend_on_its_batches_or_the_order_of_the_losses(run, tmp_path):
     """24 examples are one batch, or two of 23 and 1."""
+    shared = {"max_steps": 1, "learning_rate": 1e-12}
     one, two = (
-        read_manifest(run(output=tmp_path / str(size), per_device_eval_batch_size=size, max_steps=1))["metrics"]
-        for size in (24, 23)
+        read_manifest(run(output=tmp_path / str(size), per_device_eval_batch_size=size, **shared, **more))["metrics"]
+        for size, more in ((24, {}), (23, {"losses": ["cosine=1", "soft=5", "hard=2"]}))
     )
-    assert one["soft_loss"] == pytest.approx(two["soft_loss"], rel=1e-5)
+    for name in ("soft_loss", "cosine_loss"):
+        assert one[name] == pytest.approx(two[name], rel=1e-5)
 
 
 def test_a_teacher_may_have_more_rows_than_tokens(run, teachers, tmp_path):
