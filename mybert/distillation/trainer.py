@@ -77,13 +77,14 @@ class DistillationTrainer(MyBertTrainer):
         return logs
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
-        """The sums of the evaluation for student and teacher, the distillation losses, and the weight of the batch.
+        """The sums of the evaluation for student and teacher, then of each distillation loss, then their counts.
 
-        The weight is the number of labelled tokens, as in training. The teacher has sums if the losses need its
-        predictions; it reads the same masked tokens.
+        A loss is summed over the tokens that it averages: the labelled ones, or all. The teacher has sums if the
+        losses need its predictions; it reads the same masked tokens.
         """
         inputs = self._prepare_inputs(inputs)
-        weight = (inputs["labels"] != IGNORED).sum()
+        counts = {"soft": (inputs["labels"] != IGNORED).sum()}
+        tokens = inputs["attention_mask"].sum() if "attention_mask" in inputs else inputs["input_ids"].numel()
         inputs = self._inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
@@ -91,15 +92,16 @@ class DistillationTrainer(MyBertTrainer):
         sums, of_teacher = self.sums_of(inputs, outputs), torch.zeros(3)
         if expected is not None:
             of_teacher = label_sums(expected, inputs["labels"].flatten()[inputs["masked_lm_positions"]])
-        others = torch.cat([of_teacher.to(sums), torch.stack([*losses.values(), sums.new_ones(())]) * weight])[None]
-        return None, torch.cat([sums, others.to(sums.dtype)], dim=1), sums.new_zeros(1)
+        counts = torch.stack([sums.new_ones(()) * counts.get(name, tokens) for name in losses])
+        others = torch.cat([of_teacher.to(sums), torch.stack([*losses.values()]).to(sums) * counts, counts])[None]
+        return None, torch.cat([sums, others], dim=1), sums.new_zeros(1)
 
     def _metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
-        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 10 + len(self._names))
+        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 9 + 2 * len(self._names))
         metrics = metrics_from_sums(EvalPrediction(rows[:, :6], None))
         of_teacher = metrics_from_sums(EvalPrediction(np.pad(rows[:, 6:9], ((0, 0), (0, 3))), None))
-        *sums, weight = rows[:, 9:].sum(0)
-        losses = {name: total / max(weight, 1) for name, total in zip(self._names, sums, strict=True)}
+        sums, counts = np.split(rows[:, 9:].sum(0), 2)
+        losses = dict(zip(self._names, (sums / np.maximum(counts, 1)).tolist(), strict=True))
         weights = self._comparison.weights
         metrics["loss"] = weights.get("hard", 0.0) * metrics["loss"] + sum(
             weights[name.removesuffix("_loss")] * loss for name, loss in losses.items()
