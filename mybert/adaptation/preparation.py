@@ -136,7 +136,7 @@ def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str
     everything = work / "general.jsonl"
     _write_given("replay", settings, everything)
     held = held_out_texts(everything, settings.validation_share)
-    room = domain * settings.replay_share / (1 - settings.replay_share)
+    room = int(domain * settings.replay_share / (1 - settings.replay_share))
     replayed = write_texts(work / f"replay-{_TRAINING}", up_to(_part(everything, held, is_held=False), room))
     if not settings.general:
         write_texts(work / GENERAL, _part(everything, held, is_held=True))

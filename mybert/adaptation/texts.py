@@ -40,13 +40,13 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
-def up_to(texts: Iterable[str], characters: float) -> Iterator[str]:
-    """Yields the first texts, up to this number of characters in total."""
+def up_to(texts: Iterable[str], characters: int) -> Iterator[str]:
+    """Yields the first texts, up to this number of characters in total; the last one is cut after a word."""
     for text in texts:
         if characters <= 0:
             return
+        yield text if len(text) <= characters else text[:characters].rsplit(maxsplit=1)[0]
         characters -= len(text)
-        yield text
 
 
 def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[str]:

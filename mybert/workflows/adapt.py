@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import itertools
 import json
 import shutil
 import time
@@ -68,7 +69,8 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         raise UserError("mybert adapt supports one process only; start it without torchrun")
     if settings.words and not Path(settings.words).exists():
         raise UserError(f"--words {settings.words} does not exist{did_you_mean(settings.words)}")
-    inputs = [settings.model, *settings.inputs, *settings.task_data, *settings.replay, *settings.general]
+    names = settings.inputs, settings.task_data, settings.replay, settings.general
+    inputs = [settings.model, settings.words, *itertools.chain(*names)]
     folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
     fingerprint = RunFingerprint.of(settings, arguments, _describe_inputs(settings), _FREE)
     folder.check_same(fingerprint)

@@ -310,6 +310,14 @@ def test_a_missing_list_of_words_is_refused_before_the_text_is_read(run, tmp_pat
         run(str(tmp_path / "out"), words=str(tmp_path / "words.txt"), inputs=[str(tmp_path / "missing.txt")])
 
 
+def test_a_list_of_words_in_the_output_folder_is_not_overwritten(run, tmp_path):
+    (tmp_path / "manifest.json").write_text('{"stage": "adapt"}')
+    (tmp_path / "words.txt").write_text("tanker")
+    with pytest.raises(UserError, match=r"holds the input .*words.txt; name another folder"):
+        run(str(tmp_path), words=str(tmp_path / "words.txt"), overwrite=True)
+    assert (tmp_path / "words.txt").is_file()
+
+
 def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path):
     inputs = write_documents(tmp_path / "texts.jsonl", ["the oil price rises and falls"] * 9)
     with pytest.raises(UserError, match="no new word occurs in 3 documents"):

@@ -55,7 +55,9 @@ def test_a_copy_at_the_end_of_a_file_without_a_line_end_is_no_other_document(tmp
 
 
 def test_texts_are_read_up_to_a_number_of_characters():
-    assert list(up_to(["abc", "de", "f"], 4)) == ["abc", "de"]
+    assert list(up_to(["abc", "de", "f"], 5)) == ["abc", "de"]
+    assert list(up_to(["abc", "one two\nthree four", "f"], 14)) == ["abc", "one two"]
+    assert list(up_to(["тексты", "f"], 4)) == ["текс"]
     assert list(up_to(["abc"], 0)) == []
 
 
