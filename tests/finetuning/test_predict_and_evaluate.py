@@ -193,6 +193,7 @@ def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifi
     assert [predictor(text) for text in TEXTS] == [predictor((text,)) for text in TEXTS]
     assert predictor(TEXTS[1])["scores"] == pytest.approx(predicted[1]["scores"], abs=1e-6)
     assert predictor([]) == [] and predictor(" ") == {"error": "empty text"}
+    assert predictor(pd.DataFrame({"text": ["a", None]}), errors="skip")[1] == {"error": "the text is missing"}
     with pytest.raises(UserError, match=r"2 of 3 rows .*: row 2: the text is missing; row 3: .* int"):
         predictor(["a", {"text": None}, 7])
     assert [*map(len, predictor(["a", {"text": None}, "\ud800"], errors="skip"))] == [3, 1, 1]

@@ -141,7 +141,9 @@ class Predictor:
         """
         single = isinstance(rows, str | Mapping | tuple)
         if isinstance(rows, pd.DataFrame):
-            rows = [dict(zip(rows.columns, row, strict=True)) for row in rows.itertuples(index=False, name=None)]
+            rows = (
+                rows.astype(object).where(rows.notna(), None).to_dict("records")
+            )  # pandas has NaN for a missing text
         given = [rows] if single else list(rows)
         predictions = self.predict(self.part(given, errors))[0]
         return predictions[0] if single else predictions
