@@ -5,7 +5,7 @@ import dataclasses
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from modeling_mybert import MyBertForPreTraining
 from mybert.adaptation.own_words import read_words
 from mybert.adaptation.settings import AUTO, AdaptSettings
-from mybert.adaptation.texts import digest, held_out_texts, read_texts, up_to, write_texts
+from mybert.adaptation.texts import digest, documents, held_out_texts, read_texts, up_to, write_texts
 from mybert.adaptation.token_rows import change_rows
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.error_messages import short_list
@@ -22,7 +22,6 @@ from mybert.common.manifest import MANIFEST, write_json
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
-from mybert.io.documents import read_documents
 from tokenization import MyBertTokenizer, vocabulary_report
 from tokenization.new_words import MIN_DOCUMENTS, NewWord, choose_new_words, count_tokens, count_uses, describe_words
 from tokenization.vocabulary_change import add_pieces, spell
@@ -105,7 +104,7 @@ def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> di
 
 def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
     everything, skipped = work / "domain.jsonl", Counter()
-    write_texts(everything, _distinct(chain(_read(settings.inputs, settings, skipped), rows), skipped))
+    write_texts(everything, _distinct(chain(documents(settings.inputs, settings, skipped), rows), skipped))
     held = held_out_texts(everything, settings.validation_share)
     counts = Counter(digest(text) in held for text in read_texts(everything))
     if not counts:
@@ -145,14 +144,8 @@ def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str
 
 def _write_given(name: str, settings: AdaptSettings, path: Path) -> None:
     """Writes the texts of the setting `name`."""
-    if not write_texts(path, _read(getattr(settings, name), settings, Counter())):
+    if not write_texts(path, documents(getattr(settings, name), settings)):
         raise UserError(f"--{name}: no document holds text; check the inputs and --text-column")
-
-
-def _read(names: Sequence[str], settings: AdaptSettings, skipped: Counter) -> Iterator[str]:
-    if names:
-        documents = read_documents(names, text_column=settings.text_column, errors=settings.errors, skipped=skipped)
-        yield from (text for document in documents if (text := document.text.strip()))
 
 
 def _part(path: Path, held: set[bytes], *, is_held: bool) -> Iterator[str]:

@@ -1,10 +1,21 @@
-"""Texts of an adaptation on disk: training and held-out documents."""
+"""Texts of an adaptation: documents of the inputs; training and held-out documents on disk."""
 
 import hashlib
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from mybert.adaptation.settings import TextSettings
+from mybert.io.documents import read_documents
+
+
+def documents(names: Sequence[str], settings: TextSettings, skipped: Counter | None = None) -> Iterator[str]:
+    """The documents of some inputs that hold text, without white space around it."""
+    if names:
+        found = read_documents(names, text_column=settings.text_column, errors=settings.errors, skipped=skipped)
+        yield from (text for document in found if (text := document.text.strip()))
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> int:

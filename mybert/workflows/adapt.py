@@ -103,8 +103,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
 
 def _describe_inputs(settings: AdaptSettings) -> dict[str, dict]:
     found = {"model": identity(settings.model)}
-    for kind in ("input", "replay", "general"):
-        names = getattr(settings, "inputs" if kind == "input" else kind)
+    for kind, names in (("input", settings.inputs), ("replay", settings.replay), ("general", settings.general)):
         sources = describe_sources(find_sources(names))
         found |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
     found |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
@@ -149,13 +148,15 @@ def _preparation(output: Path) -> Path:
 
 
 def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:
-    """Yields the texts of each row of --task-data as one document."""
+    """Yields the texts of each row of --task-data as one document; none of a row without text."""
     for name in settings.task_data:
         kind = task_class(settings.task)
         task = kind(kind.Options.of({"columns": settings.columns}), None)
         for row in read_split(name, task, labelled=False).rows:
-            parts = [" ".join(value) if isinstance(value, list) else value for value in row.values() if value]
-            yield "\n".join(part for part in parts if isinstance(part, str))
+            columns = [value if isinstance(value, list) else [value] for value in row.values()]
+            texts = [" ".join(word for word in words if isinstance(word, str)) for words in columns]
+            if text := "\n".join(filter(None, texts)).strip():
+                yield text
 
 
 def _train(

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertEncoderDecoderModel, MyBertForMultipleChoice
 from mybert.adaptation.settings import TrimSettings
+from mybert.adaptation.texts import documents
 from mybert.adaptation.token_rows import change_rows
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
@@ -18,7 +19,6 @@ from mybert.common.manifest import RESULTS, identity, write_json, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
-from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
 from mybert.release.card.card_data import PARENT
 from mybert.release.convert.compare_models import outputs_of
@@ -96,9 +96,7 @@ def trim(settings: TrimSettings) -> Path:
 
 
 def _documents(settings: TrimSettings, counts: Counter, sample: list[str]) -> Iterator[str]:
-    for text in chain(_texts(settings), task_texts(settings)):
-        if not text.strip():
-            continue
+    for text in chain(documents(settings.inputs, settings), task_texts(settings)):
         counts["documents"] += 1
         counts["characters"] += len(text)
         if len(sample) < _COMPARED:
@@ -106,12 +104,6 @@ def _documents(settings: TrimSettings, counts: Counter, sample: list[str]) -> It
         yield text
     if not counts["documents"]:
         raise UserError("no document holds text; check the inputs and --text-column")
-
-
-def _texts(settings: TrimSettings) -> Iterator[str]:
-    if settings.inputs:
-        documents = read_documents(settings.inputs, text_column=settings.text_column, errors=settings.errors)
-        yield from (document.text for document in documents)
 
 
 def _needed_pieces(documents: Iterator[str], tokenizer: MyBertTokenizer) -> set[str]:

@@ -17,7 +17,7 @@ from mybert.adaptation import preparation
 from mybert.adaptation.comparison import held_out_scores, nearest_tokens
 from mybert.adaptation.preparation import START, prepare
 from mybert.adaptation.settings import AdaptSettings
-from mybert.adaptation.texts import digest, held_out_texts, passages, read_texts, up_to, write_texts
+from mybert.adaptation.texts import digest, documents, held_out_texts, passages, read_texts, up_to, write_texts
 from mybert.adaptation.token_rows import change_rows
 from tokenization import MyBertTokenizer
 
@@ -50,8 +50,7 @@ def test_passages_are_whole_words_in_the_order_of_the_text(texts, characters, le
 def test_a_copy_at_the_end_of_a_file_without_a_line_end_is_no_other_document(tmp_path):
     (tmp_path / "texts.txt").write_text("the oil\n\nthe price\n\nthe oil")
     settings = AdaptSettings(str(tmp_path / "texts.txt"), model="model", output="out")
-    read = preparation._read(settings.inputs, settings, Counter())
-    assert list(preparation._distinct(read, Counter())) == ["the oil", "the price"]
+    assert list(preparation._distinct(documents(settings.inputs, settings), Counter())) == ["the oil", "the price"]
 
 
 def test_texts_are_read_up_to_a_number_of_characters():

@@ -150,6 +150,7 @@ def test_words_of_add_tokens_stay(word, tmp_path):
         ("text-classification", {"sentence1": "the tanker", "sentence2": "a barrel", "label": "a"}),
         ("token-classification", {"tokens": ["the", "tanker", "barrel"], "tags": ["O", "O", "O"]}),
         ("question-answering", {"id": "1", "question": "tanker ?", "context": "the barrel", "answers": {}}),
+        ("multiple-choice", {"context": "the tanker", "choices": ["barrel", None], "label": 0}),
     ],
 )
 def test_every_text_of_the_rows_of_a_task_can_still_be_read(task, row, tmp_path):
@@ -167,8 +168,9 @@ def test_bad_input_is_refused_and_nothing_is_left(tmp_path):
     model = save("MyBertModel", tmp_path / "model")
     everything = write_documents(tmp_path / "texts.jsonl", ["tanker xanker barrel zebra pipeline azz"])
     texts = write_documents(tmp_path / "empty.jsonl", [" "])
-    with pytest.raises(UserError, match="no document holds text"):
-        trim(TrimSettings([texts], model=model, output=str(tmp_path / "out")))
+    for words in ({"inputs": [texts]}, {"task_data": [texts]}):
+        with pytest.raises(UserError, match="no document holds text"):
+            trim(TrimSettings(**words, model=model, output=str(tmp_path / "out")))
     trimmed = trim(TrimSettings([everything], model=model, output=str(tmp_path / "small")))
     with pytest.raises(UserError, match=r"the text needs all \d+ tokens of .*; there is nothing to trim"):
         trim(TrimSettings([everything], model=str(trimmed), output=str(tmp_path / "out")))
