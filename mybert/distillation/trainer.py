@@ -24,14 +24,10 @@ class DistillationTrainer(MyBertTrainer):
 
     def __init__(self, *args, comparison: Comparison, **kwargs):
         self._comparison = comparison
-        self.further_parts = self._names
+        self.further_parts = tuple(f"{name}_loss" for name in comparison.names)
         super().__init__(*args, **kwargs)
         self.compute_metrics = self._metrics_from_sums
         comparison.teacher.to(self.args.device)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(f"{name}_loss" for name in self._comparison.names)
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None):
         share = self._share(inputs["labels"], num_items_in_batch)
@@ -71,9 +67,9 @@ class DistillationTrainer(MyBertTrainer):
 
     def training_logs(self) -> dict[str, float]:
         logs = super().training_logs()
-        weights = {name: self._comparison.weights.get(name, 0.0) for name in ("hard", *self._comparison.names)}
-        names = {"mlm_loss": "hard", "nsp_loss": "hard"} | {f"{name}_loss": name for name in self._comparison.names}
-        logs["loss"] = sum(weights[names[part]] * logs[part] for part in self.loss_parts)
+        hard = self._comparison.weights.get("hard", 0.0)
+        weights = {"mlm": hard, "nsp": hard} | self._comparison.weights
+        logs["loss"] = sum(weights[part.removesuffix("_loss")] * logs[part] for part in self.loss_parts)
         return logs
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
@@ -97,11 +93,11 @@ class DistillationTrainer(MyBertTrainer):
         return None, torch.cat([sums, others], dim=1), sums.new_zeros(1)
 
     def _metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
-        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 9 + 2 * len(self._names))
+        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 9 + 2 * len(self.further_parts))
         metrics = metrics_from_sums(EvalPrediction(rows[:, :6], None))
         of_teacher = metrics_from_sums(EvalPrediction(np.pad(rows[:, 6:9], ((0, 0), (0, 3))), None))
         sums, counts = np.split(rows[:, 9:].sum(0), 2)
-        losses = dict(zip(self._names, (sums / np.maximum(counts, 1)).tolist(), strict=True))
+        losses = dict(zip(self.further_parts, (sums / np.maximum(counts, 1)).tolist(), strict=True))
         weights = self._comparison.weights
         metrics["loss"] = weights.get("hard", 0.0) * metrics["loss"] + sum(
             weights[name.removesuffix("_loss")] * loss for name, loss in losses.items()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +149,5 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
 
 def load_in_clean_process(model: Path) -> None:
     """Prints fill-mask and next-sentence predictions of the folder `model`, from a process without mybert."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "examples.py"
-        script.write_text(_CLEAN_PROCESS.format(masked=_MASKED, pairs=_PAIRS), encoding="utf-8", newline="\n")
-        subprocess.run([sys.executable, "-P", str(script), str(model.resolve())], check=True, cwd=folder)
+    script = _CLEAN_PROCESS.format(masked=_MASKED, pairs=_PAIRS)
+    subprocess.run([sys.executable, "-P", "-c", script, str(model)], check=True)

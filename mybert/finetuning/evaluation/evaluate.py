@@ -117,12 +117,10 @@ def evaluate_rows(
 
 def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
     """Tokens of each row, and whether it was truncated."""
-    lengths, truncated = np.zeros(rows, dtype=int), np.zeros(rows, dtype=bool)
-    columns = [features[ROW], features["input_ids"]]
-    for row, ids in zip(*columns, strict=True):
-        lengths[row] += token_count(ids)
+    lengths, truncated, owners = np.zeros(rows, dtype=int), np.zeros(rows, dtype=bool), np.asarray(features[ROW])
+    np.add.at(lengths, owners, list(map(token_count, features["input_ids"])))
     if CUT in features.column_names:
-        np.logical_or.at(truncated, np.asarray(features[ROW]), np.asarray(features[CUT], dtype=bool))
+        truncated[owners[np.asarray(features[CUT], dtype=bool)]] = True
     return lengths.tolist(), truncated.tolist()
 
 
