@@ -199,7 +199,7 @@ class EvaluateSettings(EvaluationOptions, InferenceSettings):
     model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint.")
     data: str = setting(help=f"Labelled rows: {_ROWS}.")
     output: str = setting(help="Output folder: results.json, predictions, report, and errors as text and picture.")
-    seed: int = setting(42, "Seed of the bootstrap samples.")
+    seed: int = setting(42, "Seed of the bootstrap samples.", least=0)
 
 
 @dataclass(kw_only=True)

@@ -688,6 +688,8 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
     assert evaluate(classifier, data, output) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err
+    assert evaluate(classifier, data, tmp_path / "none", "--seed", -1) == 2
+    assert "--seed: expected 0 or more, found -1" in capsys.readouterr().err
 
 
 def evaluation(predictions: list, references: list, errors: list, matrix: Matrix | None, **more) -> Evaluation:
