@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,10 @@ from mybert.distillation.trainer import DistillationTrainer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.sections import training_rows
 from tokenization import MyBertTokenizer
+
+
+def logs_of(output: Path) -> list[dict]:
+    return [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
 
 
 def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, corpus, tokenizer):
@@ -37,7 +42,7 @@ def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, cor
 @pytest.mark.slow
 def test_a_student_comes_closer_to_its_teacher_and_its_folder_names_it(run, teachers):
     output = run(max_steps=20, eval_steps=20, eval_on_start=True, logging_steps=10, learning_rate=3e-3)
-    logs = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    logs = logs_of(output)
     losses = {
         name: [log[name] for log in logs if name in log] for name in ("eval_soft_loss", "eval_cosine_loss", "loss")
     }
@@ -89,9 +94,9 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
 def test_lengths_and_batches_may_change_during_a_distillation(run):
     schedule = {"length_schedule": ["8:0.5", "32"], "max_tokens_per_batch": 64, "start_tokens_per_batch": 16}
     output = run(max_steps=8, logging_steps=1, eval_strategy="no", **schedule)
-    logs = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    logs = logs_of(output)
     logs = [log for log in logs if "soft_loss" in log]
-    tokens = [log["tokens"] for log in logs] if "tokens" in logs[0] else [log["num_input_tokens_seen"] for log in logs]
+    tokens = [log["tokens"] for log in logs]
     steps = [after - before for before, after in zip([0, *tokens], tokens, strict=False)]
     assert len(steps) == 8
     assert sum(steps[:4]) < sum(steps[4:])
@@ -111,7 +116,7 @@ def test_relations_teach_a_narrower_student_from_whole_texts(run, tokenizer, mon
     output = run(teacher="encoder", size="tiny", relation_heads=4, max_steps=8, eval_steps=4)
     assert any((masked == tokenizer.mask_token_id).any() for masked, _ in seen)
     assert not any((whole == tokenizer.mask_token_id).any() for _, whole in seen)
-    logs = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    logs = logs_of(output)
     losses = [log["eval_relations_loss"] for log in logs if "eval_relations_loss" in log]
     assert losses[-1] < losses[0]
     assert read_manifest(output)["settings"]["losses"] == ["relations=1"]
@@ -129,7 +134,7 @@ def test_accumulated_batches_give_the_gradient_of_one_batch(run, tmp_path):
     }
     one = run(output=tmp_path / "one", per_device_train_batch_size=16, **shared)
     two = run(output=tmp_path / "two", per_device_train_batch_size=8, gradient_accumulation_steps=2, **shared)
-    logs = [json.loads((folder / "log.jsonl").read_text().splitlines()[0]) for folder in (one, two)]
+    logs = [logs_of(folder)[0] for folder in (one, two)]
     for name in ("soft_loss", "mlm_loss", "grad_norm"):
         assert logs[0][name] == pytest.approx(logs[1][name], rel=1e-3), name
 
@@ -141,7 +146,7 @@ def test_the_loss_of_a_step_does_not_depend_on_its_number_of_batches(run, tmp_pa
     shared |= {"logging_steps": 1, "dropout": 0.0, "eval_strategy": "no", "learning_rate": 1e-12}
     each = run(output=tmp_path / "each", **shared)
     pairs = run(output=tmp_path / "pairs", gradient_accumulation_steps=2, **shared)
-    each, pairs = ([json.loads(x) for x in (f / "log.jsonl").read_text().splitlines()[:3]] for f in (each, pairs))
+    each, pairs = logs_of(each), logs_of(pairs)
     for name in ("relations_loss", "grad_norm"):
         assert pairs[1][name] == pytest.approx(each[2][name], rel=1e-4), name
 
@@ -153,6 +158,8 @@ def test_the_loss_of_a_step_does_not_depend_on_its_number_of_batches(run, tmp_pa
         ("encoder", {"losses": ["soft"]}, "has no masked-language-model head; use relations"),
         ("bert", {"size": "tiny", "losses": ["cosine"]}, "the hidden size of the teacher is 32"),
         ("bert", {"size": "tiny", "losses": ["relations"], "relation_heads": 5}, "must divide the hidden sizes"),
+        ("bert", {"relation_heads": 2}, "--relation-heads has no effect without the loss relations"),
+        ("encoder", {"temperature": 3.0}, "--temperature has no effect without the loss soft"),
         ("bert", {"layers": 5}, "--layers 5: .* has 4 layers"),
         ("bert", {"layers": 2, "size": "tiny"}, "--size and --layers exclude each other"),
         ("bert", {"losses": ["hard=1"]}, "add a loss that compares with the teacher"),

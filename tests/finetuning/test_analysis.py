@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score
 from transformers import AutoModelForSequenceClassification
@@ -48,24 +47,22 @@ def test_the_temperature_of_scaled_logits_is_found():
         assert fit_temperature(scale * logits, labels) == pytest.approx(scale, rel=0.05)
 
 
-def test_logits_of_words_without_a_label_are_left_out():
-    found = [np.arange(8.0).reshape(4, 2), np.ones((3, 2))]
-    columns = {"labels": [[-100, 1, 0], [1]], "words": [[-1, 0, 1], [0]], "input_ids": [[1, 5, 6], [7]]}
-    logits, labels = labelled_logits(found, Dataset.from_dict({**columns, "row": [0, 1]}))
-    assert logits.tolist() == [[2, 3], [4, 5], [1, 1]] and labels.tolist() == [1, 0, 1]
-    one = Dataset.from_dict({"labels": [1], "input_ids": [[1, 5]], "row": [0]})
-    logits, labels = labelled_logits([np.array([0.5, 1.5])], one)
-    assert logits.tolist() == [[0.5, 1.5]] and labels.tolist() == [1]
+WORDS = {"labels": [[-100, 1, 0], [1]], "words": [[-1, 0, 1], [0]], "input_ids": [[1, 5, 6], [7]], "row": [0, 1]}
+WINDOWS = {"labels": [1, 1, 0], "input_ids": [[1], [2], [3]], "row": [0, 0, 1]}
+TOKENS = {"labels": [[1, 1, 0]], "words": [[0, 0, 1]], "input_ids": [[5, 6, 7]], "row": [0]}  # two of the first word
 
 
-def test_a_row_in_windows_and_a_word_of_labelled_tokens_are_calibrated_by_their_mean_logits():
-    windows = [np.array([0.0, 2.0]), np.array([4.0, 0.0]), np.array([1.0, 1.5])]
-    columns = {"labels": [1, 1, 0], "input_ids": [[1], [2], [3]], "row": [0, 0, 1]}
-    logits, labels = labelled_logits(windows, Dataset.from_dict(columns))
-    assert logits.tolist() == [[2, 1], [1, 1.5]] and labels.tolist() == [1, 0]
-    columns = {"labels": [[1, 1, 0]], "words": [[0, 0, 1]], "input_ids": [[5, 6, 7]], "row": [0]}
-    logits, labels = labelled_logits([np.stack(windows)], Dataset.from_dict(columns))
-    assert logits.tolist() == [[2, 1], [1, 1.5]] and labels.tolist() == [1, 0]
+@pytest.mark.parametrize(
+    ("columns", "logits", "expected", "labels"),
+    [
+        (WORDS, [np.arange(8.0).reshape(4, 2), np.ones((3, 2))], [[2, 3], [4, 5], [1, 1]], [1, 0, 1]),
+        (WINDOWS, [np.array([0.0, 2.0]), np.array([4.0, 0.0]), np.array([1.0, 1.5])], [[2, 1], [1, 1.5]], [1, 0]),
+        (TOKENS, [np.array([[0.0, 2.0], [4.0, 0.0], [1.0, 1.5]])], [[2, 1], [1, 1.5]], [1, 0]),
+    ],
+)
+def test_each_row_and_each_labelled_word_is_calibrated_by_its_mean_logits(columns, logits, expected, labels):
+    found = labelled_logits(logits, Dataset.from_dict(columns))
+    assert [values.tolist() for values in found] == [expected, labels]
 
 
 def test_rows_with_different_numbers_of_choices_have_one_temperature():
@@ -166,19 +163,8 @@ def evaluated(classifier, opinions, tmp_path_factory):
     rows[5] = rows[5] | {"label": {"good": "bad", "bad": "good"}[rows[5]["label"]]}
     data = folder / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = (
-        "--model",
-        classifier,
-        "--data",
-        data,
-        "--output",
-        folder / "scores",
-        "--slices",
-        "place",
-        "--device",
-        "cpu",
-    )
-    assert cli.main(["evaluate", *map(str, words), "--bootstrap", "20"]) == 0
+    words = ("--model", classifier, "--data", data, "--output", folder / "scores", "--bootstrap", 20)
+    assert cli.main(["evaluate", *map(str, words), "--slices", "place", "--device", "cpu"]) == 0
     return folder, rows
 
 
@@ -207,12 +193,7 @@ def test_a_wrong_label_looks_mislabelled(evaluated):
 
 def test_suspects_say_in_how_many_runs_they_are_wrong(finetune, opinions, tmp_path, write_rows):
     wrong = [{**opinions[3], "label": {"good": "bad", "bad": "good"}[opinions[3]["label"]]}]
-    words = (
-        "--train",
-        write_rows("train.jsonl", opinions),
-        "--validation",
-        write_rows("val.jsonl", opinions + wrong),
-    )
+    words = ("--train", write_rows("train.jsonl", opinions), "--validation", write_rows("val.jsonl", opinions + wrong))
     assert finetune("text-classification", *words, "--num-train-epochs", 3, "--seeds", 2) == 0
     suspects = json.loads((tmp_path / "out/validation/analysis.json").read_text())["suspects"]
     errors = [json.loads(file.read_text()) for file in (tmp_path / "out/runs").glob("*/validation_errors.json")]
@@ -240,43 +221,30 @@ def test_a_column_that_first_occurs_in_a_late_row_is_known(write_rows):
     check_slices([Split(path, None, lambda: read_json_lines(path), range(1001))], ["place"])
 
 
-def test_a_calibrated_model_has_scaled_logits_and_the_same_labels(finetune, opinions, tmp_path, write_rows):
-    train, validation = (
-        write_rows("train.jsonl", opinions),
-        write_rows("validation.jsonl", opinions[:9] + opinions[30:]),
-    )
-    words = ("--train", train, "--validation", validation, "--num-train-epochs", 1)
-    assert finetune("text-classification", *words, output="plain") == 0
-    assert finetune("text-classification", *words, "--calibrate", output="calibrated") == 0
-    temperature = json.loads((tmp_path / "calibrated/results.json").read_text())["temperature"]
-    assert temperature != pytest.approx(1.0, abs=1e-3)
-    torch.manual_seed(0)
-    ids = torch.randint(5, 60, (4, 9))
-    plain, scaled = (
-        AutoModelForSequenceClassification.from_pretrained(tmp_path / name, trust_remote_code=True)(ids).logits
-        for name in ("plain", "calibrated")
-    )
-    torch.testing.assert_close(plain / temperature, scaled, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("is_finished", [True, False])
-def test_a_resumed_run_is_calibrated_once(finetune, opinions, tmp_path, write_rows, monkeypatch, is_finished):
+def test_a_calibrated_model_has_scaled_logits_also_if_it_is_resumed(
+    finetune, opinions, tmp_path, write_rows, monkeypatch
+):
     rows = write_rows("train.jsonl", opinions), write_rows("validation.jsonl", opinions[:9] + opinions[30:])
-    words = ("--train", rows[0], "--validation", rows[1], "--num-train-epochs", 1, "--calibrate")
-    assert finetune("text-classification", *words, output="whole") == 0
+    words = ("text-classification", "--train", rows[0], "--validation", rows[1], "--num-train-epochs", 1)
+    assert finetune(*words, output="plain") == 0
+    assert finetune(*words, "--calibrate", output="finished") == 0
 
     def killed(*args):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        if not is_finished:
-            patch.setattr(report, "evaluate_rows", killed)
-        assert finetune("text-classification", *words) == (0 if is_finished else 130)
-    assert finetune("text-classification", *words, "--resume") == 0
-    whole, resumed = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "out"))
-    assert resumed["temperature"] == whole["temperature"] != pytest.approx(1, abs=1e-3)
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+        patch.setattr(report, "evaluate_rows", killed)
+        assert finetune(*words, "--calibrate", output="killed") == 130
+    torch.manual_seed(0)
+    ids = torch.randint(5, 60, (4, 9))
+    logits = {}
+    for name in ("plain", "finished", "killed"):
+        assert name == "plain" or finetune(*words, "--calibrate", "--resume", output=name) == 0
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name, trust_remote_code=True)
+        logits[name] = model(ids).logits
+        temperature = json.loads((tmp_path / name / "results.json").read_text())["temperature"] or 1.0
+        assert (temperature == pytest.approx(1.0, abs=1e-3)) == (name == "plain")
+        torch.testing.assert_close(logits["plain"] / temperature, logits[name], rtol=1e-4, atol=1e-5)
 
 
 def test_calibration_without_classes_is_refused(finetune, write_rows, capsys):

@@ -1,5 +1,6 @@
 """Bootstrap scores and scores of each label, compared with scikit-learn, seqeval and scipy."""
 
+import functools
 import tracemalloc
 
 import numpy as np
@@ -15,6 +16,7 @@ from mybert.finetuning.evaluation import bootstrap_scores as class_scores
 from mybert.finetuning.tasks.registry import task_class
 
 ROWS = 40
+F1_MACRO = functools.partial(metrics.f1_score, average="macro")
 
 
 @pytest.fixture(params=range(3))
@@ -22,19 +24,23 @@ def samples(request) -> np.ndarray:
     return np.random.default_rng(request.param).integers(ROWS, size=(5, ROWS))
 
 
+def check(found: dict, samples: np.ndarray, true: np.ndarray, predicted: np.ndarray, **expected) -> None:
+    """Compares the scores of each sample with those of functions of others, by the name of the score."""
+    assert found.keys() == expected.keys()
+    for name, score in expected.items():
+        assert found[name] == pytest.approx([score(true[sample], predicted[sample]) for sample in samples]), name
+
+
 @pytest.mark.parametrize("classes", [2, 4])
 def test_single_labels_score_as_in_scikit_learn(samples, classes):
     chance = np.random.default_rng(classes)
     predicted, true = chance.integers(classes, size=(2, ROWS))
-    found = class_scores.single_label(predicted, true, classes, samples)
-    for i, sample in enumerate(samples):
-        one, other = true[sample], predicted[sample]
-        assert found["accuracy"][i] == pytest.approx(metrics.accuracy_score(one, other))
-        assert found["f1_macro"][i] == pytest.approx(metrics.f1_score(one, other, average="macro"))
-        assert found["matthews_correlation"][i] == pytest.approx(metrics.matthews_corrcoef(one, other))
-        if classes == 2:
-            assert found["f1"][i] == pytest.approx(metrics.f1_score(one, other))
-    assert ("f1" in found) == (classes == 2)
+    expected = {"accuracy": metrics.accuracy_score, "f1_macro": F1_MACRO}
+    expected |= {
+        "matthews_correlation": metrics.matthews_corrcoef,
+        **({"f1": metrics.f1_score} if classes == 2 else {}),
+    }
+    check(class_scores.single_label(predicted, true, classes, samples), samples, true, predicted, **expected)
 
 
 def test_rows_that_are_all_right_have_wilsons_interval_or_none():
@@ -68,22 +74,16 @@ def test_memory_grows_with_classes_times_samples():
 
 def test_several_labels_score_as_in_scikit_learn(samples):
     predicted, true = np.random.default_rng(0).random((2, ROWS, 3)) > 0.6
+    expected = {"f1_micro": functools.partial(metrics.f1_score, average="micro"), "f1_macro": F1_MACRO}
     found = class_scores.multi_label(predicted, true, samples)
-    for i, sample in enumerate(samples):
-        one, other = true[sample], predicted[sample]
-        assert found["f1_micro"][i] == pytest.approx(metrics.f1_score(one, other, average="micro"))
-        assert found["f1_macro"][i] == pytest.approx(metrics.f1_score(one, other, average="macro"))
-        assert found["accuracy"][i] == pytest.approx(metrics.accuracy_score(one, other))
+    check(found, samples, true, predicted, accuracy=metrics.accuracy_score, **expected)
 
 
 def test_numbers_score_as_in_scipy(samples):
     predicted, true = np.random.default_rng(0).normal(size=(2, ROWS)).round(1)
+    expected = {"pearson": lambda *pair: stats.pearsonr(*pair)[0], "spearman": lambda *pair: stats.spearmanr(*pair)[0]}
     found = class_scores.regression(predicted, true, samples)
-    for i, sample in enumerate(samples):
-        one, other = true[sample], predicted[sample]
-        assert found["pearson"][i] == pytest.approx(stats.pearsonr(one, other)[0])
-        assert found["spearman"][i] == pytest.approx(stats.spearmanr(one, other)[0])
-        assert found["mse"][i] == pytest.approx(metrics.mean_squared_error(one, other))
+    check(found, samples, true, predicted, mse=metrics.mean_squared_error, **expected)
 
 
 def scores_by_label(name: str, rows: dict, predicted: list[dict]) -> dict[str, tuple]:

@@ -174,14 +174,6 @@ def test_pandas_reads_a_table_of_predictions_back_with_equal_values(classifier, 
     assert table["error"][3] == "the text is empty" and pd.isna(table["label"][3])
 
 
-def test_an_output_of_another_format_is_refused(classifier, write_rows, tmp_path, capsys):
-    rows = write_rows("rows.jsonl", [{"text": "a"}])
-    for name in ("p.xlsx", "p", "p.jsonl.gz"):
-        assert predict(classifier, rows, "--output", tmp_path / name) == 2
-        message = capsys.readouterr().err
-        assert name in message and ".jsonl, .csv, .tsv, .parquet" in message and not (tmp_path / name).exists()
-
-
 def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):
     assert predict(classifier, write_rows("rows.jsonl", [{"text": text, "id": 1} for text in TEXTS])) == 0
     lines = read(capsys.readouterr().out)
@@ -468,28 +460,23 @@ def test_logits_that_are_not_finite_are_an_error(classifier, write_rows, tmp_pat
     assert "logits are NaN or infinite" in capsys.readouterr().err
 
 
-def test_a_text_instead_of_a_file_is_an_error_of_one_line(classifier, capsys):
-    assert predict(classifier, "a long text " * 40) == 2
-    assert "there is no file 'a long text a long" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_broken_row_is_named_and_no_file_is_written(classifier, write_rows, tmp_path, capsys):
-    output = tmp_path / "predictions.jsonl"
-    rows = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}])
-    assert predict(classifier, rows, "--output", output) == 2
-    assert f"{rows}: 1 of 2 lines cannot be used: line 2: the text is missing" in capsys.readouterr().err
-    broken = tmp_path / "broken.txt"
+def test_a_broken_row_or_an_impossible_output_is_named_and_no_file_is_written(
+    classifier, write_rows, tmp_path, capsys
+):
+    output, below = tmp_path / "predictions.jsonl", tmp_path / "rows.jsonl/predictions.jsonl"
+    rows, broken = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}]), tmp_path / "broken.txt"
     broken.write_bytes(b"good\nb\xe4d\n")
-    assert predict(classifier, broken, "--output", output) == 2
-    assert f"{broken}: 1 of 2 lines cannot be used: line 2: not UTF-8" in capsys.readouterr().err
-    assert predict(classifier, "nowhere.txt", "--output", output) == 2
-    assert "nowhere.txt: no such file" in capsys.readouterr().err
-    assert predict(classifier, rows, "--output", tmp_path, "--overwrite") == 2
-    assert f"output {tmp_path} is a folder; name a file" in capsys.readouterr().err
-    assert predict(classifier, rows, "--output", rows / "predictions.jsonl") == 2
-    assert f"output {rows / 'predictions.jsonl'} cannot be created: {rows} is a file" in capsys.readouterr().err
-    assert not output.exists()
-    assert not list(tmp_path.glob(".predicted*"))
+    for data, place, message in (
+        (rows, output, f"{rows}: 1 of 2 lines cannot be used: line 2: the text is missing"),
+        (broken, output, f"{broken}: 1 of 2 lines cannot be used: line 2: not UTF-8"),
+        ("nowhere.txt", output, "nowhere.txt: no such file"),
+        (rows, tmp_path, f"output {tmp_path} is a folder; name a file"),
+        (rows, below, f"output {below} cannot be created: {rows} is a file"),
+        *((rows, tmp_path / name, ".jsonl, .csv, .tsv, .parquet") for name in ("p.xlsx", "p", "p.jsonl.gz")),
+    ):
+        assert predict(classifier, data, "--output", place) == 2
+        assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.txt", "rows.jsonl"]
 
 
 @pytest.mark.parametrize("text", ["it's great", "a film for 3.50"])
@@ -501,6 +488,8 @@ def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, tex
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode()), encoding="utf-8"))
     assert predict(*shlex.split(ours)[2:]) == 0
     assert read(capsys.readouterr().out)[0]["input"] == {"text": text}
+    assert predict(classifier, f"{text} " * 40) == 2
+    assert f"there is no file {text!r}"[:-1] in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_errors_of_the_last_row_are_reported_before_the_first_prediction(classifier, write_rows, tmp_path, capsys):
@@ -701,19 +690,23 @@ def evaluation(predictions: list, references: list, errors: list, matrix: Matrix
 
 
 @pytest.mark.draws
-def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys):
-    names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & ü>"]
+def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys, recwarn):
+    names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & 好>"]
     print_table("Each label", [(name, 1) for name in names])
     assert "[red]:joy:" in capsys.readouterr().out
     found = evaluation([{"label": names[0]}] * 4, names, [0.0, 1.0, 1.0, 1.0], Matrix(names, np.eye(4, dtype=int)))
     draw_errors(tmp_path / "errors.png", found)
-    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
-    rows = Dataset.from_dict({"text": names, "label": names})
-    split = Split("rows.jsonl", rows, lambda: rows, range(4))
-    write_errors(tmp_path / "errors.txt", split, found)
-    text = (tmp_path / "errors.txt").read_text(encoding="utf-8")
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG") and not recwarn.list
+    text = errors_of(tmp_path, found, text=names, label=names)
     assert "  label: [red]:joy:\n  predicted: {'label': '$" in text
-    assert text.count("[red]:joy:") == 4 and "<é & ü>" in text
+    assert text.count("[red]:joy:") == 4 and "<é & 好>" in text
+
+
+def errors_of(tmp_path, found: Evaluation, **columns: list[str]) -> str:
+    """errors.txt of an evaluation of rows with these columns."""
+    rows = Dataset.from_dict(columns)
+    write_errors(tmp_path / "errors.txt", Split("rows.jsonl", rows, lambda: rows, range(len(rows))), found)
+    return (tmp_path / "errors.txt").read_text(encoding="utf-8")
 
 
 def drawn(tmp_path, monkeypatch, found: Evaluation) -> list[Axes]:
@@ -731,9 +724,7 @@ def test_pictures_depend_on_the_task_and_show_the_best_constant_prediction_dashe
     assert [bar.get_width() for bar in left.patches] == [0.75, 0.5, 0.375, 0.5]  # precision, then recall
     dashed = [list(line.get_xdata()) for line in right.lines if line.get_linestyle() == "--"]
     assert dashed == [[0.5, 0.5]] and [label.get_text() for label in right.get_yticklabels()] == ["accuracy"]
-    rows = Dataset.from_dict({"text": ["a"]})
-    write_errors(tmp_path / "errors.txt", Split("rows.jsonl", rows, lambda: rows, range(1)), several)
-    table = [line.split() for line in (tmp_path / "errors.txt").read_text().splitlines() if "grain" in line]
+    table = [line.split() for line in errors_of(tmp_path, several, text=["a"]).splitlines() if "grain" in line]
     assert [cell for cell in table[0] if cell != "│"] == ["grain", "8", "4", "3", "0.75", "0.375", "0.5"]
     numbers = evaluation([{"score": 2.5}, {"score": 1.0}], [2.0, 1.5], [0.5, 0.5], None)
     left, _ = drawn(tmp_path, monkeypatch, numbers)
@@ -792,9 +783,8 @@ def test_json_after_a_broken_first_line_is_an_error(classifier, tmp_path, capsys
 def test_a_confusion_matrix_has_whole_names_and_counts(tmp_path):
     names = [f"label number {i}" for i in range(20)]
     counts = np.arange(400).reshape(20, 20) * 1037
-    split = Split("rows.jsonl", Dataset.from_dict({"text": ["a"]}), lambda: [], range(1))
-    write_errors(tmp_path / "errors.txt", split, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)))
-    lines = [line.replace("┃", "│").split("│") for line in (tmp_path / "errors.txt").read_text().splitlines()]
+    text = errors_of(tmp_path, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)), text=["a"])
+    lines = [line.replace("┃", "│").split("│") for line in text.splitlines()]
     cells = [[cell.strip() for cell in line[1:-1]] for line in lines if len(line) > 2]
     assert cells[0][1:] == names
     assert cells[1:] == [[name, *map(str, row)] for name, row in zip(names, counts.tolist(), strict=True)]
@@ -804,10 +794,7 @@ def test_the_most_frequent_confusions_replace_a_large_matrix(tmp_path):
     names = [f"label{i}" for i in range(1500)]
     counts = np.eye(1500, dtype=int)
     counts[7, 1400], counts[3, 2] = 5, 9
-    rows = Dataset.from_dict({"text": [":smile:"]})
-    split = Split("rows.jsonl", rows, lambda: rows, range(1))
-    write_errors(tmp_path / "errors.txt", split, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)))
-    text = (tmp_path / "errors.txt").read_text()
+    text = errors_of(tmp_path, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)), text=[":smile:"])
     listed = [line.split() for line in text.splitlines() if "label" in line and "│" in line]
     assert [[word for word in line if word != "│"] for line in listed] == [
         ["label3", "label2", "9"],
