@@ -84,6 +84,9 @@ class Comparison:
                     f"--losses {name}: the hidden size of the teacher is {config.hidden_size}, of the student "
                     f"{own.hidden_size}; use relations"
                 )
+        for option, name in (("relation_heads", "relations"), ("temperature", "soft")):
+            if getattr(settings, option) != getattr(DistillSettings, option) and name not in chosen:
+                raise UserError(f"--{option.replace('_', '-')} has no effect without the loss {name}; leave it out")
         heads = settings.relation_heads or config.num_attention_heads
         if "relations" in chosen and (config.hidden_size % heads or own.hidden_size % heads):
             raise UserError(
