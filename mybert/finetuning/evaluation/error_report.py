@@ -1,6 +1,7 @@
 """Errors of an evaluation: errors.txt with the worst rows, errors.png with pictures of scores and errors."""
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,7 +104,9 @@ def draw_errors(path: Path, found: Evaluation) -> None:
         left.yaxis.set_major_locator(MaxNLocator(integer=True))
         left.set(xlabel="error of a row", ylabel="rows")
     _draw_scores(right, found)
-    figure.savefig(path, dpi=120)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # one for each character; report.html shows all labels
+        figure.savefig(path, dpi=120)
 
 
 def _draw_matrix(axis: Axes, matrix: Matrix) -> None:
