@@ -20,6 +20,11 @@ class FinetuningArguments(FinetuningOptions, DeviceArguments):
         for name in ("metric_for_best_model", "greater_is_better"):  # before transformers fills them in
             if getattr(self, name) is not None:
                 raise UserError(f"{name} is not supported: the best checkpoint is chosen by --metric")
+        if self.load_best_model_at_end and self.save_strategy not in (self.eval_strategy, SaveStrategy.BEST):
+            raise UserError(
+                "--eval-strategy and --save-strategy differ, so the best checkpoint may not be saved; give both the "
+                "same value, or add --load-best-model-at-end false"
+            )
         super().__post_init__()
         unsupported = {
             "bf16_full_eval": "it would round the weights that are kept; --bf16 evaluates in bfloat16, too",

@@ -403,6 +403,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
         (("--dropout", 1), "--dropout: expected 0 or more and below 1, found 1.0"),
         (("--learing-rate", 1), "did you mean '--learning-rate'"),
         (("--save-strategy", "best"), "--save-strategy: invalid choice: 'best'"),
+        (("--save-strategy", "no"), "value, or add --load-best-model-at-end false"),
     ],
 )
 def test_a_mistake_is_one_line(finetune, data, capsys, words, message):
