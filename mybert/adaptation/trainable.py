@@ -44,14 +44,14 @@ def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
 def _train_rows(model: MyBertForPreTraining, new_ids: Sequence[int], new_head: bool) -> None:
     chosen = torch.zeros(model.config.vocab_size, dtype=torch.bool)
     chosen[list(new_ids)] = True
-    head = model.cls.predictions
+    head, tables = model.cls.predictions, [model.get_input_embeddings().weight]
     if new_head:
         head.transform.requires_grad_(True)
-    for table in (model.get_input_embeddings().weight, head.bias):
-        if len(new_ids) or (new_head and table.dim() == 1):
-            table.requires_grad_(True)
-            if not (new_head and table.dim() == 1):
-                table.register_hook(lambda gradient: _only(gradient, chosen))
+        head.bias.requires_grad_(True)
+    else:
+        tables.append(head.bias)
+    for table in tables if len(new_ids) else ():
+        table.requires_grad_(True).register_hook(lambda gradient: _only(gradient, chosen))
 
 
 def _only(gradient: Tensor, chosen: Tensor) -> Tensor:

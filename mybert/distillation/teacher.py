@@ -153,7 +153,7 @@ class Comparison:
             wanted = self._states(depth, relation_layer) or False
             places = inputs["masked_lm_positions"] if "soft" in self.weights else ()
             output = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
-        found, expected, tokens = {}, None, _Tokens(inputs)
+        found, expected, mask = {}, None, inputs.get("attention_mask")
         if "soft" in self.weights:
             with torch.no_grad():
                 expected = self.teacher.cls.predictions(output.last_hidden_state)
@@ -162,31 +162,25 @@ class Comparison:
             divergence = soft_loss(logits[:, :size], expected[:, :size], self.temperature)
             found["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
         if "cosine" in self.weights:
-            found["cosine"] = cosine_loss(tokens.of(states[-1]), tokens.of(output.hidden_states[-1]))
+            found["cosine"] = cosine_loss(_tokens(states[-1], mask), _tokens(output.hidden_states[-1], mask))
         if "mse" in self.weights:
             own = len(states) - 1
             pairs = [(layer, round(layer * depth / own)) for layer in range(1, own + 1)]
-            mapped = [(tokens.of(states[own]), tokens.of(output.hidden_states[other])) for own, other in pairs]
+            mapped = [(_tokens(states[i], mask), _tokens(output.hidden_states[j], mask)) for i, j in pairs]
             found["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
         if "relations" in self.weights:
-            own = _projections(student, len(states) - 1, tokens.of(states[-2]))
+            own = _projections(student, len(states) - 1, _tokens(states[-2], mask))
             with torch.no_grad():
-                other = _projections(self.teacher, relation_layer, tokens.of(output.hidden_states[relation_layer - 1]))
-            found["relations"] = relation_loss(own, other, tokens.lengths, self.relation_heads)
+                read = _tokens(output.hidden_states[relation_layer - 1], mask)
+                other = _projections(self.teacher, relation_layer, read)
+            lengths = inputs["cu_seq_lens_q"].diff() if mask is None else mask.sum(1)
+            found["relations"] = relation_loss(own, other, lengths, self.relation_heads)
         return {name: found[name] for name in self.names}, expected
 
 
-class _Tokens:
-    """The real tokens of a padded or packed batch."""
-
-    def __init__(self, inputs: dict):
-        self.mask = inputs.get("attention_mask")
-        bounds = inputs.get("cu_seq_lens_q")
-        self.lengths = bounds.diff() if self.mask is None else self.mask.sum(1)
-
-    def of(self, states: Tensor) -> Tensor:
-        """(1, T, H) or (B, S, H) → (T, H)."""
-        return states[0] if self.mask is None else states[self.mask.bool()]
+def _tokens(states: Tensor, mask: Tensor | None) -> Tensor:
+    """(1, T, H) of a packed batch, or (B, S, H) with its mask → (T, H)."""
+    return states[0] if mask is None else states[mask.bool()]
 
 
 def _projections(model: nn.Module, layer: int, states: Tensor) -> list[Tensor]:

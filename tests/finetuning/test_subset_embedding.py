@@ -59,29 +59,6 @@ def test_loading_and_converting_keep_weight_and_table_in_the_same_memory():
     assert part.load_state_dict({}, strict=False).missing_keys == ["weight"]
 
 
-def test_an_optimizer_that_mixes_rows_trains_the_whole_embedding(tiny_checkpoint, tmp_path):
-    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
-    table = model.base_model.embeddings.word_embeddings
-    arguments = FinetuningArguments(output_dir=str(tmp_path), use_cpu=True, optim="adafactor")
-    train_occurring_rows(model, Dataset.from_dict({"input_ids": [[5, 6]]}), arguments)
-    assert model.base_model.embeddings.word_embeddings is table
-
-
-def test_a_given_optimizer_keeps_its_embedding(tiny_checkpoint, tmp_path):
-    model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
-    table = model.base_model.embeddings.word_embeddings
-    choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
-    made = trainer.FinetuningTrainer(
-        model=model,
-        args=FinetuningArguments(output_dir=str(tmp_path), **choices),
-        train_dataset=Dataset.from_dict({"input_ids": [[5, 6]]}),
-        optimizers=(torch.optim.AdamW(model.parameters()), None),
-        occurring_rows=True,
-    )
-    made.create_optimizer()
-    assert model.base_model.embeddings.word_embeddings is table
-
-
 def test_optimizer_states_are_those_of_the_whole_embedding():
     """So that a run can be resumed with several processes, which train the whole embedding."""
 
@@ -111,21 +88,22 @@ def test_optimizer_states_are_those_of_the_whole_embedding():
         torch.testing.assert_close(after.state_dict(), before.state_dict(), rtol=1e-6, atol=0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_trainer_leaves_the_embedding_unchanged_by_default(tiny_checkpoint, tmp_path, frozen):
+@pytest.mark.parametrize("case", ["by default", "frozen", "an optimizer that mixes rows", "a given optimizer"])
+def test_the_whole_embedding_is_kept(tiny_checkpoint, tmp_path, case):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
-    table = model.base_model.embeddings.word_embeddings.requires_grad_(not frozen)
+    table = model.base_model.embeddings.word_embeddings.requires_grad_(case != "frozen")
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True, "max_steps": 1}
-    choices["learning_rate"] = 1e-3
-    rows = Dataset.from_dict({"input_ids": [[5, 6]] * 4, "labels": [0, 1] * 2})
-    for more in ({}, {"occurring_rows": True}) if frozen else ({},):
-        made = trainer.FinetuningTrainer(
-            model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices), train_dataset=rows, **more
-        )
-        made.train()
-        made.train()  # twice is allowed
-        assert model.base_model.embeddings.word_embeddings is table
+    choices |= {"learning_rate": 1e-3, "optim": "adafactor" if "mixes" in case else "adamw_torch"}
+    made = trainer.FinetuningTrainer(
+        model=model,
+        args=FinetuningArguments(output_dir=str(tmp_path), **choices),
+        train_dataset=Dataset.from_dict({"input_ids": [[5, 6]] * 4, "labels": [0, 1] * 2}),
+        optimizers=(torch.optim.AdamW(model.parameters()) if "given" in case else None, None),
+        occurring_rows=case != "by default",
+    )
+    made.train()
+    made.train()  # twice is allowed
+    assert model.base_model.embeddings.word_embeddings is table
 
 
 def test_nested_choices_are_read(tiny_checkpoint, tmp_path):

@@ -20,6 +20,7 @@ from mybert.finetuning.tasks.base import Task
 _CURVES, _CURVE_POINTS = 5, 60
 _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
+_INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
 _SUSPECTS, _SURE = 50, 0.9
 _NAME, _TEXT = 60, 300  # characters
 
@@ -135,12 +136,24 @@ def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -
         predictions = [found.predictions[row] for row in rows]
         references = [found.references[row] for row in rows]
         samples = max(20, min(_SAMPLES, _DRAWS // len(rows)))
-        indices = generator.integers(len(rows), size=(samples, len(rows)))
-        drawn = task.bootstrap(predictions, references, indices)[metric]
+        interval = intervals(task, predictions, references, samples, generator).get(metric)
         value = task.score(predictions, references)[metric]
-        interval = interval_95(drawn, len(rows), metric in task.row_shares)
         scores.append({"value": name, "rows": len(rows), "metric": metric, "score": value, "interval": interval})
     return scores
+
+
+def intervals(
+    task: Task, predictions: Sequence, references: Sequence, samples: int, generator: np.random.Generator
+) -> dict[str, tuple[float, float]]:
+    """The interval of each metric that has one, from bootstrap `samples` of the rows."""
+    rows, drawn = len(references), {}
+    at_once = max(1, _INDICES_AT_ONCE // rows)
+    for first in range(0, samples, at_once):
+        indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
+        for name, values in task.bootstrap(predictions, references, indices).items():
+            drawn.setdefault(name, []).extend(values)
+    found = {name: interval_95(values, rows, name in task.row_shares) for name, values in drawn.items()}
+    return {name: interval for name, interval in found.items() if interval is not None}
 
 
 def _order(name: str) -> tuple[bool, float, str]:

@@ -46,7 +46,7 @@ def confidences(predictions: Sequence[Mapping], references: Sequence) -> tuple[n
     return np.array(shares, dtype=np.float64), np.array(right, dtype=bool)
 
 
-def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = _BINS) -> dict:
+def reliability(confidence: np.ndarray, right: np.ndarray) -> dict:
     """Expected calibration error and the bins of a reliability diagram (Naeini et al. 2015).
 
     Args:
@@ -56,26 +56,18 @@ def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = _BINS) ->
         `expected_calibration_error`: mean |accuracy - confidence| of bins of equal width, weighted by their rows;
         `confidence` and `accuracy` over all; `bins` that have rows: `from`, `to`, `rows`, `confidence`, `accuracy`.
     """
-    places = np.clip((confidence * bins).astype(int), 0, bins - 1)
+    places = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     found = []
     for place in np.unique(places).tolist():
         inside = places == place
-        found.append(
-            {
-                "from": place / bins,
-                "to": (place + 1) / bins,
-                "rows": int(inside.sum()),
-                "confidence": float(confidence[inside].mean()),
-                "accuracy": float(right[inside].mean()),
-            }
-        )
+        bounds = {"from": place / _BINS, "to": (place + 1) / _BINS}
+        found.append({**bounds, "rows": int(inside.sum()), **_means(confidence[inside], right[inside])})
     gaps = [b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in found]
-    return {
-        "expected_calibration_error": sum(gaps) / len(confidence),
-        "confidence": float(confidence.mean()),
-        "accuracy": float(right.mean()),
-        "bins": found,
-    }
+    return {"expected_calibration_error": sum(gaps) / len(confidence), **_means(confidence, right), "bins": found}
+
+
+def _means(confidence: np.ndarray, right: np.ndarray) -> dict[str, float]:
+    return {"confidence": float(confidence.mean()), "accuracy": float(right.mean())}
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:

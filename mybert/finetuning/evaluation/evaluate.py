@@ -26,8 +26,8 @@ from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
-from mybert.finetuning.evaluation.analysis import analyse, check_slices
-from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, by_label, interval_95
+from mybert.finetuning.evaluation.analysis import analyse, check_slices, intervals
+from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, by_label
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
@@ -38,7 +38,6 @@ from mybert.reports.write import add_report
 
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
-_INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
 
 
 def evaluate(settings: EvaluateSettings) -> Path:
@@ -102,7 +101,7 @@ def evaluate_rows(
     }
     return Evaluation(
         task.score(predictions, references),
-        _intervals(task, predictions, references, samples, seed),
+        intervals(task, predictions, references, samples, np.random.default_rng(seed)),
         task.baselines(references),
         predictions,
         references,
@@ -122,18 +121,6 @@ def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
     if CUT in features.column_names:
         truncated[owners[np.asarray(features[CUT], dtype=bool)]] = True
     return lengths.tolist(), truncated.tolist()
-
-
-def _intervals(task: Task, predictions: list, references: list, samples: int, seed: int) -> dict:
-    """The interval of each metric that has one."""
-    rows, generator, drawn = len(references), np.random.default_rng(seed), {}
-    at_once = max(1, _INDICES_AT_ONCE // rows)
-    for first in range(0, samples, at_once):
-        indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
-        for name, values in task.bootstrap(predictions, references, indices).items():
-            drawn.setdefault(name, []).extend(values)
-    found = {name: interval_95(values, rows, name in task.row_shares) for name, values in drawn.items()}
-    return {name: interval for name, interval in found.items() if interval is not None}
 
 
 def write_evaluation(
