@@ -30,6 +30,7 @@ def main(settings: DoctorSettings) -> None:
     for finding in findings:
         console.print(f"\n{finding.badge}: {finding.title}", style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
-            console.print(textwrap.indent(textwrap.fill(text, _WIDTH - 2), "  "), markup=False)
+            lines = textwrap.fill(text, _WIDTH - 2, break_long_words=False, break_on_hyphens=False)  # whole options
+            console.print(textwrap.indent(lines, "  "), markup=False)
     if settings.report:
         print(f"\nreport: {write_report(settings.folder)}")

@@ -57,6 +57,20 @@ class StageFiles:
             return {"": self.results} if self.results else {}
         return {name: self.results[name] for name in ("test", "validation") if self.results.get(name)}
 
+    @property
+    def is_regression(self) -> bool:
+        return self._has_metric("mse", "pearson", "spearman")
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether a row may have any number of labels."""
+        return self._has_metric("f1_micro")
+
+    def _has_metric(self, *names: str) -> bool:
+        """Whether a fine-tuning or an evaluation was scored by one of the metrics."""
+        scored = [self.results.get("metric"), *(name for part in self.parts.values() for name in part["metrics"])]
+        return any(name in scored for name in names)
+
     def analysis(self, part: str = "") -> dict[str, Any]:
         """analysis.json of an evaluation; empty if there is none."""
         return _read_object(self.folder / part / ANALYSIS)

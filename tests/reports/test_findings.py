@@ -209,6 +209,46 @@ def test_a_plateau_has_only_remedies_that_the_run_can_use(stage, settings, advis
 
 
 @pytest.mark.parametrize(
+    ("task", "metric", "options"),
+    [
+        ("text-classification", "accuracy", ["--class-weights", "--long-texts", "--calibrate"]),
+        ("text-classification", "f1_micro", ["--long-texts"]),
+        ("token-classification", "f1", ["--class-weights", "--calibrate"]),
+        ("question-answering", "f1", []),
+        ("multiple-choice", "accuracy", ["--calibrate"]),
+    ],
+)
+def test_remedies_are_options_that_the_task_accepts(task, metric, options, tmp_path):
+    changes = part(metrics={metric: 0.9}, constant_baselines={metric: 0.1}, rows_cut=200)
+    changes |= {"results/task": task, "results/metric": metric, "results/data/train/balance": {"good": 99, "bad": 2}}
+    changes["analysis/calibration/expected_calibration_error"] = 0.3
+    if task == "question-answering":  # has no probabilities
+        changes = {**changes, "analysis/calibration": None}
+        del changes["analysis/calibration/expected_calibration_error"]
+    remedies = " ".join(finding.remedy for finding in doctor(write_stage(tmp_path / "run", "finetune", changes)))
+    choices = ("--class-weights", "--long-texts", "--calibrate")
+    assert [option for option in choices if option in remedies] == options
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "has_finding"),
+    [("accuracy", ["1 to 2", "from A to B"], True), ("pearson", ["1 to 2", "2 to 3"], False)],
+)
+def test_names_of_labels_that_look_like_ranges_are_labels(metric, labels, has_finding, tmp_path):
+    changes = {"results/metric": metric, "results/data/train/balance": dict.fromkeys(labels, 2)}
+    changes |= part(metrics={metric: 0.9}, constant_baselines={metric: 0.1})
+    found = doctor(write_stage(tmp_path / "run", "finetune", changes))
+    assert ("rare-classes" in [finding.name for finding in found]) == has_finding
+
+
+def test_a_printed_option_is_on_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mybert.reports.doctor._WIDTH", 18)
+    cli.main(["doctor", str(write_stage(tmp_path / "run", "pretrain", PLATEAU))])
+    shown = capsys.readouterr().out
+    assert "--learning-rate" in shown and "--initial-weights" in shown
+
+
+@pytest.mark.parametrize(
     ("held_out", "level"),
     [([0.5, 0.1, 0.0], "green"), ([0.5, 0.1, 0.0, 0.0, 0.0], "green"), ([0.0, 0.1, 0.2], "amber")],
 )

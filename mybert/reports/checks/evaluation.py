@@ -83,7 +83,9 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
             bad = "Truncated rows score lower"
             evidence += " They may differ in other ways too, such as their labels."
         titles = f"Few rows are truncated{of_part(part)}", f"{bad}{of_part(part)}"
-        remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
+        remedy = "Raise --max-length."
+        if files.task == "text-classification":
+            remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
         yield judged("truncation", level(cut / max(rows, 1), _CUT_AMBER), titles, evidence, remedy)
 
 
@@ -103,6 +105,8 @@ def poor_calibration(files: StageFiles) -> Iterator[Finding]:
             bad = "Probabilities do not match accuracy"
         titles = f"Probabilities match accuracy{of_part(part)}", f"{bad}{of_part(part)}"
         remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
+        if files.has_several_labels:
+            remedy = "Use the order of the probabilities and not their values."
         yield judged("calibration", level(error, _MISCALIBRATED), titles, evidence, remedy)
 
 

@@ -62,7 +62,7 @@ def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
 
 def rare_classes(files: StageFiles) -> Iterator[Finding]:
     balance = files.results.get("data", {}).get("train", {}).get("balance") or {}
-    if len(balance) < 2 or any(" to " in str(name) for name in balance):  # ranges of numbers
+    if len(balance) < 2 or files.is_regression or files.task == "multiple-choice":  # ranges of numbers, or places
         return
     rare = sorted((count, str(name)) for name, count in balance.items() if count < _RARE_AMBER)
     evidence = f"Rarest of {len(balance):,} labels: {min(balance.values()):,} training occurrences."
@@ -72,6 +72,8 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
     evidence = f"Training occurrences: {', '.join(f'{name!r} {count:,}' for count, name in rare[:5])}"
     evidence += f", and {len(rare) - 5:,} more labels." if len(rare) > 5 else "."
     remedy = "Label more rows of these classes, join them with others, or use --class-weights."
+    if files.task == "question-answering" or files.has_several_labels:  # no class of a row to weight
+        remedy = "Label more rows of these classes."
     found = "red" if rare[0][0] < _RARE_RED else "amber"
     title = "A label is too rare to learn" if len(rare) == 1 else f"{len(rare):,} labels are too rare to learn"
     yield Finding("rare-classes", found, title, evidence, remedy)

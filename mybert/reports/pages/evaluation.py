@@ -102,14 +102,13 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
         Section(f"Scores{named}", _kept(scores), f"{counted(found['rows'], 'row')}, {_rate(found)}."),
         *_section(f"Probabilities{named}", _kept(curves), "How far the probabilities of the model can be trusted."),
         *_section(f"Where it fails{named}", _kept([*slices, _suspects(analysis)]), "Groups of rows and their scores."),
-        Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files, found)}"),
+        Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files)}"),
     ]
 
 
-def _error_note(files: StageFiles, found: Mapping[str, Any]) -> str:
+def _error_note(files: StageFiles) -> str:
     """What the column `error` holds."""
-    is_single_label = "accuracy" in found["metrics"] and "f1_micro" not in found["metrics"]
-    if files.task == "text-classification" and is_single_label:
+    if files.task == "text-classification" and not (files.is_regression or files.has_several_labels):
         return (
             "Incorrect predictions come first. The error is 1 minus the probability of the reference for an "
             "incorrect prediction, and 0 for a correct one."
