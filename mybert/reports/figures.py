@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mybert.reports.components import Chart, Share, Table
+from mybert.reports.escaping import printable
 from mybert.reports.metric_names import percent
 
 _POINTS = 400  # of a line; the table of a chart has as many rows
+_LEGEND = 36  # characters of a name
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: readable by screen readers, found by a search
     "text.parse_math": False,
@@ -88,7 +90,7 @@ def line_chart(
                 axis.plot(
                     *(x, y),
                     color=SERIES[number % len(SERIES)],
-                    label=line.name,
+                    label=_in_legend(line.name),
                     linewidth=1.0 if line.faint else 1.6,
                     alpha=0.5 if line.faint else 1.0,
                     marker="o" if line.marked or len(x) == 1 else None,
@@ -111,6 +113,13 @@ def line_chart(
 
         svgs[axis_name] = figure(title, draw, name=f"{title} {axis_name}", width=width)
     return Chart(title, svgs, _line_table(title, *next(iter(lines.items())), as_share), note, width)
+
+
+def _in_legend(name: str) -> str:
+    """The name without its middle if it is long, and with a space before `_`, for which matplotlib leaves it out."""
+    text = printable(name)
+    text = text if len(text) <= _LEGEND else f"{text[: _LEGEND // 2]}…{text[-_LEGEND // 2 :]}"
+    return f" {text}" if text.startswith("_") else text
 
 
 def _end_at_all(axis: Axes, lines: Sequence[Line], as_share: bool, x_as_share: bool) -> None:

@@ -166,6 +166,17 @@ def test_an_adaptation_begins_with_what_has_changed(domain, general, sentence, t
     assert summary.removeprefix(sentence).lstrip().startswith("The model predicts 40.0% of the masked tokens")
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("_other", " _other (AP 0.9)"), ("\u202eab\x00", "ab (AP 0.9)"), ("x" * 99, f"{'x' * 18}…{'x' * 9} (AP 0.9)")],
+)
+def test_every_label_has_a_line_in_the_legend_of_its_curve(name, shown, tmp_path):
+    curves = {label: {"precision": [0.5, 1], "recall": [1, 0], "average_precision": 0.9} for label in ("good", name)}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", {"analysis/precision_recall": curves})))
+    svg = re.search(r'<svg role="img" aria-label="Precision and recall".*?</svg>', text, re.S)[0]
+    assert f">{shown}</text>" in svg and ">good (AP 0.9)</text>" in svg
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_is_text(hostile, tmp_path):
     rows = [{**PREDICTIONS[2], "input": {"text": hostile}, "reference": hostile, "label": f"{hostile}!"}]
