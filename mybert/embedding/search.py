@@ -1,8 +1,10 @@
 """`mybert search`: the texts nearest to a query, by cosine similarity of their vectors."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.nn.functional import normalize
 
@@ -36,17 +38,19 @@ def search(settings: SearchSettings) -> list[dict]:
     path = Path(settings.vectors)
     queries = _queries(settings.query)
     embedder, pooling = _load(settings, path)
-    encoded = normalize(torch.from_numpy(embedder.texts(queries, pooling)))
-    results = [
-        {"query_number": number, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
+    encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling)))
+    by_query = [
+        [
+            {"query_number": number, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
+            for rank, (score, record) in enumerate(found, 1)
+        ]
         for number, (query, found) in enumerate(zip(queries, _nearest(path, encoded, settings.top_k), strict=True))
-        for rank, (score, record) in enumerate(found, 1)
     ]
+    results = list(itertools.chain.from_iterable(by_query))
     if settings.output:
         _write(settings, results)
-    for number, query in enumerate(queries):
-        rows = [_shown(result) for result in results if result["query_number"] == number]
-        print_table(query, rows, ["score", "row", "text"])
+    for query, found in zip(queries, by_query, strict=True):
+        print_table(query, map(_shown, found), ["score", "row", "text"])
     return results
 
 
@@ -92,6 +96,18 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
     encoding = {key: value for key, value in made.items() if key in fields}
     embedder = Embedder(EncodingSettings(**encoding | {"model": name, "device": settings.device}))
     return embedder, pooling
+
+
+def _vectors(embedder: Embedder, queries: list[str], pooling: str) -> np.ndarray:
+    """(queries, H)."""
+    encoded, most = embedder.encode(queries), embedder.max_length - 2
+    for number, ids in enumerate(encoded, 1):
+        if len(ids) > most and embedder.settings.long_texts == "refuse":
+            raise UserError(
+                f"query {number}: {len(ids) + 2} tokens, more than {most + 2}; shorten it, or run `mybert embed` "
+                "again with --long-texts window"
+            )
+    return embedder.vectors(encoded, pooling)
 
 
 def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:

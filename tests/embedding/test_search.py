@@ -105,6 +105,12 @@ def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypa
     assert "leave it or the other queries out" in capsys.readouterr().err
 
 
+def test_a_query_that_is_too_long_is_named(vectors, capsys):
+    assert run(vectors / "v.npy", "cat", "word " * 600) == 2
+    message = "query 2: 602 tokens, more than 512; shorten it, or run `mybert embed` again with --long-texts window"
+    assert message in capsys.readouterr().err
+
+
 def test_more_results_than_texts_are_all_texts_and_an_output_is_replaced_only_on_request(vectors, tmp_path, capsys):
     output = tmp_path / "r.jsonl"
     assert run(vectors / "v.npy", "cat", "--top-k", 100, "--output", output) == 0
