@@ -33,11 +33,6 @@ def prediction_table(
     """
     rows = [_row(number, line) for number, line in enumerate(predictions, 1)]
     rows.sort(key=lambda row: -row[1])
-    kept, content = len(rows), packed(rows)
-    while len(content) > limit and kept > 1:
-        kept = max(1, int(kept * 0.95 * limit / len(content)))
-        content = packed(rows[:kept])
-    note = "" if kept == len(rows) else f"{kept:,} of {len(rows):,} rows are in this page, the largest errors first."
     columns = [
         ("row", "number"),
         ("error", "number"),
@@ -46,6 +41,14 @@ def prediction_table(
         (names[2], "share" if names[2] == "confidence" else "number"),
         ("input", "text"),
     ]
+    if all(row[4] is None for row in rows):  # predictions of numbers or of several labels have no confidence
+        for one in (columns, *rows):
+            del one[4]
+    kept, content = len(rows), packed(rows)
+    while len(content) > limit and kept > 1:
+        kept = max(1, int(kept * 0.95 * limit / len(content)))
+        content = packed(rows[:kept])
+    note = "" if kept == len(rows) else f"{kept:,} of {len(rows):,} rows are in this page, the largest errors first."
     return Predictions(id, title, columns, len(rows), kept, content, rows[:_FIRST], note)
 
 
@@ -65,8 +68,9 @@ def _row(number: int, line: Mapping[str, Any]) -> list:
     reference, prediction, confidence = _answers(line)
     given = line.get("input")
     if isinstance(given, Mapping):
-        text = " · ".join(_text(value) for name, value in given.items() if isinstance(value, str) and value)
-        text = text or _text(given.get("tokens") or given)
+        texts = [value for value in given.values() if isinstance(value, str) and value]
+        others = [text for text in texts if text != reference]  # the reference has a column of its own
+        text = " · ".join(others or texts) or _text(given.get("tokens") or given)
     else:
         text = _text(given)
     place = line.get("line", line.get("row", number))

@@ -227,7 +227,7 @@ def test_unusual_results_have_a_page(case, tmp_path):
     text, page = read(write_report(write_stage(tmp_path / "run", "finetune", CASES[case], rows)))
     assert ("h1", {}) in page.elements and len(text) < 1_500_000
     if "no evaluation" not in case:
-        assert [row[4] for row in packed_rows(text)] == [None, None]
+        assert [row[2:] for row in packed_rows(text)] == [["-", "-", "null"], ["good", "good", "text number 0"]]
 
 
 @pytest.mark.parametrize("task", ["token-classification", "text-classification"])
@@ -272,8 +272,8 @@ def test_rows_that_do_not_fit_are_left_out_errors_last():
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ({"score": 2.5, "reference": 3.0}, [3.0, 2.5, None]),
-        ({"labels": ["a", "b"], "scores": {}, "reference": ["a"]}, ["a", "a, b", None]),
+        ({"score": 2.5, "reference": 3.0}, [3.0, 2.5]),
+        ({"labels": ["a", "b"], "scores": {}, "reference": ["a"]}, ["a", "a, b"]),
         ({"choice": 1, "scores": [0.2, 0.8], "reference": 0}, [0, 1, 0.8]),
         ({"answer": "Paris", "score": 0.7, "reference": {"text": ["Paris", "Paris"]}}, ["Paris", "Paris", 0.7]),
         (
@@ -283,10 +283,20 @@ def test_rows_that_do_not_fit_are_left_out_errors_last():
     ],
 )
 def test_predictions_of_every_task_have_a_row(line, expected):
-    row = {**line, "error": 1.0, "row": 4, "input": {"text": "t"}}
+    row = {**line, "error": 1.0, "row": 4, "input": {"text": "t", "label": line["reference"]}}
     part = prediction_table("rows", "rows", [row], NAMES, 10_000)
     (row,) = json.loads(gzip.decompress(base64.b64decode(part.packed)))
     assert row == [4, 1.0, *expected, "t"]
+    assert [name for name, _ in part.columns] == ["row", "error", *NAMES[: len(expected)], "input"]
+
+
+def test_the_input_of_a_row_does_not_repeat_its_reference_unless_that_is_all():
+    rows = [
+        {"label": "b", "reference": "a", "error": 1.0, "input": given}
+        for given in ({"text": "t", "y": "a"}, {"text": "a"})
+    ]
+    part = prediction_table("rows", "rows", rows, NAMES, 10_000)
+    assert [row[-1] for row in part.first] == ["t", "a"]
 
 
 def test_percentages_keep_two_digits():

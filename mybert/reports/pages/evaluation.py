@@ -27,6 +27,7 @@ _ANSWERS = {
     "multiple-choice": ("reference choice", "predicted choice", "confidence"),
 }
 """Headers of the columns of every row; the last one is a probability if it is a confidence."""
+_NUMBERS = ("reference", "prediction", "confidence")
 _ERRORS = {
     "token-classification": "The rows with most incorrect tags come first; only their incorrect tags are shown.",
     "question-answering": "The worst answers come first; the error is 1 minus the F1 with the best reference.",
@@ -96,7 +97,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     curves = [_calibration(analysis, named), _precision_recall(analysis, named)]
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
-    names = _ANSWERS.get(files.task, _ANSWERS["text-classification"])
+    names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), names, limit)
     return [
         Section(f"Scores{named}", _kept(scores), f"{counted(found['rows'], 'row')}, {_rate(found)}."),

@@ -28,7 +28,7 @@ async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// The rows of a table: [row, error, reference, prediction, confidence, input]
+// The rows of a table: [row, error, reference, prediction, confidence if there is one, input]
 async function predictions(card) {
   if (!("DecompressionStream" in window)) return; // the first rows stay
   const rows = await unpack(card.querySelector(".packed").textContent);
