@@ -117,6 +117,15 @@ def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
     assert "Left out:" not in text and "documents read" in text
 
 
+def test_the_parts_of_documents_that_were_left_out_are_counted(tmp_path):
+    counts = {"read": 10, "empty": 1, "duplicate": 3, "near_duplicate": 20}  # ten documents in a hundred parts
+    changes = {f"manifest/counts/documents_{name}": number for name, number in counts.items()}
+    for deduplicate, left in ((False, 24), (True, 27)):  # with three by a filter
+        kept = changes | {"manifest/settings/deduplicate": deduplicate}
+        text, _ = read(write_report(write_stage(tmp_path / str(left), "corpus", kept)))
+        assert f"Left out: {left} documents." in text
+
+
 def test_the_last_range_of_lengths_ends_at_the_longest_example(tmp_path):
     lengths = {"results/length_counts/training": {"3": 1, "64": 9}}
     text, _ = read(write_report(write_stage(tmp_path / "run", "corpus", lengths)))

@@ -40,14 +40,18 @@ def leaking_documents(files: StageFiles) -> Iterator[Finding]:
 
 
 def duplicates(files: StageFiles) -> Iterator[Finding]:
-    counts, settings = files.manifest["counts"], files.manifest["settings"]
-    removed = settings.get("deduplicate") or settings.get("deduplicate_near")
+    counts, removed = files.manifest["counts"], removes_duplicates(files)
     number = counts["documents_duplicate"]
     share = number / max(counts["documents"] + (number if removed else 0), 1)
     evidence = f"Duplicate documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
     found = "green" if removed else level(share, _DUPLICATES)
     titles = "Few documents are trained on twice", "Many documents are duplicates"
     yield judged("duplicates", found, titles, evidence, "Remove them by --deduplicate.")
+
+
+def removes_duplicates(files: StageFiles) -> bool:
+    settings = files.manifest["settings"]
+    return bool(settings.get("deduplicate") or settings.get("deduplicate_near"))
 
 
 def truncation(files: StageFiles) -> Iterator[Finding]:

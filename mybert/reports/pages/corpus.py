@@ -1,6 +1,7 @@
 """The report of a corpus."""
 
 from mybert.common.quantities import counted
+from mybert.reports.checks.corpus import removes_duplicates
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
 from mybert.reports.figures import bar_chart
 from mybert.reports.metric_names import percent
@@ -20,7 +21,8 @@ def page(files: StageFiles) -> Page:
 
 def _summary(files: StageFiles) -> str:
     counts, skipped = files.manifest["counts"], sum((files.manifest.get("skipped") or {}).values())
-    left = counts.get("documents_read", counts["documents"]) - counts["documents"]
+    left = counts["documents_empty"] + sum(counts["documents_filtered"].values()) + counts["documents_near_duplicate"]
+    left += counts["documents_duplicate"] if removes_duplicates(files) else 0
     examples = counted(counts["examples_training"], "training example")
     text = f"{counted(counts['documents'], 'document')} became {examples}."
     if counts.get("documents_held_out"):
@@ -116,19 +118,17 @@ def _examples(files: StageFiles) -> Section | None:
         for example in found
     ]
     table = Table("Examples", ["B is", "tokens", "segment A (first colour) and segment B (second colour)"], rows)
-    intro = "Drawn at even distances from the training examples."
+    intro = f"{len(rows)} of the training examples, drawn at even distances."
     intro += " The model learns whether B is the next sentence after A." if rows[0][0] != "-" else ""
-    return Section("Ten examples", [table], intro)
+    return Section("Examples", [table], intro)
 
 
 def _documents(files: StageFiles) -> Section:
     counts, skipped = files.manifest["counts"], files.manifest.get("skipped") or {}
-    settings = files.manifest["settings"]
-    removed = settings.get("deduplicate") or settings.get("deduplicate_near")
     rows = [
         ("empty (removed)", counts["documents_empty"]),
         *((f"removed by {name}", number) for name, number in counts["documents_filtered"].items()),
-        (f"duplicates ({'removed' if removed else 'kept'})", counts["documents_duplicate"]),
+        (f"duplicates ({'removed' if removes_duplicates(files) else 'kept'})", counts["documents_duplicate"]),
         ("near duplicates (removed)", counts["documents_near_duplicate"]),
         ("without tokens", counts.get("documents_without_tokens")),
         ("of one sentence", counts["documents_of_one_sentence"]),
