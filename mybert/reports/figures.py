@@ -4,7 +4,7 @@ import io
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import matplotlib
 from markupsafe import Markup
@@ -16,6 +16,7 @@ from mybert.reports.components import Chart, Share, Table
 from mybert.reports.escaping import printable
 from mybert.reports.metric_names import percent
 
+Item = TypeVar("Item")
 _POINTS = 400  # of a line; the table of a chart has as many rows
 _LEGEND = 36  # characters of a name
 _STYLE = {
@@ -86,7 +87,7 @@ def line_chart(
 
         def draw(axis: Axes, some=some, axis_name=axis_name) -> None:
             for number, line in enumerate(some):
-                x, y = zip(*_thinned(sorted(line.points.items())), strict=True)
+                x, y = zip(*thinned(sorted(line.points.items())), strict=True)
                 axis.plot(
                     *(x, y),
                     color=SERIES[number % len(SERIES)],
@@ -188,15 +189,15 @@ def _inside(width: float, height: float) -> tuple[float, float, float, float]:
     return left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """At most about `_POINTS` of the points, evenly spread, with the last one."""
-    step = -(-len(points) // _POINTS)
+def thinned(points: Sequence[Item], most: int = _POINTS) -> Sequence[Item]:
+    """At most `most` of the points, evenly spread, with the first and the last one."""
+    step = -(-(len(points) - 1) // (most - 1))
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
 def _line_table(title: str, axis_name: str, lines: Sequence[Line], as_share: bool) -> Table:
     places = sorted({x for line in lines for x in line.points})
-    kept = [x for x, _ in _thinned([(x, 0.0) for x in places])]
+    kept = thinned(places)
     note = "" if len(kept) == len(places) else f"{len(kept):,} of {len(places):,} points."
     exact = [int(x) if float(x).is_integer() else x for x in kept]
     cells = [[cell(line.points.get(x), as_share) for line in lines] for x in kept]

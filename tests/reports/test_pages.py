@@ -10,7 +10,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from stage_folders import EVALUATION, PREDICTIONS, losses, training_log, write_stage
+from stage_folders import EVALUATION, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
 
 from mybert.reports.escaping import printable
 from mybert.reports.metric_names import metric_of, percent
@@ -186,6 +186,13 @@ def test_every_label_has_a_line_in_the_legend_of_its_curve(name, shown, tmp_path
     assert f">{shown}</text>" in svg and ">good (AP 0.9)</text>" in svg
 
 
+def test_a_run_in_the_current_folder_has_a_name(tmp_path, monkeypatch):
+    folder = write_stage(tmp_path / "run", "pretrain", {"manifest/settings": {"output": "."}})
+    monkeypatch.chdir(folder)
+    text, _ = read(write_report("."))
+    assert ">run, 2026-11-24 10:00 UTC<" in text
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_is_text(hostile, tmp_path):
     rows = [{**PREDICTIONS[2], "input": {"text": hostile}, "reference": hostile, "label": f"{hostile}!"}]
@@ -251,6 +258,23 @@ def test_the_error_of_several_labels_is_no_probability(tmp_path):
         changes = {"results/validation": {**EVALUATION, "metrics": metrics, "constant_baselines": metrics}}
         text, _ = read(write_report(write_stage(tmp_path / name, "finetune", changes)))
         assert ("1 minus the probability of the reference" in text) == (name == "one")
+
+
+def test_a_mean_squared_error_has_no_place_on_a_scale_from_0_to_1(tmp_path):
+    scores = {"mse": 0.4, "pearson": 0.7}
+    changes = {"results/validation": {**EVALUATION, "metrics": scores, "constant_baselines": {"mse": 2, "pearson": 0}}}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes | {"analysis/slices": {}})))
+    assert text.count('class="interval"') == 1
+
+
+def test_at_most_eight_evaluations_are_columns_of_the_predictions_during_training(tmp_path):
+    (sample,) = PRETRAINING["samples"][:1]
+    for count in (2, 8, 9, 15, 16, 17):
+        samples = [{**sample, "step": step} for step in range(1, count + 1)]
+        text, _ = read(write_report(write_stage(tmp_path / str(count), "pretrain", {"samples": samples})))
+        table = re.search("<h3>Masked words.*?</thead>", text, re.S)[0]
+        steps = [int(step) for step in re.findall(r">step (\d+)<", table)]
+        assert steps[0] == 1 and steps[-1] == count and min(count, 5) <= len(steps) <= 8
 
 
 def test_long_rows_are_not_called_truncated_since_some_tasks_read_them_in_windows(tmp_path):

@@ -130,7 +130,7 @@ def _scores(found: Mapping[str, Any]) -> Table:
     for name, value in found["metrics"].items():
         metric, constant = metric_of(name), found["constant_baselines"].get(name)
         interval = interval_of(found, name)
-        shown = _interval(value, interval, constant)
+        shown = _interval(metric, value, interval, constant)
         between = metric.interval(*interval) if interval else "-"
         rows.append((metric.title, _number(metric, value), between, _number(metric, constant), shown, metric.meaning))
     columns = ["metric", "value", "95% interval", "best constant prediction", "on a scale from 0 to 1", "meaning"]
@@ -143,9 +143,16 @@ def _number(metric: Metric, value: float | None) -> Share | None:
     return None if value is None else Share(0.0, metric.written(value))
 
 
-def _interval(value: float | None, interval: tuple[float, float] | None, other: float | None) -> Interval | str:
+def _interval(
+    metric: Metric, value: float | None, interval: tuple[float, float] | None, other: float | None
+) -> Interval | str:
     """A score on a scale from 0 to 1; empty for metrics with other scales."""
-    if value is None or not 0 <= value <= 1 or (interval and not 0 <= interval[0] <= interval[1] <= 1):
+    if (
+        metric.is_loss
+        or value is None
+        or not 0 <= value <= 1
+        or (interval and not 0 <= interval[0] <= interval[1] <= 1)
+    ):
         return ""
     return Interval(value, *(interval or (value, value)), other)
 
@@ -254,7 +261,7 @@ def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | N
     cells = []
     for row in rows:
         interval = interval_of({"intervals_95": {metric: row.get("interval")}}, metric)
-        shown = _interval(row["score"], interval, found["metrics"].get(metric))
+        shown = _interval(named, row["score"], interval, found["metrics"].get(metric))
         between = named.interval(*interval) if interval else "-"
         cells.append((row["value"], row["rows"], _number(named, row["score"]), between, shown))
     columns = [title, "rows", named.title, "95% interval", "the line is the score of all rows"]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
+from mybert.reports.figures import thinned
 from mybert.reports.metric_names import percent
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles, is_number
@@ -98,8 +99,7 @@ def _samples(files: StageFiles) -> Section | None:
     """The same sentences and pairs at every evaluation."""
     if not files.samples:
         return None
-    step = -(-len(files.samples) // _COLUMNS)
-    shown = [*files.samples[:-1:step], files.samples[-1]]
+    shown = thinned(files.samples, _COLUMNS)
     steps = [f"step {sample['step']:,}" for sample in shown]
     tables = []
     words = shown[-1].get("words") or []

@@ -36,8 +36,9 @@ def subtitle(files: StageFiles) -> str:
     else:
         used = ""
     state = ", not finished" if files.manifest.get("complete") is False else ""
-    output = settings.get("output") or files.folder  # the folder may have another name yet
-    return f"{used}{Path(output).name}, {str(files.manifest.get('created', '')).replace('T', ' ')[:16]} UTC{state}"
+    output = Path(settings.get("output") or files.folder)  # the folder may have another name yet
+    name = output.name or files.folder.resolve().name  # of `--output .`
+    return f"{used}{name}, {str(files.manifest.get('created', '')).replace('T', ' ')[:16]} UTC{state}"
 
 
 def facts(files: StageFiles) -> list[tuple[str, str]]:
