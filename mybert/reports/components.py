@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from markupsafe import Markup
@@ -131,7 +131,12 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of a page. `axes` are choices of the horizontal axis of its charts, if they have several."""
+    """A titled part of a page.
+
+    Attributes:
+        parts: those that are None are left out.
+        axes: choices of the horizontal axis of its charts, if they have several.
+    """
 
     title: str
     parts: Sequence[Any]
@@ -141,20 +146,30 @@ class Section:
     @property
     def placed(self) -> list[tuple[Any, str]]:
         """The parts with their widths; the last half-wide table is `whole` if nothing is beside it."""
-        widths = [part.width for part in self.parts]
+        parts = [part for part in self.parts if part is not None]
+        widths = [part.width for part in parts]
         halves = [number for number, width in enumerate(widths) if width == "half"]
-        if len(halves) % 2 and isinstance(self.parts[halves[-1]], Table):
+        if len(halves) % 2 and isinstance(parts[halves[-1]], Table):
             widths[halves[-1]] = "whole"
-        return list(zip(self.parts, widths, strict=True))
+        return list(zip(parts, widths, strict=True))
 
 
 @dataclass(frozen=True)
 class Page:
-    """A report, without its findings. The summary is for a reader who reads no further."""
+    """A report, without its findings.
+
+    Attributes:
+        sections: those that are None or have no parts are left out.
+        summary: for a reader who reads no further.
+    """
 
     title: str
     subtitle: str
     tiles: Sequence[Tile]
-    sections: Sequence[Section]
-    facts: Sequence[tuple[str, Any]] = field(default_factory=tuple)
+    sections: Sequence[Section | None]
+    facts: Sequence[tuple[str, Any]] = ()
     summary: str = ""
+
+    @property
+    def filled(self) -> list[Section]:
+        return [section for section in self.sections if section and section.placed]

@@ -132,21 +132,17 @@ def _end_at_all(axis: Axes, lines: Sequence[Line], as_share: bool, x_as_share: b
         axis.set_xlim(right=min(axis.get_xlim()[1], 1 + _ABOVE))
 
 
-def bar_chart(
-    title: str,
-    names: Sequence[str],
-    values: Sequence[float],
-    *,
-    x_label: str,
-    y_label: str,
-    columns: tuple[str, str],
-    note: str = "",
-) -> Chart:
-    """A histogram: one bar for each name, in order. The axis shows the beginning of a range such as `2 to 3`."""
+def bar_chart(title: str, columns: tuple[str, str], bars: Mapping[str, float], note: str = "") -> Chart:
+    """A histogram: one bar for each name, in order. The axis shows the beginning of a range such as `2 to 3`.
+
+    Args:
+        columns: what the names and the values of the bars are.
+    """
+    names = list(bars)
 
     def draw(axis: Axes) -> None:
-        axis.bar(range(len(values)), values, color=SERIES[0], width=0.85)
-        axis.set(xlabel=x_label, ylabel=y_label)
+        axis.bar(range(len(names)), bars.values(), color=SERIES[0], width=0.85)
+        axis.set(xlabel=columns[0], ylabel=columns[1])
         places = [int(tick) for tick in MaxNLocator(8, integer=True).tick_values(0, len(names) - 1)]
         places = [place for place in places if 0 <= place < len(names)]
         axis.set_xticks(places, [names[place].partition(" to ")[0] for place in places])
@@ -154,8 +150,7 @@ def bar_chart(
         axis.grid(axis="y")
         axis.set_axisbelow(True)
 
-    rows = list(zip(names, values, strict=True))
-    return Chart(title, {"": figure(title, draw)}, Table(title, columns, rows, folded=True), note)
+    return Chart(title, {"": figure(title, draw)}, Table(title, columns, list(bars.items()), folded=True), note)
 
 
 def figure(label: str, draw, *, name: str | None = None, width: str = "half") -> Markup:

@@ -13,10 +13,7 @@ _BARS = 40
 
 def page(files: StageFiles) -> Page:
     sections = [_lengths(files), _tokens(files), _examples(files), _documents(files)]
-    return Page(
-        *("Corpus report", subtitle(files), _tiles(files), [section for section in sections if section], facts(files)),
-        _summary(files),
-    )
+    return Page("Corpus report", subtitle(files), _tiles(files), sections, facts(files), _summary(files))
 
 
 def _summary(files: StageFiles) -> str:
@@ -53,49 +50,35 @@ def _tiles(files: StageFiles) -> list[Tile]:
     return tiles
 
 
-def _lengths(files: StageFiles) -> Section | None:
+def _lengths(files: StageFiles) -> Section:
     charts = []
     for part, counts in (files.results.get("length_counts") or {}).items():
-        names, values = _binned({int(length): number for length, number in counts.items()})
-        charts.append(
-            bar_chart(
-                *(f"Tokens of {part} examples", names, values),
-                x_label="tokens of an example",
-                y_label="examples",
-                columns=("tokens", "examples"),
-            )
-        )
+        bars = _binned({int(length): number for length, number in counts.items()})
+        charts.append(bar_chart(f"Tokens of {part} examples", ("tokens", "examples"), bars))
     for name, title, unit in (
         ("sentence_counts", "Sentences in a document", "sentences"),
         ("document_tokens", "Tokens of a document", "tokens"),
     ):
         if found := files.results.get(name):
-            charts.append(
-                bar_chart(
-                    *(title, list(found), list(found.values())),
-                    x_label=unit,
-                    y_label="documents",
-                    columns=(unit, "documents"),
-                    note=_sampled(files),
-                )
-            )
-    return Section("Lengths", charts) if charts else None
+            charts.append(bar_chart(title, (unit, "documents"), found, _sampled(files)))
+    return Section("Lengths", charts)
 
 
-def _binned(counts: dict[int, int]) -> tuple[list[str], list[int]]:
-    """Names and counts of at most `_BARS` equally wide ranges of length."""
+def _binned(counts: dict[int, int]) -> dict[str, int]:
+    """Counts of at most `_BARS` equally wide ranges of length, by their names."""
     if not counts:
-        return [], []
+        return {}
     low, high = min(counts), max(counts)
     width = max(1, -(-(high - low + 1) // _BARS))
     bars = [0] * ((high - low) // width + 1)
     for length, number in counts.items():
         bars[(length - low) // width] += number
     ranges = [(start, min(start + width - 1, high)) for start in range(low, high + 1, width)]
-    return [str(start) if start == end else f"{start} to {end}" for start, end in ranges], bars
+    names = [str(start) if start == end else f"{start} to {end}" for start, end in ranges]
+    return dict(zip(names, bars, strict=True))
 
 
-def _tokens(files: StageFiles) -> Section | None:
+def _tokens(files: StageFiles) -> Section:
     tables = []
     for name, title, columns in (
         ("common_tokens", "Most frequent tokens", ["token", "occurrences"]),
@@ -105,7 +88,7 @@ def _tokens(files: StageFiles) -> Section | None:
         if found := files.results.get(name):
             tables.append(Table(title, columns, found, size="third"))
     intro = "Counted in a sample of the documents and of the training examples."
-    return Section("Tokens", tables, intro) if tables else None
+    return Section("Tokens", tables, intro)
 
 
 def _examples(files: StageFiles) -> Section | None:
@@ -139,22 +122,17 @@ def _documents(files: StageFiles) -> Section:
     read = [("documents read", counts["documents_read"])] if "documents_read" in counts else []
     rows = [row for row in rows if row[1]]
     note = "" if rows else "Nothing was left out."
-    tables = [Table("Documents and lines", ["documents or lines", "number"], [*read, *rows], note)]
-    parts = [(name, part) for name, part in files.manifest["statistics"].items() if isinstance(part, dict)]
-    columns = ["part", "examples", "tokens", "tokens in an example", "B follows A"]
-    tables.append(
-        Table(
-            *("Parts", columns),
-            [
-                (
-                    *(name, counts[f"examples_{name}"], part["tokens"], part["length_mean"]),
-                    Share(part["is_next_share"]) if "is_next_share" in part else None,
-                )
-                for name, part in parts
-            ],
+    left = Table("Documents and lines", ["documents or lines", "number"], [*read, *rows], note)
+    parts = [
+        (
+            *(name, counts[f"examples_{name}"], part["tokens"], part["length_mean"]),
+            Share(part["is_next_share"]) if "is_next_share" in part else None,
         )
-    )
-    return Section("What was left out, and why", tables)
+        for name, part in files.manifest["statistics"].items()
+        if isinstance(part, dict)
+    ]
+    columns = ["part", "examples", "tokens", "tokens in an example", "B follows A"]
+    return Section("What was left out, and why", [left, Table("Parts", columns, parts)])
 
 
 def _sampled(files: StageFiles) -> str:

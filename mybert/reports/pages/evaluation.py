@@ -93,16 +93,19 @@ def _rate(found: Mapping[str, Any]) -> str:
 def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
     """`part` is `validation`, `test`, or "" for `mybert evaluate`."""
     analysis, named = files.analysis(part), f" ({part})" if len(files.parts) > 1 else ""
-    scores = [_scores(found), _labels(found), _matrix(analysis)]
     curves = [_calibration(analysis, named), _precision_recall(analysis, named)]
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), names, limit)
     return [
-        Section(f"Scores{named}", _kept(scores), f"{counted(found['rows'], 'row')}, {_rate(found)}."),
-        *_section(f"Probabilities{named}", _kept(curves), "How far the probabilities of the model can be trusted."),
-        *_section(f"Where it fails{named}", _kept([*slices, _suspects(analysis)]), "Groups of rows and their scores."),
+        Section(
+            f"Scores{named}",
+            [_scores(found), _labels(found), _matrix(analysis)],
+            f"{counted(found['rows'], 'row')}, {_rate(found)}.",
+        ),
+        Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
+        Section(f"Where it fails{named}", [*slices, _suspects(analysis)], "Groups of rows and their scores."),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files)}"),
     ]
 
@@ -115,14 +118,6 @@ def _error_note(files: StageFiles) -> str:
             "incorrect prediction, and 0 for a correct one."
         )
     return _ERRORS.get(files.task, "The largest errors come first.")
-
-
-def _kept(parts: list) -> list:
-    return [part for part in parts if part is not None]
-
-
-def _section(title: str, parts: list, intro: str) -> list[Section]:
-    return [Section(title, parts, intro)] if parts else []
 
 
 def _scores(found: Mapping[str, Any]) -> Table:

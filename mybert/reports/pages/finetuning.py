@@ -40,7 +40,7 @@ def page(files: StageFiles) -> Page:
         f"Fine-tuning report: {str(results.get('task', '')).replace('-', ' ')}",
         subtitle(files),
         [*tiles, *training_tiles(results.get("best", {}))],
-        [section for section in sections if section],
+        sections,
         facts(files),
         next((score_summary(files, part, found) for part, found in parts.items()), ""),
     )

@@ -13,17 +13,17 @@ def page(files: StageFiles) -> Page:
     constant = files.results.get("constant_baselines") or {}
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     tiles = [Tile(metric_of(name).title, metric_of(name).written(value)) for name, value in list(numbers.items())[:4]]
-    sections = []
-    if numbers:
-        rows = [(metric_of(name).title, value, constant.get(name)) for name, value in numbers.items()]
-        sections.append(
-            Section("Scores", [Table("All metrics", ["metric", "value", "best constant prediction"], rows)])
-        )
-    losses = {"Loss": {"loss": "training", "eval_loss": "held-out"}}
-    if training := training_section(files, losses):
-        sections.append(training)
-    if counts := files.manifest.get("counts"):
-        rows = [(name.replace("_", " "), value) for name, value in counts.items() if not isinstance(value, Mapping)]
-        sections.append(Section("Counts", [Table("Counts", ["count", "number"], rows)]))
+    scores = [(metric_of(name).title, value, constant.get(name)) for name, value in numbers.items()]
+    given = files.manifest.get("counts") or {}
+    counts = [(name.replace("_", " "), value) for name, value in given.items() if not isinstance(value, Mapping)]
+    sections = [
+        _section("Scores", ["metric", "value", "best constant prediction"], scores),
+        training_section(files, {"Loss": {"loss": "training", "eval_loss": "held-out"}}),
+        _section("Counts", ["count", "number"], counts),
+    ]
     title = f"{files.stage.capitalize()} report"
     return Page(title, subtitle(files), [*tiles, *training_tiles(files.results)], sections, facts(files))
+
+
+def _section(title: str, columns: list[str], rows: list[tuple]) -> Section:
+    return Section(title, [Table(title, columns, rows)] if rows else [])

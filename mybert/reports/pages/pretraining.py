@@ -27,14 +27,9 @@ def page(files: StageFiles) -> Page:
     }
     sections = [training_section(files, losses, *charts), _samples(files), _tokens(files), _neighbours(files)]
     title = {"adapt": "Adaptation", "distill": "Distillation"}.get(files.stage, "Pretraining")
-    sections = [*_adaptation(files.results.get("adaptation") or {}), *sections]
+    adaptation = _adaptation(files.results.get("adaptation") or {})
     return Page(
-        f"{title} report",
-        subtitle(files),
-        _tiles(files),
-        [section for section in sections if section],
-        facts(files),
-        _summary(files),
+        f"{title} report", subtitle(files), _tiles(files), [adaptation, *sections], facts(files), _summary(files)
     )
 
 
@@ -128,7 +123,7 @@ def _samples(files: StageFiles) -> Section | None:
         note = "The probability of what B is."
         tables.append(Table("Pairs", ["first and second segment", "B is", *steps], rows, note))
     intro = "The same held-out sentences at every evaluation."
-    return Section("Predictions during training", tables, intro) if tables else None
+    return Section("Predictions during training", tables, intro)
 
 
 def _asked(word: dict) -> Share:
@@ -137,7 +132,7 @@ def _asked(word: dict) -> Share:
     return Share(share, f"{share:.1%}" if predicted == word["word"] else f"{share:.1%}, predicted “{predicted}”")
 
 
-def _adaptation(found: Mapping[str, Any]) -> list[Section]:
+def _adaptation(found: Mapping[str, Any]) -> Section:
     """Scores before and after the adaptation, and the words that it added."""
     tables = []
     scores = [
@@ -157,10 +152,10 @@ def _adaptation(found: Mapping[str, Any]) -> list[Section]:
         ]
         columns = ["word", "before training", "after training"]
         tables.append(Table("Nearest tokens of new words", columns, rows, size="half"))
-    return [Section("Adaptation", tables)] if tables else []
+    return Section("Adaptation", tables)
 
 
-def _tokens(files: StageFiles) -> Section | None:
+def _tokens(files: StageFiles) -> Section:
     tables = []
     for name, title, column in (
         ("accuracy_by_frequency", "By frequency of the token", "tokens ranked by frequency"),
@@ -169,7 +164,7 @@ def _tokens(files: StageFiles) -> Section | None:
         if found := files.results.get(name):
             rows = [(row["name"], row["tokens"], Share(row["accuracy"])) for row in found]
             tables.append(Table(title, [column, "masked tokens", "accuracy"], rows, size="half"))
-    return Section("Which tokens it gets right", tables, "On the held-out documents.") if tables else None
+    return Section("Which tokens it gets right", tables, "On the held-out documents.")
 
 
 def _neighbours(files: StageFiles) -> Section | None:

@@ -66,17 +66,15 @@ def log_chart(
     names: Mapping[str, str],
     *,
     constant: float | None = None,
-    as_share: bool = False,
     axes: Iterable[str] = ("step",),
-    from_zero: bool = False,
-    note: str = "",
-    width: str = "half",
+    **options: Any,
 ) -> Chart | None:
     """A chart of logged values.
 
     Args:
         names: name in the log → name of the line. Values of evaluations are marked.
         constant: the score of the best constant prediction.
+        options: others of `line_chart`.
 
     Returns:
         None if nothing of it was logged.
@@ -94,30 +92,21 @@ def log_chart(
     if not lines:
         return None
     dashed = None if constant is None else ("best constant prediction", constant)
-    return line_chart(title, lines, constant=dashed, as_share=as_share, from_zero=from_zero, note=note, width=width)
+    return line_chart(title, lines, constant=dashed, **options)
 
 
 def _has(entry: Mapping[str, Any], *names: str) -> bool:
     return all(is_number(entry.get(name)) for name in names)
 
 
-def training_section(
-    files: StageFiles, losses: Mapping[str, Mapping[str, str]], *more: Chart | None
-) -> Section | None:
+def training_section(files: StageFiles, losses: Mapping[str, Mapping[str, str]], *more: Chart | None) -> Section:
     """Losses, each chart with its `names` of `log_chart`; then `more` charts; learning rate, gradient, speed."""
     log = files.log
-    charts = [
-        *(log_chart(title, log, names, axes=AXES) for title, names in losses.items()),
-        *more,
-        *(
-            log_chart(
-                title, log, {name: title.lower()}, as_share=name in _SHARES, from_zero=True, note=note, width="third"
-            )
-            for name, (title, note) in _MEASURES.items()
-        ),
-    ]
-    charts = [chart for chart in charts if chart is not None]
-    return Section("Training", charts, axes=list(AXES)) if charts else None
+    charts = [*(log_chart(title, log, names, axes=AXES) for title, names in losses.items()), *more]
+    for name, (title, note) in _MEASURES.items():
+        options = {"as_share": name in _SHARES, "from_zero": True, "note": note, "width": "third"}
+        charts.append(log_chart(title, log, {name: title.lower()}, **options))
+    return Section("Training", charts, axes=list(AXES))
 
 
 def training_tiles(results: Mapping[str, Any]) -> list[Tile]:
