@@ -111,25 +111,22 @@ def test_numbers_that_json_lacks_are_null_in_json_lines(minilm_folder, tmp_path)
 
 def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
-    rows = [{"id": 1, "n": 1, "big": 2**60}, {"id": "x", "n": 0.5, "big": 2**60 + 1}, {"id": None, "n": None}]
+    columns = {  # values, and the stored ones
+        "id": ([1, "x", None], ["1", "x", None]),
+        "n": ([1, 0.5, None], [1.0, 0.5, None]),
+        "big": ([2**60, 2**60 + 1, None], [2**60, 2**60 + 1, None]),
+        "mixed": ([2**53 + 1, 0.5, None], ["9007199254740993", "0.5", None]),  # no common type
+        "deep": ([[2**53 + 1], [0.5], None], ["[9007199254740993]", "[0.5]", None]),
+    }
+    rows = [{"text": "a"} | {name: values[row] for name, (values, _) in columns.items()} for row in range(3)]
+    del rows[2]["big"]
     source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps({"text": "a", **row}) + "\n" for row in rows))
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(minilm_folder, source, "--output", tmp_path / "v.parquet") == 0
     found = rows_of(tmp_path / "v.parquet")
-    assert [row["id"] for row in found] == ["1", "x", None]
-    assert [row["n"] for row in found] == [1.0, 0.5, None]
-    assert [row["big"] for row in found] == [2**60, 2**60 + 1, None]
-
-
-def test_values_that_no_common_type_holds_become_strings(minilm_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
-    rows = [{"n": 2**53 + 1, "deep": [2**53 + 1]}, {"n": 0.5, "deep": [0.5]}]
-    source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps({"text": "a", **row}) + "\n" for row in rows))
-    assert run(minilm_folder, source, "--output", tmp_path / "v.parquet") == 0
-    found = rows_of(tmp_path / "v.parquet")
-    assert [row["n"] for row in found] == ["9007199254740993", "0.5"]
-    assert [row["deep"] for row in found] == ["[9007199254740993]", "[0.5]"]
+    assert {name: [row[name] for row in found] for name in columns} == {
+        name: kept for name, (_, kept) in columns.items()
+    }
 
 
 @pytest.mark.parametrize("characters", [1, 1000])

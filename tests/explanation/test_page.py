@@ -85,10 +85,22 @@ def test_attention_is_stored_in_bytes_that_sum_to_one(page):
         assert sum(values[:size]) == pytest.approx(255, abs=size)
 
 
-@pytest.mark.slow
-def test_a_reader_filters_sorts_opens_values_and_turns_pages(page, browser):
+@pytest.fixture
+def opened(page, browser):
+    browser.resize(1280)
     browser.open(page.as_uri())
     browser.wait_for("return document.body.dataset.ready === 'true'")
+    return browser
+
+
+def open_all(browser) -> None:
+    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    browser.wait_for("return document.querySelector('.row details table') !== null")
+
+
+@pytest.mark.slow
+def test_a_reader_filters_sorts_opens_values_and_turns_pages(page, opened):
+    browser = opened
     assert browser.title.startswith("Explanations") and len(browser.all(".row")) == 20
     assert browser.all(".word.up, .word.down") and not browser.all(".row img, .row script")
     browser.first("#next").click()
@@ -115,22 +127,15 @@ def test_a_reader_filters_sorts_opens_values_and_turns_pages(page, browser):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 800, 1400])
-def test_no_text_is_wider_than_the_screen(page, browser, width):
-    browser.resize(width)
-    browser.open(page.as_uri())
-    browser.wait_for("return document.body.dataset.ready === 'true'")
-    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true; })")
-    browser.wait_for("return document.querySelector('.row details table') !== null")
-    assert browser.run("return document.documentElement.scrollWidth") <= width
+def test_no_text_is_wider_than_the_screen(opened, width):
+    opened.resize(width)
+    open_all(opened)
+    assert opened.run("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_violation(page, browser, axe, theme):
-    browser.resize(1280)
-    browser.open(page.as_uri())
-    browser.wait_for("return document.body.dataset.ready === 'true'")
-    browser.run("document.documentElement.dataset.theme = arguments[0]", theme)
-    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true; })")
-    browser.wait_for("return document.querySelector('.row details table') !== null")
-    assert browser.violations(axe) == []
+def test_axe_finds_no_violation(opened, axe, theme):
+    opened.run("document.documentElement.dataset.theme = arguments[0]", theme)
+    open_all(opened)
+    assert opened.violations(axe) == []

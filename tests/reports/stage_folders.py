@@ -30,21 +30,15 @@ def evaluation_log(**columns: list[float]) -> list[dict]:
     return [{"step": step * (i + 1), "tokens": 1000 * i, "seconds": 5.0 * i, **row} for i, row in enumerate(rows)]
 
 
+def manifest(stage: str, **settings) -> dict:
+    return {"stage": stage, "created": "2026-11-24T10:00:00+00:00", "complete": True, "settings": settings}
+
+
 PRETRAINING = {
-    "manifest": {
-        "stage": "pretrain",
-        "created": "2026-11-24T10:00:00+00:00",
-        "complete": True,
-        "settings": {"output": "model"},
-    },
+    "manifest": manifest("pretrain", output="model"),
     "results": {
-        "metrics": {
-            "mlm_accuracy": 0.4,
-            "mlm_tokens": 9000,
-            "perplexity": 20.0,
-            "nsp_accuracy": 0.8,
-            "nsp_pairs": 900,
-        },
+        "metrics": {"mlm_accuracy": 0.4, "mlm_tokens": 9000, "perplexity": 20.0}
+        | {"nsp_accuracy": 0.8, "nsp_pairs": 900},
         "constant_baselines": {"mlm_accuracy": 0.05, "nsp_accuracy": 0.52},
         "nsp_accuracy_interval_95": [0.77, 0.83],
         "steps": 400,
@@ -102,23 +96,13 @@ ANALYSIS = {
     "suspects": [{"row": 3, "reference": "bad", "prediction": "good", "confidence": 0.99, "text": "a lovely film"}],
 }
 PREDICTIONS = [
-    {
-        "label": label,
-        "score": 0.9,
-        "scores": {"good": 0.9, "bad": 0.1},
-        "reference": true,
-        "error": float(label != true),
-    }
+    {"label": label, "score": 0.9, "scores": {"good": 0.9, "bad": 0.1}}
+    | {"reference": true, "error": float(label != true)}
     | {"line": number + 1, "input": {"text": f"text number {number}", "label": true}}
     for number, (label, true) in enumerate([("good", "good"), ("bad", "bad"), ("good", "bad")] * 60)
 ]
 FINETUNING = {
-    "manifest": {
-        "stage": "finetune",
-        "created": "2026-11-24T10:00:00+00:00",
-        "complete": True,
-        "settings": {"output": "m"},
-    },
+    "manifest": manifest("finetune", output="m"),
     "results": {
         "task": "text-classification",
         "metric": "accuracy",
@@ -126,12 +110,8 @@ FINETUNING = {
         "best": {"steps": 400, "seconds": 80.0, "tokens_seen": 40_000},
         "training_arguments": {"load_best_model_at_end": True},
         "data": {
-            "train": {
-                "rows": 2000,
-                "balance": {"good": 1000, "bad": 1000},
-                "unknown_tokens": 0.001,
-                "median_length": 9,
-            }
+            "train": {"rows": 2000, "unknown_tokens": 0.001, "median_length": 9}
+            | {"balance": {"good": 1000, "bad": 1000}}
         },
         "data_checks": {
             "overlaps": [{"of": "validation", "in": "train", "rows": 400, "equal": 0, "near": 0}],
@@ -146,10 +126,8 @@ FINETUNING = {
     ],
 }
 CORPUS = {
-    "manifest": {
-        "stage": "corpus",
-        "created": "2026-11-24T10:00:00+00:00",
-        "settings": {"output": "corpus", "max_length": 128, "deduplicate": False, "deduplicate_near": None},
+    "manifest": manifest("corpus", output="corpus", max_length=128, deduplicate=False, deduplicate_near=None)
+    | {
         "counts": {
             "documents_read": 1000,
             "documents": 1000,

@@ -31,20 +31,14 @@ def opened(browser, pages):
         browser.resize(width)
         browser.open(pages[name].as_uri())
         browser.wait_for("return [...document.querySelectorAll('.predictions')].every(card => card.dataset.ready)")
-        return browser.driver
+        return browser
 
     yield open_page
     assert browser.errors() == []
 
 
-def wait_for(browser, script: str) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    WebDriverWait(browser, 20, poll_frequency=0.05).until(lambda driver: driver.execute_script(script))
-
-
 def rows_of(browser) -> list[list[str]]:
-    return browser.execute_script(
+    return browser.run(
         "return [...document.querySelectorAll('.predictions tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )
 
@@ -53,13 +47,13 @@ def rows_of(browser) -> list[list[str]]:
 @pytest.mark.parametrize("name", [*STAGES, "hostile"])
 def test_a_page_opens_without_errors_and_fits_every_width(name, width, opened):
     browser = opened(name, width)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
 def test_hostile_text_never_runs(opened):
     browser = opened("hostile")
     assert browser.title != "run"
-    assert browser.execute_script("return document.querySelectorAll('script').length") == 2
+    assert len(browser.all("script")) == 2
     texts = [row[5] for row in rows_of(browser)]
     assert "<script>document.title='run'</script>" in texts
 
@@ -68,35 +62,33 @@ def test_rows_are_sorted_searched_filtered_and_paged(opened):
     browser = opened("finetune")
     rows = rows_of(browser)
     assert len(rows) == 50 and [row[1] for row in rows] == ["1"] * 50  # the wrong ones first
-    header = browser.find_element("css selector", ".predictions th:first-child button")
+    header = browser.first(".predictions th:first-child button")
     header.click()
     assert rows_of(browser)[0][0] == "180"
     header.click()
     assert [row[0] for row in rows_of(browser)[:3]] == ["1", "2", "3"]
-    state = browser.execute_script("return document.querySelector('.predictions th').getAttribute('aria-sort')")
-    assert state == "ascending"
-    browser.find_element("css selector", ".pager .next").click()
+    assert browser.first(".predictions th").get_attribute("aria-sort") == "ascending"
+    browser.first(".pager .next").click()
     assert rows_of(browser)[0][0] == "51"
-    browser.find_element("css selector", "input[type=search]").send_keys("NUMBER 17")
-    wait_for(browser, "return document.querySelectorAll('.predictions tbody tr').length == 12")  # 17, 117, 170 to 179
-    which = browser.find_element("css selector", ".which")
-    which.send_keys("incorrect")
+    browser.first("input[type=search]").send_keys("NUMBER 17")
+    browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 12")  # 17, 117, 170 to 179
+    browser.choose(".which", "wrong")
     found = rows_of(browser)
     assert found and all("17" in row[5] and row[2] != row[3] for row in found)
-    assert f"{len(found)} of 180 rows" in browser.find_element("css selector", ".count").text
+    assert f"{len(found)} of 180 rows" in browser.first(".count").text
 
 
 def test_the_axis_and_the_colours_are_chosen(opened):
     browser = opened("pretrain")
     background = "return getComputedStyle(document.body).backgroundColor"
-    before = browser.execute_script(background)
-    button = browser.find_element("css selector", "#theme")
+    before = browser.run(background)
+    button = browser.first("#theme")
     button.click()
-    assert button.text == "Light" and browser.execute_script(background) != before
+    assert button.text == "Light" and browser.run(background) != before
     shown = "return [...document.querySelectorAll('figure .picture')].filter(p => p.offsetHeight)[0].dataset.axis"
-    assert browser.execute_script(shown) == "0"
-    browser.find_element("css selector", ".axes input[value='2']").click()
-    assert browser.execute_script(shown) == "2"
+    assert browser.run(shown) == "0"
+    browser.first(".axes input[value='2']").click()
+    assert browser.run(shown) == "2"
 
 
 @pytest.mark.parametrize("dark", [False, True])

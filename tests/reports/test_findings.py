@@ -20,6 +20,14 @@ def pretraining_log(values: list[float] = FALL, held_out: list[dict] = HELD_OUT,
     return {"log": [*training_log(values, **fields), *held_out]}
 
 
+def held_out(*values: float) -> dict:
+    return pretraining_log(held_out=evaluation_log(eval_mlm_loss=list(values)))
+
+
+def next_sentence(low: float, high: float, accuracy: float) -> dict:
+    return {"results/nsp_accuracy_interval_95": [low, high], "results/metrics/nsp_accuracy": accuracy}
+
+
 def overlap(equal: int, near: int) -> list[dict]:
     return [{"of": "validation", "in": "train", "rows": 400, "equal": equal, "near": near}]
 
@@ -35,38 +43,14 @@ def part(**changes) -> dict:
 FAULTS = [
     ("pretrain", "plateau", "red", {"results/metrics/mlm_accuracy": 0.055}),
     ("pretrain", "plateau", "amber", {"results/metrics/mlm_accuracy": 0.07}),
-    (
-        "pretrain",
-        "next-sentence",
-        "red",
-        {"results/nsp_accuracy_interval_95": [0.49, 0.55], "results/metrics/nsp_accuracy": 0.52},
-    ),
-    (
-        "pretrain",
-        "next-sentence",
-        "amber",
-        {"results/nsp_accuracy_interval_95": [0.5, 0.6], "results/metrics/nsp_accuracy": 0.56},
-    ),
+    ("pretrain", "next-sentence", "red", next_sentence(0.49, 0.55, 0.52)),
+    ("pretrain", "next-sentence", "amber", next_sentence(0.5, 0.6, 0.56)),
     ("pretrain", "evaluation-set", "red", {"results/metrics/mlm_tokens": 90}),
     ("pretrain", "evaluation-set", "amber", {"results/metrics": {}}),
-    (
-        "pretrain",
-        "overfitting",
-        "red",
-        pretraining_log(held_out=evaluation_log(eval_mlm_loss=[4.0, 3.0, 3.2, 3.4])),
-    ),
-    (
-        "pretrain",
-        "converged",
-        "amber",
-        pretraining_log(held_out=evaluation_log(eval_mlm_loss=[6.0, 5.0, 4.2, 3.6])),
-    ),
-    (  # at the end of a schedule the learning rate is low: little is learned in the last interval of any run
-        "pretrain",
-        "converged",
-        "amber",
-        pretraining_log(held_out=evaluation_log(eval_mlm_loss=[6.05, 5.92, 5.79, 5.69, 5.65])),
-    ),
+    ("pretrain", "overfitting", "red", held_out(4.0, 3.0, 3.2, 3.4)),
+    ("pretrain", "converged", "amber", held_out(6.0, 5.0, 4.2, 3.6)),
+    # at the end of a schedule the learning rate is low: little is learned in the last interval of any run
+    ("pretrain", "converged", "amber", held_out(6.05, 5.92, 5.79, 5.69, 5.65)),
     ("pretrain", "learning-rate-high", "red", pretraining_log([*losses(8, 4, 20), *(4 + i / 10 for i in range(20))])),
     ("pretrain", "learning-rate-high", "red", pretraining_log([8.0, *[9.0] * 39], ratio=0.1)),
     ("pretrain", "learning-rate-high", "red", pretraining_log([8.0, *losses(30.0, 6.0, 39)])),
@@ -305,12 +289,7 @@ def test_a_folder_whose_files_lack_an_entry_is_refused_in_one_line(stage, result
 
 
 def test_few_pairs_above_chance_are_not_called_chance_and_no_remedy_is_an_option_that_is_refused(tmp_path):
-    changes = {
-        "results/nsp_accuracy_interval_95": [0.44, 1.0],
-        "results/metrics/nsp_accuracy": 1.0,
-        "results/metrics/nsp_pairs": 3,
-        **pretraining_log(held_out=evaluation_log(eval_mlm_loss=[4.0, 3.0, 3.4])),
-    }
+    changes = next_sentence(0.44, 1.0, 1.0) | {"results/metrics/nsp_pairs": 3} | held_out(4.0, 3.0, 3.4)
     found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "run", "pretrain", changes))}
     assert found["next-sentence"].level == "amber" and "too few pairs" in found["next-sentence"].title
     assert "--load-best-model-at-end" not in found["overfitting"].remedy

@@ -21,12 +21,8 @@ def test_each_line_has_the_scores_of_its_text_and_the_table_those_of_the_corpus(
     expected = Scorer(folders["mybert"], device="cpu").texts(texts)
     found = lines_of(result.path)
     for number, (line, score) in enumerate(zip(found, expected, strict=True)):
-        assert (line["text_number"], line["line"], line["input_line"], line["id"]) == (
-            number,
-            number + 1,
-            "mine",
-            number,
-        )
+        places = line["text_number"], line["line"], line["input_line"], line["id"]
+        assert places == (number, number + 1, "mine", number)
         assert line["text"] == texts[number]
         assert line["tokens"] == score.tokens
         assert line["log_probability"] == pytest.approx(score.log_probability, rel=1e-5)
@@ -64,21 +60,20 @@ def test_pairs_are_correct_when_the_first_text_is_more_probable(folders, tmp_pat
     assert result.metrics["accuracy"] == pytest.approx(1 / 3)
 
 
-def test_texts_of_pairs_keep_their_columns_whatever_their_names(folders, tmp_path):
-    (tmp_path / "pairs.csv").write_text("source,correct\nDogs ran.,Dogs running is.\n")
-    names = {"pairs": "source,correct", "output": tmp_path / "scores.jsonl", "device": "cpu"}
+@pytest.mark.parametrize(
+    ("good", "bad", "kept"),
+    [
+        ("source", "correct", ("input_source", "input_correct")),
+        ("a", "a_log_probability", ("a", "input_a_log_probability")),
+    ],
+)
+def test_texts_of_pairs_keep_their_columns_whatever_their_names(good, bad, kept, folders, tmp_path):
+    (tmp_path / "pairs.csv").write_text(f"{good},{bad}\nDogs ran.,Dogs running is.\n")
+    names = {"pairs": f"{good},{bad}", "output": tmp_path / "scores.jsonl", "device": "cpu"}
     (line,) = lines_of(mybert.score(folders["mybert"], tmp_path / "pairs.csv", **names).path)
-    assert (line["input_source"], line["input_correct"]) == ("Dogs ran.", "Dogs running is.")
+    assert [line[name] for name in kept] == ["Dogs ran.", "Dogs running is."]
     assert line["source"].endswith("pairs.csv")
-    assert line["correct"] == (line["source_log_probability"] > line["correct_log_probability"])
-
-
-def test_a_column_of_pairs_may_have_the_name_of_a_score(folders, tmp_path):
-    (tmp_path / "pairs.csv").write_text("a,a_log_probability\nDogs ran.,Dogs running is.\n")
-    names = {"pairs": "a,a_log_probability", "output": tmp_path / "scores.jsonl", "device": "cpu"}
-    (line,) = lines_of(mybert.score(folders["mybert"], tmp_path / "pairs.csv", **names).path)
-    assert (line["a"], line["input_a_log_probability"]) == ("Dogs ran.", "Dogs running is.")
-    assert line["correct"] == (line["a_log_probability"] > line["a_log_probability_log_probability"])
+    assert line["correct"] == (line[f"{good}_log_probability"] > line[f"{bad}_log_probability"])
 
 
 def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, tmp_path, monkeypatch):

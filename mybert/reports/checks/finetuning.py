@@ -38,17 +38,11 @@ def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
     words = files.results.get("data_checks", {}).get("giveaway_words")
     if words is None:
         return
-    strong = [word for word in words if word["f1"] > _GIVEAWAY_AMBER]
-    if not strong:
-        evidence = "The most telling single word"
-        evidence += (
-            f" is {words[0]['word']!r} (F1 {words[0]['f1']:.2f} for {words[0]['label']!r})."
-            if words
-            else " tells little."
-        )
-        yield passed("giveaway", "No single word gives a label away", evidence)
+    title = "No single word gives a label away"
+    if not words:
+        yield passed("giveaway", title, "The most telling single word tells little.")
         return
-    first = strong[0]
+    first = words[0]
     evidence = (
         f"{first['word']!r} is in {first['with_label']:,} of the {first['rows']:,} training rows with the label "
         f"{first['label']!r} and in {first['without']:,} of the others (F1 {first['f1']:.2f})."
@@ -57,7 +51,7 @@ def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
         "Check whether the word will be there in real inputs. If not, remove it from the rows (templates, file names)."
     )
     found = level(first["f1"], _GIVEAWAY_AMBER, _GIVEAWAY_RED)
-    yield Finding("giveaway", found, "One word gives a label away", evidence, remedy)
+    yield judged("giveaway", found, (title, "One word gives a label away"), evidence, remedy)
 
 
 def rare_classes(files: StageFiles) -> Iterator[Finding]:
@@ -66,17 +60,15 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
         return
     rare = sorted((count, str(name)) for name, count in balance.items() if count < _RARE_AMBER)
     evidence = f"Rarest of {len(balance):,} labels: {min(balance.values()):,} training occurrences."
-    if not rare:
-        yield passed("rare-classes", "Every label has enough training rows", evidence)
-        return
-    evidence = f"Training occurrences: {', '.join(f'{name!r} {count:,}' for count, name in rare[:5])}"
-    evidence += f", and {len(rare) - 5:,} more labels." if len(rare) > 5 else "."
+    if rare:
+        evidence = f"Training occurrences: {', '.join(f'{name!r} {count:,}' for count, name in rare[:5])}"
+        evidence += f", and {len(rare) - 5:,} more labels." if len(rare) > 5 else "."
     remedy = "Label more rows of these classes, join them with others, or use --class-weights."
     if files.task == "question-answering" or files.has_several_labels:  # no class of a row to weight
         remedy = "Label more rows of these classes."
-    found = "red" if rare[0][0] < _RARE_RED else "amber"
+    found = "red" if rare and rare[0][0] < _RARE_RED else "amber" if rare else "green"
     title = "A label is too rare to learn" if len(rare) == 1 else f"{len(rare):,} labels are too rare to learn"
-    yield Finding("rare-classes", found, title, evidence, remedy)
+    yield judged("rare-classes", found, ("Every label has enough training rows", title), evidence, remedy)
 
 
 def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
