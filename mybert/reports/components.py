@@ -81,7 +81,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Segments:
-    """A cell of text in parts (class, text); the class is `a`, `b`, `special`, `mark` or ""."""
+    """A cell of text in parts (class, text); the class is `a`, `b`, `mark` or ""."""
 
     kind: ClassVar[str] = "segments"
     parts: Sequence[tuple[str, str]]
@@ -109,21 +109,17 @@ class Predictions:
     """A table of rows that the reader sorts, searches and filters in the browser.
 
     Attributes:
-        id: unique in the page.
         columns: headers; the kinds of their values are `number`, `share`, `text` or `choice`.
         total: number of rows of the data.
-        shown: number of rows in `packed`.
         packed: gzip-compressed JSON rows in base64.
         first: the first rows, shown without JavaScript and until the packed rows are read.
     """
 
     kind: ClassVar[str] = "predictions"
     width: ClassVar[str] = "whole"
-    id: str
     title: str
     columns: Sequence[tuple[str, str]]
     total: int
-    shown: int
     packed: str
     first: Sequence[Sequence[Any]]
     note: str = ""

@@ -53,13 +53,11 @@ class Line(NamedTuple):
         name: in the legend and the table.
         points: horizontal value → vertical value.
         marked: whether each point has a mark.
-        faint: a line in the background, behind its smoothed version.
     """
 
     name: str
     points: Mapping[float, float]
     marked: bool = False
-    faint: bool = False
 
 
 def line_chart(
@@ -92,8 +90,7 @@ def line_chart(
                     *(x, y),
                     color=SERIES[number % len(SERIES)],
                     label=_in_legend(line.name),
-                    linewidth=1.0 if line.faint else 1.6,
-                    alpha=0.5 if line.faint else 1.0,
+                    linewidth=1.6,
                     marker="o" if line.marked or len(x) == 1 else None,
                     markersize=4,
                 )

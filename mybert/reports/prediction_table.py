@@ -18,7 +18,6 @@ _CHOICES = 60  # different values up to which a column can be chosen from a list
 
 
 def prediction_table(
-    id: str,
     title: str,
     predictions: Iterable[Mapping[str, Any]],
     names: tuple[str, str, str],
@@ -49,7 +48,7 @@ def prediction_table(
         kept = max(1, int(kept * 0.95 * limit / len(content)))
         content = packed(rows[:kept])
     note = "" if kept == len(rows) else f"{kept:,} of {len(rows):,} rows are in this page, the largest errors first."
-    return Predictions(id, title, columns, len(rows), kept, content, rows[:_FIRST], note)
+    return Predictions(title, columns, len(rows), content, rows[:_FIRST], note)
 
 
 def packed(rows: Any) -> str:

@@ -13,9 +13,8 @@ from markupsafe import Markup
 
 from mybert.common.manifest import REPORT
 from mybert.common.tables import format_cell
-from mybert.reports.components import Page
 from mybert.reports.escaping import printable
-from mybert.reports.findings import Finding, find, summary_line
+from mybert.reports.findings import find, summary_line
 from mybert.reports.metric_names import percent
 from mybert.reports.stage_files import explain_missing, read_stage
 
@@ -32,7 +31,8 @@ def write_report(folder: str | Path) -> Path:
     path, findings = files.folder / REPORT, find(files)
     with explain_missing(files):
         page = page_of(files)
-    path.write_text(render(page, findings), encoding="utf-8", newline="\n", errors="replace")
+    text = render_template("report.html", page=page, findings=findings, findings_line=summary_line(findings))
+    path.write_text(text, encoding="utf-8", newline="\n", errors="replace")
     return path
 
 
@@ -44,11 +44,6 @@ def add_report(folder: str | Path) -> None:
         if os.environ.get("MYBERT_TRACEBACK"):
             raise
         logger.warning("%s could not be written (%s: %s)", Path(folder) / REPORT, type(error).__name__, error)
-
-
-def render(page: Page, findings: list[Finding]) -> str:
-    """The page as HTML."""
-    return render_template("report.html", page=page, findings=findings, findings_line=summary_line(findings))
 
 
 def render_template(template: str, folder: Path = _TEMPLATE, **values: Any) -> str:

@@ -97,7 +97,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
-    table = prediction_table(f"rows-{part or 'all'}", f"Predictions{named}", files.predictions(part), names, limit)
+    table = prediction_table(f"Predictions{named}", files.predictions(part), names, limit)
     return [
         Section(
             f"Scores{named}",
