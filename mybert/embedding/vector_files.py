@@ -73,15 +73,16 @@ def read_vectors(path: Path) -> Iterator[tuple[np.ndarray, Callable[[int], dict]
     Rows of .npy have the column `text_number` alone.
     """
     try:
-        yield from _READERS[path.suffix](path)
+        for block, columns_of in _READERS[path.suffix](path):
+            if block.ndim != 2:
+                raise ValueError(f"expected two dimensions, found {block.ndim}")
+            yield block, columns_of
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # pa.ArrowInvalid is a ValueError
         raise UserError(f"{path} cannot be read as vectors ({cause(error)}); make it by `mybert embed`") from error
 
 
 def _read_npy(path: Path):
     vectors = np.load(path, mmap_mode="r")
-    if vectors.ndim != 2:
-        raise ValueError(f"expected two dimensions, found {vectors.ndim}")
     for start in range(0, len(vectors), ROWS_PER_BLOCK):
         block = np.asarray(vectors[start : start + ROWS_PER_BLOCK], dtype=np.float32)
         yield block, lambda row, start=start: {"text_number": start + row}

@@ -150,7 +150,9 @@ def test_vectors_of_words_and_damaged_files_are_refused(minilm_folder, vectors, 
     (tmp_path / "b.jsonl").write_text('{"vector": [1, 2], "text": "a"}\n{"vector": [1]}\n')
     (tmp_path / "c.npy").write_bytes(b"no vectors")
     (tmp_path / "d.jsonl").write_text("{broken\n")
-    for name in ("a.parquet", "b.jsonl", "c.npy", "d.jsonl"):
+    (tmp_path / "e.jsonl").write_text('{"vector": 5, "text": "a"}\n')
+    np.save(tmp_path / "f.npy", np.ones(384, np.float32))
+    for name in ("a.parquet", "b.jsonl", "c.npy", "d.jsonl", "e.jsonl", "f.npy"):
         assert run(tmp_path / name, "cat", "--model", minilm_folder) == 2
         assert f"{name} cannot be read as vectors" in capsys.readouterr().err
     assert run(tmp_path / "missing.npy", "cat") == 2
