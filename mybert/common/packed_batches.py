@@ -22,6 +22,11 @@ def batches_by_length(items: Iterable[Item], length: Callable[[Item], int], limi
         yield batch
 
 
+def tokens_per_batch(settings: Any, device: torch.device) -> int:
+    """The setting `max_tokens_per_batch`, or its default on the device."""
+    return settings.max_tokens_per_batch or (2048 if device.type == "cpu" else 16384)
+
+
 def packed_inputs(sequences: Sequence[np.ndarray], device: torch.device) -> dict[str, Any]:
     """The arguments of `MyBertModel.forward` for token ids of several sequences, each (length,)."""
     lengths = np.array([len(ids) for ids in sequences])

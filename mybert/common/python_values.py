@@ -49,6 +49,13 @@ def python_value(value: Any, option: Option) -> Any:
         raise UserError(f"{name}: expected {_expected(option, kinds)}, found {short(value)}") from None
 
 
+def text_list(texts: Iterable[str]) -> list[str]:
+    """The texts as a list. Raises a UserError for one string, which would be read as a list of letters."""
+    if isinstance(texts, str):
+        raise UserError("texts: expected a list of texts, found one string; put it in brackets")
+    return list(texts)
+
+
 def _one(value: Any, kinds: set[type]) -> Any:
     """A single value. Raises a TypeError if it has none of the types `kinds`; `True` is no number."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -16,7 +16,8 @@ from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.packed_batches import batches_by_length, packed_inputs
+from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
+from mybert.common.python_values import text_list
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
@@ -96,8 +97,7 @@ class Embedder:
         self.stride = room // 2 if self.settings.stride is None else self.settings.stride
         if self.settings.stride is not None and self.stride >= room:
             raise UserError(f"--stride {self.stride}: expected less than the {room} tokens of a window's text")
-        usual = 2048 if self.model.device.type == "cpu" else 16384
-        self.max_tokens_per_batch = self.settings.max_tokens_per_batch or usual
+        self.max_tokens_per_batch = tokens_per_batch(self.settings, self.model.device)
         self.tokens = 0
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
@@ -125,7 +125,7 @@ class Embedder:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, without special tokens."""
-        encodings = self.backend.encode_batch_fast(_listed(texts), add_special_tokens=False)
+        encodings = self.backend.encode_batch_fast(text_list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def vectors(
@@ -162,7 +162,7 @@ class Embedder:
             UserError: a text is too long.
         """
         sequences, spans, bounds = [], [], [0]
-        for text, encoding in enumerate(self.backend.encode_batch(_listed(texts), add_special_tokens=False)):
+        for text, encoding in enumerate(self.backend.encode_batch(text_list(texts), add_special_tokens=False)):
             _, first, word = np.unique(np.array(encoding.word_ids, dtype=np.int64), True, True)
             ends = np.append(first[1:], len(word)) - 1
             offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
@@ -241,9 +241,3 @@ def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
             raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")
     device = choose_device(settings.device, model, settings.dtype)
     return model.eval().to(device).optimize_for_inference(), tokenizer
-
-
-def _listed(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise UserError("texts: expected a list of texts, found one string; put it in brackets")
-    return list(texts)

@@ -1,5 +1,6 @@
 """Predictions of the pretraining heads: masked tokens and next sentences."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,12 +30,9 @@ def fill_masks(
     places = torch.from_numpy(np.flatnonzero(np.concatenate(sequences) == tokenizer.mask_token_id))
     states = model.bert(**packed_inputs(sequences, model.device), tokens_to_keep=places).last_hidden_state
     top = model.cls.predictions(states).float().softmax(-1).topk(min(top_k, model.config.vocab_size))
-    found = [
-        list(zip(ids, shares, strict=True))
-        for ids, shares in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    ]
-    ends = np.cumsum(masks).tolist()
-    return [found[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    found = (list(zip(ids, shares, strict=True)) for ids, shares in pairs)
+    return [list(itertools.islice(found, number)) for number in masks]
 
 
 @torch.inference_mode()

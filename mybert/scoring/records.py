@@ -72,17 +72,9 @@ def _of_words(scorer: Scorer, texts: list[str], first_number: int) -> Iterator[S
             "word_log_probabilities": found.log_probabilities.round(_DIGITS).tolist(),
             "correct": found.correct.tolist(),
         }
-        yield (
-            record,
-            {
-                "words": len(found.words),
-                "unknown_words": found.unknown,
-                "characters": found.characters,
-                "nats": -found.log_probability,
-                "decided": len(found.words),
-                "correct": int(found.correct.sum()),
-            },
-        )
+        counts = {"words": len(found.words), "unknown_words": found.unknown, "characters": found.characters}
+        decisions = {"decided": len(found.words), "correct": int(found.correct.sum())}
+        yield record, counts | decisions | {"nats": -found.log_probability}
 
 
 def _sums(found: TextScore) -> dict[str, float]:

@@ -18,7 +18,8 @@ from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.packed_batches import batches_by_length, packed_inputs
+from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
+from mybert.common.python_values import text_list
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
@@ -116,8 +117,7 @@ class Scorer:
         self.backend = self.tokenizer.plain_text_backend()
         self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         self.size = (self.settings.max_length or trained_tokens(bert.config, self.tokenizer)) - 2
-        usual = 2048 if self.model.device.type == "cpu" else 16384
-        self.max_tokens_per_batch = self.settings.max_tokens_per_batch or usual
+        self.max_tokens_per_batch = tokens_per_batch(self.settings, self.model.device)
         self.tokens_read = 0
 
     def texts(self, texts: Iterable[str], within_word: bool = False) -> list[TextScore]:
@@ -130,7 +130,7 @@ class Scorer:
         Returns:
             The scores, in the order of `texts`. Equal tokens give equal scores. A text without tokens has none.
         """
-        texts = _listed(texts)
+        texts = text_list(texts)
         encodings = self.backend.encode_batch(texts, add_special_tokens=False)
         distinct = {tuple(encoding.ids): encoding for encoding in encodings}  # or rounding orders equal texts
         rows = dict(zip(distinct, np.cumsum([0, *map(len, distinct)]).tolist(), strict=False))
@@ -157,7 +157,7 @@ class Scorer:
         Returns:
             The scores, in the order of `texts`.
         """
-        words = [split_words(text) for text in _listed(texts)]
+        words = [split_words(text) for text in text_list(texts)]
         copies, owners, bounds = [], [], [0]
         for number, text in enumerate(words, first_number):
             encodings = self.backend.encode_batch(text, add_special_tokens=False)
@@ -210,9 +210,3 @@ def _by_word(words: list[str], owners: np.ndarray, scores: np.ndarray, hits: np.
     lowest = np.minimum.reduceat(hits, first)
     names = [words[word] for word in masked.tolist()]
     return MaskedWordsScore(names, np.add.reduceat(scores, first), lowest == 1, int((lowest == -1).sum()))
-
-
-def _listed(texts: Iterable[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise UserError("texts: expected a list of texts, found one string; put it in brackets")
-    return list(texts)
