@@ -138,7 +138,7 @@ def bar_chart(title: str, columns: tuple[str, str], bars: Mapping[str, float], n
     names = list(bars)
 
     def draw(axis: Axes) -> None:
-        axis.bar(range(len(names)), bars.values(), color=SERIES[0], width=0.85)
+        axis.bar(range(len(names)), list(bars.values()), color=SERIES[0], width=0.85)
         axis.set(xlabel=columns[0], ylabel=columns[1])
         places = [int(tick) for tick in MaxNLocator(8, integer=True).tick_values(0, len(names) - 1)]
         places = [place for place in places if 0 <= place < len(names)]
