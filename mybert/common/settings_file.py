@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from mybert.common.error_messages import cause, short
+from mybert.common.error_messages import cause, did_you_mean, short
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.options import Option, current_name, unknown_name
@@ -50,6 +50,8 @@ def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, An
             values[name] = _checked(value, options[name], place)
     except UserError:
         raise
+    except FileNotFoundError as error:
+        raise UserError(f"--config {path} does not exist{did_you_mean(path)}") from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"--config {path}: {cause(error)}") from error
     return {name: value for name, value in values.items() if value is not None}

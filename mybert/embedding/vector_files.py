@@ -72,11 +72,16 @@ def read_vectors(path: Path) -> Iterator[tuple[np.ndarray, Callable[[int], dict]
 
     Rows of .npy have the column `text_number` alone.
     """
+    start = 0
     try:
         for block, columns_of in _READERS[path.suffix](path):
             if block.ndim != 2:
                 raise ValueError(f"expected two dimensions, found {block.ndim}")
+            if not np.isfinite(block.sum(dtype=np.float64)):
+                row = int((~np.isfinite(block)).any(1).argmax())
+                raise ValueError(f"vector {start + row} has a NaN or infinite value")
             yield block, columns_of
+            start += len(block)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # pa.ArrowInvalid is a ValueError
         raise UserError(f"{path} cannot be read as vectors ({cause(error)}); make it by `mybert embed`") from error
 

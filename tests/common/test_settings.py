@@ -274,6 +274,14 @@ class Stage:
     overwrite: bool = setting(False, "replace it")
 
 
+def test_a_missing_settings_file_is_named_with_a_similar_one(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("output: out\n")
+    with pytest.raises(UserError) as raised:
+        parse_settings([Stage], ["--config", str(tmp_path / "recipes.yaml")], "example")
+    wrong, similar = tmp_path / "recipes.yaml", tmp_path / "recipe.yaml"
+    assert str(raised.value) == f"--config {wrong} does not exist; did you mean {similar}?"
+
+
 def test_a_settings_file_inside_an_overwritten_output_is_refused(tmp_path):
     config, output = tmp_path / "out" / "run.yaml", str(tmp_path / "out")
     config.parent.mkdir()

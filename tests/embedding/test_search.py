@@ -155,6 +155,11 @@ def test_vectors_of_words_and_damaged_files_are_refused(minilm_folder, vectors, 
     for name in ("a.parquet", "b.jsonl", "c.npy", "d.jsonl", "e.jsonl", "f.npy"):
         assert run(tmp_path / name, "cat", "--model", minilm_folder) == 2
         assert f"{name} cannot be read as vectors" in capsys.readouterr().err
+    holed = np.ones((10, 384), np.float32)
+    holed[7:9, 3] = np.nan
+    np.save(tmp_path / "g.npy", holed)
+    assert run(tmp_path / "g.npy", "cat", "--model", minilm_folder) == 2
+    assert "g.npy cannot be read as vectors (vector 7 has a NaN or infinite value)" in capsys.readouterr().err
     assert run(tmp_path / "missing.npy", "cat") == 2
     assert "missing.npy: no such file" in capsys.readouterr().err
     assert run(tmp_path / "a.txt", "cat") == 2
