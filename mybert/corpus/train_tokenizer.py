@@ -103,8 +103,9 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
     frequent = sum(count >= _FREQUENT for count in word_counts.values())
     suggested = max(least_vocab_size(settings.uncased), round(frequent, 1 - len(str(frequent))))
     logger.warning(
-        "--vocab-size %d is more than the %d distinct words of the text: most tokens would be too rare to train. The "
-        "text has %d words with %d or more occurrences; consider --vocab-size %d, or more text",
+        "the vocabulary size %d is more than the %d distinct words of the text: most tokens would be too rare to "
+        "train. The text has %d words with %d or more occurrences; consider `mybert tokenizer --vocab-size %d`, or "
+        "more text",
         *(settings.vocab_size, len(word_counts), frequent, _FREQUENT, suggested),
     )
 

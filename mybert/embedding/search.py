@@ -51,6 +51,8 @@ def search(settings: SearchSettings) -> list[dict]:
         _write(settings, results)
     for query, found in zip(queries, by_query, strict=True):
         print_table(query, map(_shown, found), ["score", "row", "text"])
+    if path.suffix == ".npy":
+        print(f"{path} has no texts; rows count from 0. `mybert embed` writes the texts to .parquet and .jsonl")
     return results
 
 

@@ -36,6 +36,10 @@ class Record(NamedTuple):
     unit: str = "line"
 
 
+class _OtherDelimiter(csv.Error):
+    """The header of a table, whose columns seem to be separated by another character."""
+
+
 class TextColumn(NamedTuple):
     """The column whose texts a command reads, and what a message advises if a file lacks it."""
 
@@ -117,6 +121,11 @@ def read_table(
                     yield Record(line, None, NOT_UTF8)
                 else:
                     yield Record(line, dict(zip(header, row, strict=True)))
+        except _OtherDelimiter as error:
+            raise UserError(
+                f"{name}, line 1: one column, {error}; columns are separated by commas in .csv and by tabs in .tsv. "
+                "Save the table again in that form, or as .xlsx"
+            ) from error
         except csv.Error as error:
             raise UserError(f"{name}, {error}; correct it or leave the file out") from error
 
@@ -124,7 +133,7 @@ def read_table(
 def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The line in which each row begins, and its fields; blank lines are skipped.
 
-    Raises csv.Error if a quote is not closed or is followed by text, or if the header has another delimiter.
+    Raises csv.Error if a quote is not closed or is followed by text, and _OtherDelimiter for such a header.
     """
     csv.field_size_limit(2**31 - 1)  # Python's default of 131,072 characters is less than a long document
     rows, before, is_header = csv.reader(file, strict=True, delimiter=delimiter), 0, True
@@ -132,11 +141,12 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
         for row in rows:
             if row:
                 if is_header and len(row) == 1 and any(other in row[0] for other in ";\t|,".replace(delimiter, "")):
-                    found = f"one column, {short(row[0])}; columns are separated by commas in .csv and by tabs in .tsv"
-                    raise csv.Error(found)
+                    raise _OtherDelimiter(short(row[0]))
                 is_header = False
                 yield before + 1, row
             before = rows.line_num
+    except _OtherDelimiter:
+        raise
     except csv.Error as error:
         reason = "a quote is not closed" if str(error) == "unexpected end of data" else error
         hint = '; quotes in a text are written twice: "a ""b"" c"' if "after" in str(error) else ""

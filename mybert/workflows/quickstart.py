@@ -120,6 +120,7 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
     from mybert.pretraining.arguments import PretrainingArguments
     from mybert.pretraining.run import pretrain
     from mybert.pretraining.settings import PretrainSettings
+    from mybert.training.stopping import Preempted
 
     arguments = PretrainingArguments(
         output_dir=model,
@@ -144,7 +145,11 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         max_tokens_per_batch=2048,
         overwrite=settings.overwrite,
     )
-    pretrain(choices, arguments)
+    try:
+        pretrain(choices, arguments)
+    except Preempted:
+        print("the quickstart itself starts again with --overwrite")
+        raise
 
 
 def load_in_clean_process(model: Path) -> None:

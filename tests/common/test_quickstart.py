@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mybert.common.errors import UserError
+from mybert.training.stopping import Preempted
 from mybert.workflows.quickstart import QuickstartSettings, quickstart
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,6 +22,18 @@ def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tm
     pairs = [float(line.split()[3]) for line in lines if "P(next sentence) =" in line]
     assert len(guesses) == 5 and len(pairs) == 4
     assert all(0 <= probability <= 1 for probability in pairs)
+
+
+def test_a_quickstart_that_is_stopped_says_how_to_start_it_again(tmp_path, monkeypatch, capsys):
+    def stop(*_):
+        raise Preempted
+
+    monkeypatch.setattr("mybert.pretraining.run.pretrain", stop)
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"A cat sleeps for {n} hours. A dog runs. It rains." for n in range(60)), "utf-8")
+    with pytest.raises(Preempted):
+        quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)]))
+    assert capsys.readouterr().out.endswith("the quickstart itself starts again with --overwrite\n")
 
 
 def test_standard_input_is_refused_before_anything_is_written():

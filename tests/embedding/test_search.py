@@ -65,6 +65,7 @@ def test_the_nearest_texts_are_those_of_brute_force(
     assert [r["query"] for r in results] == [query for query in QUERIES for _ in range(7)]
     printed = capsys.readouterr().out
     assert all(query in printed for query in QUERIES)
+    assert ("has no texts" in printed) == (name == "v.npy")
     if name != "v.npy":
         assert all(r["text"] == TEXTS[r["text_number"]] and r["id"] == f"t{r['text_number']}" for r in results)
         assert all(r["id"] in printed and r["text"] in printed for r in results)

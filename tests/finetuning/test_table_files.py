@@ -150,6 +150,9 @@ def test_a_word_among_scores_is_named_with_problem_regression(finetune, write, c
     train = write("train.csv", "text,score\ngood,3.5\nbad,N/A\nfine,1.25\n")
     assert finetune("text-classification", "--train", train, "--problem", "regression") == 2
     assert "1 of 3 lines cannot be used: line 3: the label 'N/A' is not a number" in capsys.readouterr().err
+    train = write("comma.csv", 'text,score\ngood,3.5\nbad,"2,5"\nfine,1.25\n')
+    assert finetune("text-classification", "--train", train, "--problem", "regression") == 2
+    assert "line 3: the label '2,5' is not a number (write 2.5)" in capsys.readouterr().err
 
 
 def test_labels_do_not_depend_on_the_other_labels_of_a_file(finetune, write, tmp_path):
@@ -181,6 +184,12 @@ def test_labels_do_not_depend_on_the_other_labels_of_a_file(finetune, write, tmp
 )
 def test_labels_define_the_problem(labels, problem):
     assert find_problem(labels).name == problem
+
+
+def test_labels_with_decimal_commas_are_words_with_a_hint():
+    assert find_problem(["3,5", "2,25", "-"]).reason == "because the labels are words (for numbers, write 3.5)"
+    for labels in (["1,000", "2,500"], ["a,5", "b"], ["grain,wheat"]):
+        assert find_problem(labels).reason == "because the labels are words"
 
 
 @pytest.mark.parametrize("labels", [[1.5] + [1, 2] * 20, ["1.5"] + ["1", "2"] * 20])
@@ -243,7 +252,8 @@ def test_parts_of_a_range_of_numbers_have_distinct_names(first, last):
 )
 def test_a_table_with_another_delimiter_is_refused(write, name, content):
     path = write(name, content)
-    with pytest.raises(UserError, match=r"a\.[ct]sv.*line 1.*one column, .*separated by commas in \.csv and by tabs"):
+    expected = r"a\.[ct]sv, line 1: one column, .*separated by commas in \.csv and by tabs .* Save .* or as \.xlsx$"
+    with pytest.raises(UserError, match=expected):
         read(path)
     with pytest.raises(UserError, match=r"line 1.*separated by commas"):
         list(read_documents([str(path)]))

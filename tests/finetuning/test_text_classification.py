@@ -138,6 +138,17 @@ def test_all_problems_of_the_columns_are_in_one_message():
     )
 
 
+def test_column_names_of_training_that_a_file_lacks_can_be_given():
+    """A checkpoint stores `--columns`; the file to evaluate may have other names."""
+    options = TextClassification.Options(columns=["text=body", "label=gold"])
+    stored = TextClassification(options, MyBertConfig(), trained_inputs=("text",))
+    found = stored.find_columns(["body"], "new.csv", labelled=False)
+    with pytest.raises(UserError) as caught:
+        stored.find_columns(["body", "label"], "test.csv", labelled=True)
+    message = "test.csv has no column 'gold'; there are body, label; name it by --columns label=COLUMN"
+    assert (found, str(caught.value)) == ({"text": "body"}, message)
+
+
 def test_a_missing_second_text_is_an_error_if_training_had_one(finetune, write_rows, tmp_path, capsys):
     rows = [{"premise": f"the {a}", "hypothesis": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
     train = write_rows("train.jsonl", rows)

@@ -13,7 +13,7 @@ from datasets import Dataset, concatenate_datasets
 from mybert.common.error_messages import short
 from mybert.common.json_io import parse_json
 from mybert.finetuning.data.dataset_loading import make_column
-from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number
+from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number, with_point
 
 NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 _LARGEST = float(np.finfo(np.float32).max)
@@ -106,7 +106,8 @@ def check_target(label: Any, problem: str, known: Mapping[str, int] | None) -> s
     if problem == REGRESSION:
         value = number(label)
         if value is None:
-            return f"the label {short(label)} is not a number"
+            hint = f" (write {with_point(label)})" if with_point(label) else ""
+            return f"the label {short(label)} is not a number{hint}"
         return f"the label {short(label)} is too large for float32" if abs(value) > _LARGEST else None
     if problem == MULTI:
         if isinstance(label, dict):

@@ -21,6 +21,7 @@ _TYPO_ROWS, _TYPO_RATIO, _MOST_COMPARED = 5, 20, 200  # rows of a typo at most; 
 _FEW_LABELS = 5
 _DIGITS = re.compile(r"[0-9]+")
 _AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # position prefix or suffix of an entity tag
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,([0-9]{1,2}|[0-9]{4,})")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _WHOLE_FLOAT = re.compile(r"-?[0-9]{1,15}\.0+")
 
@@ -81,7 +82,8 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     words = len(labels) - len(numbers)
     if words > _FEW_WORDS * len(labels) or not numbers:
         truths = labels and {*map(str, labels)} <= {"True", "False", "true", "false"}
-        return ProblemType(SINGLE, f"because the labels are {'truth values' if truths else 'words'}")
+        kind = "truth values" if truths else "words" + _decimal_comma(labels)
+        return ProblemType(SINGLE, f"because the labels are {kind}")
     if not fractions:
         return ProblemType(SINGLE, f"because the labels are {'words and ' if words else ''}whole numbers")
     if 2 * len(fractions) < len(numbers):
@@ -92,6 +94,16 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     return ProblemType(
         REGRESSION, f"because {len(fractions):,} of {len(numbers):,} labels are numbers with a fraction"
     )
+
+
+def with_point(label: Any) -> str | None:
+    """A number with a decimal comma as a number with a point; None for other labels, also for thousands (1,000)."""
+    return str(label).strip().replace(",", ".") if _DECIMAL_COMMA.fullmatch(str(label).strip()) else None
+
+
+def _decimal_comma(labels: Sequence[Any]) -> str:
+    pointed = list(filter(None, map(with_point, labels)))
+    return f" (for numbers, write {pointed[0]})" if 2 * len(pointed) > len(labels) else ""
 
 
 def sort_labels(labels: Iterable[Any]) -> list[str]:

@@ -142,7 +142,9 @@ class Task(ABC):
         if unknown := [f"{role}={column}" for role, column in given.items() if role not in known]:
             problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
         if absent or unnamed:
-            problems.append(_lacking(source, names, absent, {role: wanted[role] for role in unnamed}))
+            nameless = {role: wanted[role] for role in unnamed}
+            stored = [role for role in given if trained is not None and role in wanted and given[role] not in names]
+            problems.append(_lacking(source, names, absent, nameless, [*stored, *unnamed]))
         if problems:
             raise UserError("; ".join(problems))
         return found
@@ -306,21 +308,28 @@ def _absent(column: str, names: Sequence[str]) -> list[str]:
     return [name for name in map(str.strip, column.split(",")) if name not in names] or [column]
 
 
-def _lacking(source: str, names: Sequence[str], absent: Sequence[str], unnamed: Mapping[str, Sequence[str]]) -> str:
+def _lacking(
+    source: str,
+    names: Sequence[str],
+    absent: Sequence[str],
+    unnamed: Mapping[str, Sequence[str]],
+    roles: Sequence[str],
+) -> str:
     """The message about missing columns.
 
     Args:
         names: the columns of `source`.
-        absent: missing columns that `--columns` names.
+        absent: missing columns that `--columns` names, or named in training.
         unnamed: usual names of each role for which there is no column.
+        roles: the roles whose columns the message asks for.
     """
     lacking = [f"no column {name!r}" for name in absent]
     lacking += [f"no column for {role!r} (looked for {', '.join(tried)})" for role, tried in unnamed.items()]
     message = f"{source} has {' and '.join(lacking)}; there are {short_list(names)}"
-    if unnamed:
-        message += f"; name {'it' if len(unnamed) == 1 else 'them'} by --columns "
-        message += " ".join(f"{role}=COLUMN" for role in unnamed)
-        if file_format(source).kind in (".csv", ".tsv", ".xlsx"):
+    if roles:
+        message += f"; name {'it' if len(roles) == 1 else 'them'} by --columns "
+        message += " ".join(f"{role}=COLUMN" for role in roles)
+        if unnamed and file_format(source).kind in (".csv", ".tsv", ".xlsx"):
             message += ", or add a line of names if the file has none"
     return message
 
