@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("validation")
     parser.add_argument("output")
     parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--learning-rate", type=float, default=5e-5, help="for base; tiny needs 1e-3, mini 3e-4")
     options = parser.parse_args()
 
     rows = load_dataset("csv", data_files={"train": options.train, "validation": options.validation})
@@ -36,7 +37,7 @@ def main() -> None:
         args=TrainingArguments(
             options.output,
             num_train_epochs=options.epochs,
-            learning_rate=5e-5,
+            learning_rate=options.learning_rate,
             eval_strategy="epoch",
             report_to="none",
         ),

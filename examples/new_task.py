@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("rows")
     parser.add_argument("output")
     parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--learning-rate", type=float, default=5e-5, help="for base; tiny needs 1e-3, mini 3e-4")
     options = parser.parse_args()
 
     tokenizer = MyBertTokenizer.from_pretrained(options.model)
@@ -47,7 +48,9 @@ def main() -> None:
 
     rows = load_dataset("json", data_files=options.rows, split="train").map(encode)
     model = WordClassifier.from_pretrained(options.model, num_labels=len(set(rows["label"])))
-    arguments = TrainingArguments(options.output, num_train_epochs=options.epochs, report_to="none")
+    arguments = TrainingArguments(
+        options.output, num_train_epochs=options.epochs, learning_rate=options.learning_rate, report_to="none"
+    )
     trainer = Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows, processing_class=tokenizer)
     trainer.train()
     trainer.save_model()

@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PARAMETERS = {
     "pretrain_from_text": 'TEXTS, VOCAB_SIZE, MAX_LENGTH, SIZE, STEPS, OUTPUT = ["books"], 300, 32, "tiny", 4, "out"',
     "finetune_and_explain": 'MODEL, TRAIN, TEST, EPOCHS, OUTPUT = "model", "train.csv", "dev.csv", 1, "out"',
-    "adapt_bert": 'MODEL, TEXTS, MAX_LENGTH, STEPS, OUTPUT = "model", ["books/*.txt"], 32, 2, "out"',
+    "adapt_bert": 'MODEL, TEXTS, NEW_WORDS, MAX_LENGTH, STEPS, OUTPUT = "model", ["papers.txt"], 20, 32, 2, "out"',
 }
 
 
