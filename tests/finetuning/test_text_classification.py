@@ -147,6 +147,8 @@ def test_column_names_of_training_that_a_file_lacks_can_be_given():
         stored.find_columns(["body", "label"], "test.csv", labelled=True)
     message = "test.csv has no column 'gold'; there are body, label; name it by --columns label=COLUMN"
     assert (found, str(caught.value)) == ({"text": "body"}, message)
+    with pytest.raises(UserError, match=r"^it has no column 'body'; there are title$"):  # a request has no --columns
+        stored.find_columns(["title"], "it", labelled=False)
 
 
 def test_a_missing_second_text_is_an_error_if_training_had_one(finetune, write_rows, tmp_path, capsys):

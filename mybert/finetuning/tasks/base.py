@@ -143,7 +143,8 @@ class Task(ABC):
             problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
         if absent or unnamed:
             nameless = {role: wanted[role] for role in unnamed}
-            stored = [role for role in given if trained is not None and role in wanted and given[role] not in names]
+            asks = trained is not None and source != "it"  # a single row, such as a request to `mybert serve`
+            stored = [role for role in given if asks and role in wanted and given[role] not in names]
             problems.append(_lacking(source, names, absent, nameless, [*stored, *unnamed]))
         if problems:
             raise UserError("; ".join(problems))
