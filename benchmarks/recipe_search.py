@@ -9,6 +9,7 @@ load are comparable; evaluation is not counted. The schedule depends on the shar
 
 import argparse
 import copy
+import dataclasses
 import json
 import math
 import sys
@@ -178,8 +179,8 @@ class Batches:
             self.order = self.used[permutation(len(self.used), self.seed, self.epoch)]
         keys = [(self.epoch, int(index)) for index in self.order[self.place : self.place + count]]
         self.place += count
-        self.examples.mlm_probability = self.schedule.mlm_probability(share)
-        return self.collate(cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS)))
+        examples = cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS))
+        return self.collate(dataclasses.replace(examples, mlm_probability=self.schedule.mlm_probability(share)))
 
 
 def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:

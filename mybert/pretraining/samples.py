@@ -11,12 +11,12 @@ from transformers import PreTrainedTokenizerBase
 
 from mybert.common.manifest import SAMPLES, json_line, replace_text
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
+from mybert.pretraining.token_accuracy import has_only_letters, is_word
 
 _WORDS, _PAIRS, _READ = 8, 6, 256
 _CONTEXT = 12  # tokens on each side of a masked word
 _GUESSES = 3
 _SHOWN = 160  # characters of a segment
-_MIN_LETTERS = 3
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Samples:
             good = [
                 place
                 for place, (piece, after) in enumerate(zip(pieces, [*pieces[1:], ""], strict=True))
-                if piece.isalpha() and len(piece) >= _MIN_LETTERS
-                if not after.startswith("##") and ids[place] not in found
+                if is_word(piece) and not after.startswith("##") and ids[place] not in found
             ]
             if good:
                 place = good[len(good) // 2]
@@ -61,7 +60,7 @@ class Samples:
                 low = max([place - _CONTEXT, *(i + 1 for i in edges if i < place)])
                 high = min([place + _CONTEXT + 1, *(i for i in edges if i > place)])
                 low, high = max(low, 0), min(high, len(ids))
-                words = sum(piece.isalpha() for piece in pieces[low:high])
+                words = sum(map(has_only_letters, pieces[low:high]))
                 found[ids[place]] = words / (2 * _CONTEXT + 1), _Masked(ids[low:high], place - low, ids[place])
         easiest = sorted(found, key=lambda answer: -found[answer][0])[:_WORDS]
         return [masked for answer, (_, masked) in found.items() if answer in easiest]

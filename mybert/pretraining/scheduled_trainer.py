@@ -17,7 +17,6 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SaveStrategy
 
 from mybert.common.quantities import counted
-from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
 from mybert.pretraining.schedule import Schedule
@@ -26,8 +25,6 @@ from mybert.training.run_progress import ClockProgress, StepProgress
 
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
-EVALUATED = 0.15
-"""Share of masked tokens in evaluations, whatever the schedule of the training is."""
 _MARGIN = 1.15
 """Factor of the expected time after the last step."""
 _VIRTUAL_STEPS = 10_000
@@ -59,10 +56,7 @@ class ScheduledTrainer(MyBertTrainer):
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
         super().__init__(*args, **kwargs)
-        seed = self.data_collator.masker.seed
-        self.train_dataset = ScheduledDataset(self._corpora[0], seed)
-        if self.eval_dataset is not None:
-            self.eval_dataset = ExampleDataset(self.eval_dataset.corpus, EVALUATED)
+        self.train_dataset = ScheduledDataset(self._corpora[0], self.data_collator.masker.seed)
         self.add_callback(_EndOfStep(self))
         self._keep_reserve()
 

@@ -1,6 +1,7 @@
 """Accuracy of masked tokens by their frequency and kind, and nearest neighbours of frequent words."""
 
 import itertools
+import unicodedata
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -64,6 +65,17 @@ def kind_of(piece: str) -> str:
     return "single character" if len(text) == 1 else "word or start of a word"
 
 
+def has_only_letters(piece: str) -> bool:
+    """As `str.isalpha`, with the vowel signs of scripts such as Devanagari."""
+    return {unicodedata.category(character)[0] for character in piece or " "} <= {"L", "M"}
+
+
+def is_word(piece: str) -> bool:
+    """Whether a token is a word of three letters or more, or an ideograph."""
+    is_long = len(piece) >= _MIN_LETTERS
+    return has_only_letters(piece) and (is_long or unicodedata.name(piece[0], "").startswith("CJK UNIFIED"))
+
+
 def nearest_neighbours(
     embeddings: Tensor, frequency: np.ndarray, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[list]]:
@@ -73,7 +85,7 @@ def nearest_neighbours(
     """
     pieces: Callable[[int], str] = tokenizer.convert_ids_to_tokens
     order = np.argsort(-frequency, kind="stable")
-    words = [i for i in order[frequency[order] > 0].tolist() if pieces(i).isalpha() and len(pieces(i)) >= _MIN_LETTERS]
+    words = [token for token in order[frequency[order] > 0].tolist() if is_word(pieces(token))]
     if len(words) <= _NEIGHBOURS:
         return {}
     vectors = normalize(embeddings.detach().float().cpu()[words], dim=-1)

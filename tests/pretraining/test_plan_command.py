@@ -131,6 +131,13 @@ def test_large_numbers_have_suffixes(tmp_path):
     assert (read.tokens, read.peak_flops) == (3.3e9, 4e14)
 
 
+@pytest.mark.parametrize("name", ["size", "devices"])
+def test_an_empty_list_in_a_file_is_refused(name, tmp_path):
+    (tmp_path / "plan.yaml").write_text(f"{name}: []\n")
+    with pytest.raises(UserError, match=rf"--{name}: expected .*, found \[\]"):
+        settings("--config", str(tmp_path / "plan.yaml"))
+
+
 def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):
     docs = Path(__file__).parents[2] / "docs"
     pages = [docs / "guides/scale-out.md", docs / "reference/cost-model.md"]

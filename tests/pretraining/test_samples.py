@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity
 from mybert.pretraining import samples
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.samples import Samples, write_sample
-from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, kind_of, nearest_neighbours
+from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, is_word, kind_of, nearest_neighbours
 
 FEATURES = datasets.Features(
     {
@@ -133,6 +133,25 @@ def test_tokens_are_counted_by_label():
 )
 def test_the_kind_of_a_token(piece, kind):
     assert kind_of(piece) == kind
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [
+        *(("file", True), ("हिन्दी", True), ("我", True), ("of", False), ("##ing", False), ("2024", False)),
+        *(("w9", False), ("a", False), ("[CLS]", False), ("", False)),
+    ],
+)
+def test_words_of_three_letters_and_ideographs_are_shown(piece, expected):
+    assert is_word(piece) == expected
+
+
+def test_characters_of_chinese_text_are_asked(asked, tokenizer):
+    row = tokenizer("我们学习")
+    columns = {name: [row[name]] for name in ("input_ids", "token_type_ids")}
+    examples = ExampleDataset(datasets.Dataset.from_dict(columns | {"next_sentence_label": [0]}, features=FEATURES))
+    (word,) = Samples(examples, tokenizer).ask(asked[1], torch.device("cpu"))["words"]
+    assert (word["before"], word["word"], word["after"]) == ("我 们", "学", "习")
 
 
 def test_neighbours_have_the_largest_cosine(tokenizer):

@@ -82,6 +82,15 @@ def test_a_run_with_a_schedule_trains_on_the_scheduled_numbers_of_tokens(run):
     assert logs[0]["epoch"] < 0.1 and results["steps"] == 16
 
 
+def test_a_run_with_a_schedule_is_evaluated_with_the_share_of_its_last_step(run):
+    """As the same run without a schedule."""
+    masked = [
+        json.loads((run(max_steps=1, overwrite=True, mlm_probability=0.4, **how) / "results.json").read_text())
+        for how in ({}, {"length_schedule": ["12:0.5", "24"], "start_mlm_probability": 0.2})
+    ]
+    assert masked[0]["metrics"]["mlm_tokens"] == masked[1]["metrics"]["mlm_tokens"] > 0
+
+
 def test_a_resumed_run_with_a_schedule_ends_with_the_same_weights(run, tmp_path):
     arguments = {"max_steps": 16, "save_steps": 7, "save_total_limit": None, "learning_rate": 1e-3, **CHANGING}
     whole = run("whole", **arguments)

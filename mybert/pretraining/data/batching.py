@@ -54,11 +54,9 @@ class ExampleDataset(Dataset):
 
     Args:
         corpus: columns `input_ids`, `token_type_ids` and, with pairs, `next_sentence_label`.
-        mlm_probability: of its examples; None for that of the masker.
     """
 
-    def __init__(self, corpus: datasets.Dataset, mlm_probability: float | None = None):
-        self.mlm_probability = mlm_probability
+    def __init__(self, corpus: datasets.Dataset):
         self.has_pairs = "next_sentence_label" in corpus.column_names
         columns = ["input_ids", "token_type_ids", "next_sentence_label"][: 3 if self.has_pairs else 2]
         self.corpus = corpus.select_columns(columns).with_format("arrow")
@@ -79,7 +77,6 @@ class ExampleDataset(Dataset):
             next_sentence_label=pairs,
             epochs=epochs,
             indices=indices,
-            mlm_probability=self.mlm_probability,
         )
 
 

@@ -42,8 +42,8 @@ class PlanSettings:
     price: float | None = setting(None, "Price per device and hour, in any currency, 0 or more.")
 
     def __post_init__(self):
-        check(self, "size", set(self.size) <= set(SIZES), " or ".join(SIZES))
-        check(self, "devices", all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}")
+        check(self, "size", self.size and set(self.size) <= set(SIZES), " or ".join(SIZES))
+        check(self, "devices", self.devices and all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}")
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
             check(self, name, 1 <= getattr(self, name) <= _MAX, f"1 to {_MAX:,}")
         check(self, "max_length", 1 <= self.max_length <= _LONGEST, f"1 to {_LONGEST}")
