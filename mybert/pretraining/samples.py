@@ -1,7 +1,6 @@
 """samples.jsonl: predictions for the same held-out sentences and pairs at every evaluation."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +18,6 @@ _GUESSES = 3
 _SHOWN = 160  # characters of a segment
 
 
-@dataclass(frozen=True)
-class _Masked:
-    """A word of one token, masked in a window around it: `ids[place]` was `answer`."""
-
-    ids: list[int]
-    place: int
-    answer: int
-
-
 class Samples:
     """Predicts masked words and next sentences of some held-out examples, chosen at even distances."""
 
@@ -39,12 +29,13 @@ class Samples:
         self._words = self._choose_words()
         self._pairs = self._choose_pairs()
 
-    def _choose_words(self) -> list[_Masked]:
-        """Different words, each the middle one of those in an example that are one token of letters.
+    def _choose_words(self) -> list[tuple[list[int], int]]:
+        """Windows of ids around different words, each with the place of its word, in the order of the examples.
 
-        Of all examples, those are taken whose words around it are easiest to read.
+        The word of an example is the middle one of those that are one token. Of all examples, those are taken whose
+        words around it are easiest to read.
         """
-        found: dict[int, tuple[float, _Masked]] = {}
+        found: dict[int, tuple[int, list[int], int]] = {}
         special = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         for row in self._rows:
             ids = row.tolist()
@@ -57,13 +48,12 @@ class Samples:
             if good:
                 place = good[len(good) // 2]
                 edges = [i for i, token in enumerate(ids) if token in special]
-                low = max([place - _CONTEXT, *(i + 1 for i in edges if i < place)])
+                low = max([0, place - _CONTEXT, *(i + 1 for i in edges if i < place)])
                 high = min([place + _CONTEXT + 1, *(i for i in edges if i > place)])
-                low, high = max(low, 0), min(high, len(ids))
                 words = sum(map(has_only_letters, pieces[low:high]))
-                found[ids[place]] = words / (2 * _CONTEXT + 1), _Masked(ids[low:high], place - low, ids[place])
+                found[ids[place]] = words, ids[low:high], place - low
         easiest = sorted(found, key=lambda answer: -found[answer][0])[:_WORDS]
-        return [masked for answer, (_, masked) in found.items() if answer in easiest]
+        return [(window, place) for answer, (_, window, place) in found.items() if answer in easiest]
 
     def _choose_pairs(self) -> list[int]:
         """Indices of as many true as random pairs."""
@@ -83,21 +73,21 @@ class Samples:
         return {"words": self._ask_words(model, device), "pairs": self._ask_pairs(model, device)}
 
     def _ask_words(self, model: nn.Module, device: torch.device) -> list[dict]:
+        decode, names = self.tokenizer.decode, self.tokenizer.convert_ids_to_tokens
         found = []
-        for masked in self._words:
-            ids = [*masked.ids]
-            ids[masked.place] = self.tokenizer.mask_token_id
-            inputs = torch.tensor([[self.tokenizer.cls_token_id, *ids, self.tokenizer.sep_token_id]], device=device)
-            logits = model(input_ids=inputs).prediction_logits[0, masked.place + 1].float()
-            shares = logits.softmax(-1)
+        for ids, place in self._words:
+            before, after = ids[:place], ids[place + 1 :]
+            masked = [*before, self.tokenizer.mask_token_id, *after]
+            inputs = torch.tensor([[self.tokenizer.cls_token_id, *masked, self.tokenizer.sep_token_id]], device=device)
+            shares = model(input_ids=inputs).prediction_logits[0, place + 1].float().softmax(-1)
             top = shares.topk(_GUESSES)
-            guesses = zip(self.tokenizer.convert_ids_to_tokens(top.indices.tolist()), top.values.tolist(), strict=True)
+            guesses = zip(names(top.indices.tolist()), top.values.tolist(), strict=True)
             found.append(
                 {
-                    "before": self.tokenizer.decode(masked.ids[: masked.place]),
-                    "word": self.tokenizer.convert_ids_to_tokens(masked.answer),
-                    "after": self.tokenizer.decode(masked.ids[masked.place + 1 :]),
-                    "probability": round(shares[masked.answer].item(), 6),
+                    "before": decode(before),
+                    "word": names(ids[place]),
+                    "after": decode(after),
+                    "probability": round(shares[ids[place]].item(), 6),
                     "guesses": [[guess, round(share, 6)] for guess, share in guesses],
                 }
             )

@@ -56,6 +56,8 @@ class ScheduledTrainer(MyBertTrainer):
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
         super().__init__(*args, **kwargs)
+        if clock is None and self.args.max_steps <= 0:
+            self.args.max_steps = self._steps_of_epochs()  # the sampler has one epoch with all steps
         self.train_dataset = ScheduledDataset(self._corpora[0], self.data_collator.masker.seed)
         self.add_callback(_EndOfStep(self))
         self._keep_reserve()
@@ -72,17 +74,18 @@ class ScheduledTrainer(MyBertTrainer):
 
     def planned_steps(self) -> int:
         """The number of steps of the run; with a time budget, the current estimate."""
-        if self.clock is not None:
-            share, step = self.clock.share(0), self.state.global_step
-            if share >= 1 and step:
-                return step
-            # at least one step more than the next one, at which transformers would stop
-            return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps or 1)
-        if self.args.max_steps > 0:
+        if self.clock is None:
             return self.args.max_steps
-        passes = self.args.num_train_epochs * self._lengths[0].sum()
-        per_step = self.args.gradient_accumulation_steps * self.args.world_size
-        return math.ceil(passes / (np.mean(self.schedule.tokens) * per_step))
+        share, step = self.clock.share(0), self.state.global_step
+        if share >= 1 and step:
+            return step
+        # at least one step more than the next one, at which transformers would stop
+        return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps or 1)
+
+    def _steps_of_epochs(self) -> int:
+        """Steps that read as many tokens as `num_train_epochs` passes over whole examples."""
+        per_step = np.mean(self.schedule.tokens) * self.args.gradient_accumulation_steps * self.args.world_size
+        return math.ceil(self.args.num_train_epochs * self._lengths[0].sum() / per_step)
 
     def run(self, checkpoint: Path | None) -> bool:
         if checkpoint is not None:
@@ -137,10 +140,8 @@ class ScheduledTrainer(MyBertTrainer):
     @cached_property
     def _sampler(self) -> ScheduledSampler:
         per_step = self.args.gradient_accumulation_steps * self.args.world_size
-        steps = self.args.max_steps if self.clock is not None else self.planned_steps()
-        return ScheduledSampler(
-            self.schedule, self.progress, self._lengths[0], self.order_seed, steps * per_step, per_step
-        )
+        batches = self.args.max_steps * per_step
+        return ScheduledSampler(self.schedule, self.progress, self._lengths[0], self.order_seed, batches, per_step)
 
     def get_train_dataloader(self) -> DataLoader:
         return self.batched_loader(self._sampler)

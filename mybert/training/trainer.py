@@ -249,8 +249,8 @@ class RunTrainer(CheckpointTrainer):
         if "loss" in logs:
             self.nonfinite.settle()
             logs = logs | self.training_logs()
-        elif not self.is_in_train and self.args.load_best_model_at_end:
-            return  # an evaluation of the best model, which is not that of the current step
+        elif self._has_best_model:
+            return
         times = {"training_seconds": round(self.metrics.seconds, 3)}
         super().log(logs | times | {"num_input_tokens_seen": self.state.num_input_tokens_seen}, start_time)
         self.history.append(self.state.log_history[-1])
@@ -279,11 +279,17 @@ class RunTrainer(CheckpointTrainer):
             self.store_flos()  # the evaluation is logged with all tokens so far, also between two logs of training
         with self.metrics.paused():
             metrics = super().evaluate(*args, **kwargs)
-            self.after_evaluation()
+            if not self._has_best_model:
+                self.after_evaluation()
         return metrics
 
+    @property
+    def _has_best_model(self) -> bool:
+        """After training, whether the model is the best one, whose evaluation is not that of the last step."""
+        return not self.is_in_train and self.args.load_best_model_at_end
+
     def after_evaluation(self) -> None:
-        """Called after each evaluation by all processes; its time does not count as training."""
+        """Called after each evaluation of a step by all processes; its time does not count as training."""
 
 
 class _StartOfTraining(TrainerCallback):

@@ -1,4 +1,5 @@
 import string
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -10,6 +11,8 @@ from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.run import pretrain
+from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.trainer import MyBertTrainer
 
 FEATURES = datasets.Features(
@@ -21,20 +24,7 @@ FEATURES = datasets.Features(
 )
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [
-    "well",
-    "known",
-    "hello",
-    "token",
-    "##ize",
-    "##r",
-    "##s",
-    "我",
-    "们",
-    "学",
-    "习",
-    *[f"w{i}" for i in range(120)],
-]
+WORDS = ["well", "known", "hello", "token", "##ize", "##r", "##s", *"我们学习", *[f"w{i}" for i in range(120)]]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -87,6 +77,25 @@ def corpus_folder(tmp_path_factory, pairs, tokenizer):
     pairs(40, seed=2).save_to_disk(folder / "validation")
     tokenizer.save_pretrained(folder / "tokenizer")
     return folder
+
+
+@pytest.fixture
+def run(corpus_folder, tmp_path):
+    """A function that calls `pretrain` with quick defaults; settings and training arguments by name."""
+
+    def call(output: str | Path = "out", **values) -> Path:
+        names = PretrainSettings.__dataclass_fields__
+        settings = {name: value for name, value in values.items() if name in names}
+        arguments = {name: value for name, value in values.items() if name not in names}
+        if not settings.keys() & {"size", "init_from", "time_budget"}:
+            settings["size"] = "tiny"
+        settings |= {"corpus": str(settings.get("corpus", corpus_folder)), "output": str(tmp_path / output)}
+        quick = {"use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 16}
+        return pretrain(
+            PretrainSettings(**settings), PretrainingArguments(output_dir=settings["output"], **quick | arguments)
+        )
+
+    return call
 
 
 @pytest.fixture

@@ -15,47 +15,36 @@ from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, is_word, kind_of, nearest_neighbours
 
-FEATURES = datasets.Features(
-    {
-        "input_ids": datasets.List(datasets.Value("int32")),
-        "token_type_ids": datasets.List(datasets.Value("int8")),
-        "next_sentence_label": datasets.Value("int8"),
-    }
-)
-
 
 @pytest.fixture
-def asked(make_trainer, pairs, tokenizer):
-    trainer = make_trainer()
-    model = trainer.model.eval()
-    return Samples(ExampleDataset(pairs(37, seed=9)), tokenizer).ask(model, torch.device("cpu")), model
+def model(make_trainer):
+    return make_trainer().model.eval()
 
 
-def test_of_all_examples_the_most_readable_are_shown(asked, tokenizer, monkeypatch):
-    _, model = asked
-    rows = [tokenizer(text) for text in ("w4 hello w5 w7 w8", "well known token")]
+def samples_of(tokenizer, *texts) -> Samples:
+    """Of examples without labels; a text is a list of one or two segments."""
+    rows = [tokenizer(*text) for text in texts]
     columns = {name: [row[name] for row in rows] for name in ("input_ids", "token_type_ids")}
-    examples = ExampleDataset(
-        datasets.Dataset.from_dict(columns | {"next_sentence_label": [0] * 2}, features=FEATURES)
-    )
+    return Samples(ExampleDataset(datasets.Dataset.from_dict(columns)), tokenizer)
+
+
+def test_of_all_examples_the_most_readable_are_shown(model, tokenizer, monkeypatch):
     monkeypatch.setattr(samples, "_WORDS", 1)
-    (word,) = Samples(examples, tokenizer)._ask_words(model, torch.device("cpu"))
-    assert (word["before"], word["word"], word["after"]) == ("well", "known", "token")
+    found = samples_of(tokenizer, ["w4 hello w5 w7 w8"], ["well known token"]).ask(model, torch.device("cpu"))
+    assert [(word["before"], word["word"], word["after"]) for word in found["words"]] == [("well", "known", "token")]
 
 
-def test_the_probability_of_a_masked_word_is_that_of_the_model(asked, tokenizer):
-    _, model = asked
+def test_characters_of_chinese_text_are_asked(model, tokenizer):
+    (word,) = samples_of(tokenizer, ["我们学习"]).ask(model, torch.device("cpu"))["words"]
+    assert (word["before"], word["word"], word["after"]) == ("我 们", "学", "习")
+
+
+def test_the_probability_of_a_masked_word_is_that_of_the_model(model, tokenizer):
     texts = ["well known hello w3", "w4 w5 hello tokenize w1", "tokenizers w2 , token", "w7 w8 well"]
-    rows = [tokenizer(text, "w9 w9", return_attention_mask=False) for text in texts]
-    columns = {name: [row[name] for row in rows] for name in ("input_ids", "token_type_ids")}
-    examples = ExampleDataset(
-        datasets.Dataset.from_dict(columns | {"next_sentence_label": [0] * 4}, features=FEATURES)
-    )
-    found = Samples(examples, tokenizer).ask(model, torch.device("cpu"))
+    found = samples_of(tokenizer, *[(text, "w9 w9") for text in texts]).ask(model, torch.device("cpu"))
     assert [word["word"] for word in found["words"]] == ["known", "hello", "token", "well"]  # no part of a word
     for word in found["words"]:
-        text = f"{word['before']} [MASK] {word['after']}"
-        inputs = tokenizer(text, return_tensors="pt")
+        inputs = tokenizer(f"{word['before']} [MASK] {word['after']}", return_tensors="pt")
         place = int((inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero())
         with torch.no_grad():
             shares = model(**inputs).prediction_logits[0, place].softmax(-1)
@@ -63,9 +52,9 @@ def test_the_probability_of_a_masked_word_is_that_of_the_model(asked, tokenizer)
         assert word["guesses"][0][0] == tokenizer.convert_ids_to_tokens(int(shares.argmax()))
 
 
-def test_the_probability_of_a_pair_is_that_of_its_right_answer(asked, pairs, tokenizer):
-    found, model = asked
-    rows = list(pairs(37, seed=9))
+def test_the_probability_of_a_pair_is_that_of_its_right_answer(model, pairs, tokenizer):
+    rows = pairs(37, seed=9)
+    found = Samples(ExampleDataset(rows), tokenizer).ask(model, torch.device("cpu"))
     assert {pair["is_next"] for pair in found["pairs"]} == {True, False}
     for pair in found["pairs"]:
         inputs = tokenizer(pair["a"], pair["b"], return_tensors="pt")
@@ -86,6 +75,17 @@ def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(ma
     write_sample(tmp_path / "run", {"step": 2, "words": []})
     lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
     assert [(line["step"], line["words"]) for line in lines] == [(2, [])]
+
+
+def test_the_best_model_is_not_asked_in_place_of_that_of_the_last_step(make_trainer, tmp_path):
+    """The metric is the same at every step, so that the best model is the first."""
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_mlm_tokens", "learning_rate": 1e-2}
+    steps = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_trainer(max_steps=4, **best, **steps)
+    trainer.train()
+    before = (tmp_path / "run/samples.jsonl").read_bytes()
+    trainer.evaluate()
+    assert (tmp_path / "run/samples.jsonl").read_bytes() == before
 
 
 def test_samples_of_earlier_steps_survive_a_failure_while_writing(tmp_path, monkeypatch):
@@ -125,33 +125,21 @@ def test_tokens_are_counted_by_label():
 
 
 @pytest.mark.parametrize(
-    ("piece", "kind"),
+    ("piece", "kind", "shown"),
     [
-        *(("file", "word or start of a word"), ("##ing", "continuation of a word"), ("2024", "number")),
-        *(("##7", "number"), (",", "punctuation or symbol"), ("a", "single character")),
+        ("file", "word or start of a word", True),
+        ("of", "word or start of a word", False),
+        ("हिन्दी", "word or start of a word", True),
+        ("我", "single character", True),
+        ("a", "single character", False),
+        ("##ing", "continuation of a word", False),
+        ("2024", "number", False),
+        ("##7", "number", False),
+        (",", "punctuation or symbol", False),
     ],
 )
-def test_the_kind_of_a_token(piece, kind):
-    assert kind_of(piece) == kind
-
-
-@pytest.mark.parametrize(
-    ("piece", "expected"),
-    [
-        *(("file", True), ("हिन्दी", True), ("我", True), ("of", False), ("##ing", False), ("2024", False)),
-        *(("w9", False), ("a", False), ("[CLS]", False), ("", False)),
-    ],
-)
-def test_words_of_three_letters_and_ideographs_are_shown(piece, expected):
-    assert is_word(piece) == expected
-
-
-def test_characters_of_chinese_text_are_asked(asked, tokenizer):
-    row = tokenizer("我们学习")
-    columns = {name: [row[name]] for name in ("input_ids", "token_type_ids")}
-    examples = ExampleDataset(datasets.Dataset.from_dict(columns | {"next_sentence_label": [0]}, features=FEATURES))
-    (word,) = Samples(examples, tokenizer).ask(asked[1], torch.device("cpu"))["words"]
-    assert (word["before"], word["word"], word["after"]) == ("我 们", "学", "习")
+def test_the_kind_of_a_token_and_whether_it_is_shown_as_a_word(piece, kind, shown):
+    assert (kind_of(piece), is_word(piece)) == (kind, shown)
 
 
 def test_neighbours_have_the_largest_cosine(tokenizer):

@@ -1,49 +1,19 @@
 """Runs whose sequence length, batch and masking share change."""
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from trained_runs import read_log, read_results
 
-from modeling_mybert import MyBertForPreTraining
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.scheduled_batches import ScheduledSampler
 from mybert.pretraining.initialization.initial_model import trained_length
-from mybert.pretraining.run import pretrain
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.run_progress import StepProgress
-
-CHANGING = {
-    "length_schedule": ["12:0.25", "16:0.5", "24"],
-    "start_tokens_per_batch": 64,
-    "max_tokens_per_batch": 256,
-    "start_mlm_probability": 0.4,
-}
-
-
-@pytest.fixture
-def run(corpus_folder, tmp_path):
-    def call(output="out", **values):
-        names = PretrainSettings.__dataclass_fields__
-        settings = {name: value for name, value in values.items() if name in names}
-        arguments = {name: value for name, value in values.items() if name not in names}
-        output = str(tmp_path / output)
-        return pretrain(
-            PretrainSettings(corpus=str(corpus_folder), output=output, size="tiny", **settings),
-            PretrainingArguments(output_dir=output, use_cpu=True, disable_tqdm=True, **arguments),
-        )
-
-    return call
-
-
-def read_log(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def test_lengths_are_read_as_length_and_share_and_nothing_else_is():
@@ -58,52 +28,43 @@ def test_batches_follow_the_schedule_and_read_every_example_once_per_epoch():
     schedule = Schedule(((16, 0.5), (64, 1.0)), tokens=(200, 800), masked=(0.3, 0.15))
     sampler = ScheduledSampler(schedule, StepProgress(40), lengths, seed=1, batches=80, per_step=2)
     batches = list(sampler)
-    for number, batch in enumerate(batches):
+    for number, (keys, draw) in enumerate(batches):
         share = (number // 2) / 40
         length = 16 if share < 0.5 else 64
-        assert batch.length == length
-        assert batch.mlm_probability == pytest.approx(0.3 - 0.15 * share)
-        tokens = len(batch.keys) * np.minimum(lengths, length).mean()
+        assert draw.length == length
+        assert draw.mlm_probability == pytest.approx(0.3 - 0.15 * share)
+        tokens = len(keys) * np.minimum(lengths, length).mean()
         assert abs(tokens - (200 + 600 * share)) <= np.minimum(lengths, length).mean() / 2
-    keys = [key for batch in batches for key in batch.keys]
+    keys = [key for keys, _ in batches for key in keys]
     assert len(set(keys)) == len(keys)
     first = [index for epoch, index in keys if epoch == 0]
     assert sorted(first) == list(range(500)) and {epoch for epoch, _ in keys} == set(range(keys[-1][0] + 1))
 
 
 def test_a_run_with_a_schedule_trains_on_the_scheduled_numbers_of_tokens(run):
-    results = json.loads(
-        (run(max_steps=16, logging_steps=1, save_strategy="no", **CHANGING) / "results.json").read_text()
-    )
-    logs = read_log(Path(results["settings"]["output"]))
-    tokens = np.diff([0, *(log["tokens"] for log in logs if "loss" in log)])
+    tokens = {"start_tokens_per_batch": 64, "max_tokens_per_batch": 256}
+    output = run(max_steps=16, logging_steps=1, length_schedule=["12:0.25", "16:0.5", "24"], **tokens)
+    logs = read_log(output, "loss")
     expected = 64 + 192 * np.arange(16) / 16
-    assert len(tokens) == 16 and np.all(abs(tokens - expected) < 40)
-    assert logs[0]["epoch"] < 0.1 and results["steps"] == 16
+    assert len(logs) == 16 and np.all(abs(np.diff([0, *(log["tokens"] for log in logs)]) - expected) < 40)
+    assert logs[0]["epoch"] < 0.1 and read_results(output)["steps"] == 16
 
 
-def test_a_run_with_a_schedule_is_evaluated_with_the_share_of_its_last_step(run):
-    """As the same run without a schedule."""
+def test_a_run_with_a_schedule_reads_the_tokens_of_its_epochs_and_completes_every_schedule(run):
+    output = run(num_train_epochs=2, length_schedule=["12:0.5", "24"], logging_steps=1, eval_strategy="no")
+    logs = read_log(output, "loss")
+    assert read_results(output)["steps"] == len(logs) == 2 * 200 / 16
+    assert logs[-1]["tokens"] == pytest.approx(2 * read_results(output)["corpus_tokens"], rel=0.03)
+    assert logs[-1]["learning_rate"] < 0.1 * max(log["learning_rate"] for log in logs)
+
+
+def test_a_run_with_a_schedule_is_evaluated_like_one_without(run):
+    scheduled = {"length_schedule": ["12:0.5", "24"], "start_mlm_probability": 0.2}
     masked = [
-        json.loads((run(max_steps=1, overwrite=True, mlm_probability=0.4, **how) / "results.json").read_text())
-        for how in ({}, {"length_schedule": ["12:0.5", "24"], "start_mlm_probability": 0.2})
+        read_results(run(max_steps=1, overwrite=True, mlm_probability=0.4, **how))["metrics"]["mlm_tokens"]
+        for how in ({}, scheduled)
     ]
-    assert masked[0]["metrics"]["mlm_tokens"] == masked[1]["metrics"]["mlm_tokens"] > 0
-
-
-def test_a_resumed_run_with_a_schedule_ends_with_the_same_weights(run, tmp_path):
-    arguments = {"max_steps": 16, "save_steps": 7, "save_total_limit": None, "learning_rate": 1e-3, **CHANGING}
-    whole = run("whole", **arguments)
-    cut = shutil.copytree(whole, tmp_path / "cut")
-    for step in (14, 16):
-        shutil.rmtree(cut / f"checkpoint-{step}")
-    (cut / "model.safetensors").unlink()
-    run("cut", resume=True, **arguments)
-    expected = MyBertForPreTraining.from_pretrained(whole).state_dict()
-    found = MyBertForPreTraining.from_pretrained(cut).state_dict()
-    assert all(torch.equal(value, expected[name]) for name, value in found.items())
-    epochs = [json.loads((folder / "results.json").read_text())["epochs"] for folder in (whole, cut)]
-    assert epochs[0] == epochs[1]
+    assert masked[0] == masked[1] > 0
 
 
 @pytest.mark.parametrize(("schedule", "length"), [([], 24), (["8:0.5", "12"], 12), (["16:0.5", "48"], 24)])
@@ -118,7 +79,7 @@ def test_the_share_of_decay_steps_is_that_of_all_steps(run):
         max_steps=20, logging_steps=1, save_strategy="no", eval_strategy="no", learning_rate=1e-3, warmup_steps=2,
         lr_scheduler_type="warmup_stable_decay", lr_scheduler_kwargs=kwargs,
     )  # fmt: skip
-    rates = [log["learning_rate"] for log in read_log(output) if "learning_rate" in log]
+    rates = [log["learning_rate"] for log in read_log(output, "learning_rate")]
     assert rates[2:11] == [1e-3] * 9
     assert rates[11:] == pytest.approx([1e-4 * left for left in range(9, 0, -1)])
 

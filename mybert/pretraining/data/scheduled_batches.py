@@ -27,13 +27,8 @@ class Draw:
     mlm_probability: float
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A batch for `ScheduledDataset`: the keys of its examples, and how they are cut and masked."""
-
-    keys: list[Key]
-    length: int
-    mlm_probability: float
+Batch = tuple[list[Key], Draw]
+"""The keys of the examples of a batch, and how they are cut and masked."""
 
 
 class ScheduledDataset(ExampleDataset):
@@ -44,8 +39,9 @@ class ScheduledDataset(ExampleDataset):
         self._random = RandomWords(seed, WINDOWS)
 
     def __getitems__(self, batch: Batch) -> Examples:
-        examples = cut_randomly(super().__getitems__(batch.keys), batch.length, self._random)
-        return dataclasses.replace(examples, mlm_probability=batch.mlm_probability)
+        keys, draw = batch
+        examples = cut_randomly(super().__getitems__(keys), draw.length, self._random)
+        return dataclasses.replace(examples, mlm_probability=draw.mlm_probability)
 
 
 class ScheduledSampler(Sampler[Batch]):
@@ -89,8 +85,7 @@ class ScheduledSampler(Sampler[Batch]):
         for number in range(self._done, self.batches):
             if number not in self._draws:
                 self._draws[number] = self._draw(number)
-            draw = self._draws[number]
-            yield Batch(self.keys(draw), draw.length, draw.mlm_probability)
+            yield self.keys(self._draws[number]), self._draws[number]
 
     def _draw(self, number: int) -> Draw:
         share = self.progress.share(number // self.per_step)
