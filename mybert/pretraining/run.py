@@ -105,7 +105,9 @@ def pretrain(
             settings.output, objective.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
         )
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
-    corpora = _load_corpora(settings)
+    corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
+    for second in corpora[1:]:
+        check_second_corpus(corpora[0], second)
     budget = None
     if settings.time_budget is not None:
         clock = ClockProgress(settings.time_budget, started)
@@ -135,13 +137,6 @@ def pretrain(
             finish()
         _finish(trainer, settings, folder, fingerprint, budget)
     return folder.path
-
-
-def _load_corpora(settings: PretrainSettings) -> list[Corpus]:
-    corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
-    if len(corpora) > 1:
-        check_second_corpus(*corpora)
-    return corpora
 
 
 def _start_model(

@@ -74,7 +74,7 @@ def _fastest_product(device: torch.device, dtype: torch.dtype, size: int, second
     return 2 * size**3 / best
 
 
-def thread_advice(share_of_peak: float, product_seconds: Callable[[], float] | None = None) -> str | None:
+def thread_advice(share_of_peak: float) -> str | None:
     """Advice if CPU threads compete with those of other programs, so that one thread would be faster.
 
     A step waits for the slowest thread of every product. The fastest product of `measure_peak` does not, so the share
@@ -82,15 +82,13 @@ def thread_advice(share_of_peak: float, product_seconds: Callable[[], float] | N
 
     Args:
         share_of_peak: operations per second of the training steps, divided by `measure_peak`.
-        product_seconds: mean time of a product with the current number of threads (default: measured).
     """
-    product_seconds = product_seconds or _mean_seconds
     threads = torch.get_num_threads()
     if threads == 1 or share_of_peak >= _LOW_SHARE:
         return None
-    together = product_seconds()
+    together = _product_seconds()
     torch.set_num_threads(1)
-    alone = product_seconds()
+    alone = _product_seconds()
     torch.set_num_threads(threads)
     if together < _MIN_SPEEDUP * alone:
         return None
@@ -100,8 +98,8 @@ def thread_advice(share_of_peak: float, product_seconds: Callable[[], float] | N
     )
 
 
-def _mean_seconds(seconds: float = 0.2) -> float:
-    """Mean time of a small matrix product."""
+def _product_seconds(seconds: float = 0.2) -> float:
+    """Mean time of a small matrix product with the current number of threads."""
     factor = torch.ones(256, 256)
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:

@@ -30,16 +30,16 @@ class StepMeasures(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         step, every = state.global_step + 1, max(int(state.logging_steps), 1)
-        sample = _sample(model)
-        if step % every == 0:
+        is_logged, is_before = step % every == 0, (step + 1) % every == 0
+        sample = _sample(model) if is_logged or is_before else []
+        gradients = [gradient for _, gradient in sample]
+        if any(gradient is None for gradient in gradients):  # of a skipped step
+            gradients = []
+        if is_logged:
             self._weights = [weights.clone() for weights, _ in sample]
-            if self._gradients:
-                pairs = [(now, before) for (_, now), before in zip(sample, self._gradients, strict=True)]
-                if all(now is not None for now, _ in pairs):
-                    self._found["gradient_noise"] = 1 - _cosine(pairs)
-        self._gradients = []
-        if (step + 1) % every == 0 and all(gradient is not None for _, gradient in sample):
-            self._gradients = [gradient.clone() for _, gradient in sample]
+            if gradients and self._gradients:
+                self._found["gradient_noise"] = 1 - _cosine(list(zip(gradients, self._gradients, strict=True)))
+        self._gradients = [gradient.clone() for gradient in gradients] if is_before else []
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
         if self._weights:

@@ -12,8 +12,8 @@ import time
 
 import pytest
 import torch
+from trained_runs import have_same_weights, read_log, read_results, weights_of
 
-from modeling_mybert import MyBertForPreTraining
 from mybert.common.quantities import Duration
 from mybert.common.tables import print_table
 from mybert.training.sealed_checkpoints import find_damage, last_undamaged
@@ -39,14 +39,6 @@ def at_step(step, act):
         return check(self, done, *args)
 
     NonFiniteSteps.check_gradient = wrapped
-
-
-def kill_between_steps():
-    at_step(7, die)
-
-
-def kill_in_the_second_epoch():
-    at_step(15, die)
 
 
 def kill_while_the_optimizer_is_written():
@@ -97,8 +89,7 @@ def kill_while_the_model_is_finished():
     run.final_metrics = die
 
 
-def terminate():
-    at_step(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+terminate = functools.partial(at_step, 7, functools.partial(signal.raise_signal, signal.SIGTERM))
 
 
 def terminate_the_group():
@@ -117,10 +108,6 @@ def interrupt_the_group():
 
 def tell_the_seed():
     at_step(1, lambda: print(f"drawn from {torch.initial_seed()}"))
-
-
-def fill_the_disk():
-    at_step(7, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
 
 
 @pytest.fixture(scope="module")
@@ -156,50 +143,38 @@ def table():
     print_table("Faults", rows, names)
 
 
-def tensors(folder):
-    return MyBertForPreTraining.from_pretrained(folder).state_dict()
-
-
-def results(folder):
-    return json.loads((folder / "results.json").read_text())
-
-
 def finish(start, whole, output, reached, table, name, status, *extra, **how):
     """Resumes, compares with the uninterrupted run, and adds a row to the table."""
     checkpoint, _ = last_undamaged(output)
     statuses, seconds, text = start(output, "--resume", *extra, **how)
     assert set(statuses) == {0}, text
-    expected = tensors(whole)
-    equal = all(torch.equal(value, expected[key]) for key, value in tensors(output).items())
-    lost = results(whole)["tokens_seen"] - results(output)["tokens_seen"]
+    equal = have_same_weights(output, whole)
+    lost = read_results(whole)["tokens_seen"] - read_results(output)["tokens_seen"]
     steps = reached - int(checkpoint.name.removeprefix("checkpoint-"))
     table.append((name, status, steps, lost, f"{seconds:.1f}", "yes" if equal else "no"))
     return equal, lost, steps, text
 
 
 @pytest.mark.parametrize(
-    ("fault", "reached", "lost_steps", "workers"),
+    ("when", "fault", "reached", "lost_steps", "workers"),
     [
-        (kill_between_steps, 6, 2, 0),
-        (kill_between_steps, 6, 2, 2),
-        (kill_in_the_second_epoch, 14, 2, 2),
-        (kill_while_the_optimizer_is_written, 8, 4, 0),
-        (kill_before_the_rename, 8, 4, 0),
-        (kill_in_evaluation, 10, 2, 2),
-        (kill_while_the_model_is_finished, 18, 0, 0),
+        ("between steps", functools.partial(at_step, 7, die), 6, 2, 0),
+        ("between steps", functools.partial(at_step, 7, die), 6, 2, 2),
+        ("in the second epoch", functools.partial(at_step, 15, die), 14, 2, 2),
+        ("while the optimizer is written", kill_while_the_optimizer_is_written, 8, 4, 0),
+        ("before the rename", kill_before_the_rename, 8, 4, 0),
+        ("in evaluation", kill_in_evaluation, 10, 2, 2),
+        ("while the model is finished", kill_while_the_model_is_finished, 18, 0, 0),
     ],
 )
 def test_a_killed_process_costs_only_the_steps_since_its_last_checkpoint(
-    start, whole, table, tmp_path, fault, reached, lost_steps, workers
+    start, whole, table, tmp_path, when, fault, reached, lost_steps, workers
 ):
-    output = tmp_path / "run"
-    statuses, _, text = start(output, "--dataloader-num-workers", workers, fault=fault)
+    output, words = tmp_path / "run", ("--dataloader-num-workers", workers)
+    statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [KILLED], text
-    name = f"SIGKILL: {fault.__name__.removeprefix('kill_').replace('_', ' ')}, {workers} workers"
-    equal, lost, steps, _ = finish(
-        start, whole, output, reached, table, name, "-9", "--dataloader-num-workers", workers
-    )
-    assert (equal, lost, steps) == (True, 0, lost_steps)
+    found = finish(start, whole, output, reached, table, f"SIGKILL: {when}, {workers} workers", "-9", *words)
+    assert found[:3] == (True, 0, lost_steps)
     assert not list(output.glob(".*")), "nothing half-written is left"
 
 
@@ -260,27 +235,28 @@ def test_when_every_checkpoint_is_damaged_a_run_is_not_resumed(start, whole, tmp
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("name", "fault", "words"),
     [
-        (terminate, ()),
-        (terminate, ("--save-only-model", True)),  # this checkpoint has the optimizer, as resuming needs it
-        (terminate_the_group, ("--dataloader-num-workers", 2)),
-        (interrupt_the_group, ("--dataloader-num-workers", 2)),
+        ("SIGTERM", terminate, ()),
+        # this checkpoint has the optimizer, as resuming needs it
+        ("SIGTERM", terminate, ("--save-only-model", True)),
+        ("SIGTERM to the group", terminate_the_group, ("--dataloader-num-workers", 2)),
+        ("Ctrl-C to the group", interrupt_the_group, ("--dataloader-num-workers", 2)),
     ],
 )
-def test_sigterm_and_ctrl_c_save_and_exit_with_143(start, whole, table, tmp_path, fault, words):
+def test_sigterm_and_ctrl_c_save_and_exit_with_143(start, whole, table, tmp_path, name, fault, words):
     output = tmp_path / "run"
     statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
     assert "stopped and saved after step 7 of 18" in text and "`mybert pretrain … --resume`" in text
-    name = " ".join(map(str, (fault.__name__.replace("_", " "), *words)))
-    equal, lost, steps, _ = finish(start, whole, output, 7, table, name, "143")
-    assert (equal, lost, steps) == (True, 0, 0)
+    label = " ".join(map(str, (name, *words)))
+    assert finish(start, whole, output, 7, table, label, "143")[:3] == (True, 0, 0)
 
 
 def test_on_a_full_disk_the_last_checkpoint_stays_and_the_message_has_the_size_needed(start, whole, table, tmp_path):
     output = tmp_path / "run"
-    statuses, _, text = start(output, fault=fill_the_disk)
+    fill_the_disk = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
+    statuses, _, text = start(output, fault=functools.partial(at_step, 7, fill_the_disk))
     assert statuses == [2]
     assert re.search(
         r"error: no room to write \S+checkpoint-8 \(.*it takes about 0.00\d+ GiB; .* free on that disk", text
@@ -305,16 +281,10 @@ def test_a_killed_run_with_a_time_budget_is_continued_and_all_sessions_count(sta
         assert statuses == [status], text
     most = max(1.15 * budget - seconds[0], 2 * before)
     assert seconds[1] < most, "the second session ignores the time of the first"
-    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    steps = [log["step"] for log in map(json.loads, lines) if "loss" in log]
-    assert steps == sorted(set(steps)) and steps[-1] == results(tmp_path / "run")["steps"]
+    steps, results = [log["step"] for log in read_log(tmp_path / "run", "loss")], read_results(tmp_path / "run")
+    assert steps == sorted(set(steps)) and steps[-1] == results["steps"]
     plan = json.loads((tmp_path / "run" / "budget.json").read_text())
-    assert results(tmp_path / "run")["budget"]["choices"] == plan["choices"]
-
-
-def losses(output):
-    log = json.loads((output / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())["log_history"]
-    return {entry["step"]: entry["loss"] for entry in log if "loss" in entry}
+    assert results["budget"]["choices"] == plan["choices"]
 
 
 @pytest.fixture(scope="module")
@@ -327,10 +297,9 @@ def alone(start, tmp_path_factory):
 
 
 def follows(output, alone):
-    assert losses(output) == pytest.approx(losses(alone), rel=2e-4)
-    expected = tensors(alone)
-    for name, value in tensors(output).items():
-        torch.testing.assert_close(value, expected[name], atol=1e-3, rtol=0)
+    found, expected = ({log["step"]: log["loss"] for log in read_log(folder, "loss")} for folder in (output, alone))
+    assert found == pytest.approx(expected, rel=2e-4)
+    torch.testing.assert_close(weights_of(output), weights_of(alone), atol=1e-3, rtol=0)
 
 
 def test_two_processes_have_the_losses_of_one_also_at_the_last_batch_of_an_epoch(start, alone, tmp_path):
@@ -338,7 +307,7 @@ def test_two_processes_have_the_losses_of_one_also_at_the_last_batch_of_an_epoch
     statuses, _, text = start(tmp_path / "run", "--dropout", 0, *smaller, count=2)
     assert statuses == [0, 0], text
     follows(tmp_path / "run", alone)
-    assert results(tmp_path / "run")["training_arguments"]["gradient_accumulation_steps"] == 2
+    assert read_results(tmp_path / "run")["training_arguments"]["gradient_accumulation_steps"] == 2
 
 
 def test_dropout_differs_between_processes(start, tmp_path):
@@ -357,14 +326,11 @@ def test_a_resumed_run_logs_the_losses_of_an_uninterrupted_one(start, tmp_path):
     statuses, _, text = start(tmp_path / "cut", *words, "--resume")
     assert statuses == [0], text
     for name in ("whole", "cut"):
-        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
-        histories.append(
-            [(e["step"], e["tokens"], e["epoch"], e["loss"], e["mlm_loss"]) for e in events if "loss" in e]
-        )
-        assert [e["step"] for e in events if "eval_loss" in e] == [5, 10, 15, 18]
+        logs = read_log(tmp_path / name, "loss")
+        histories.append([[log[key] for key in ("step", "tokens", "epoch", "loss", "mlm_loss")] for log in logs])
+        assert [log["step"] for log in read_log(tmp_path / name, "eval_loss")] == [5, 10, 15, 18]
     assert histories[0] == histories[1]
-    assert [event[0] for event in histories[0]] == [5, 10, 15]
+    assert [log[0] for log in histories[0]] == [5, 10, 15]
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])

@@ -1,5 +1,6 @@
 """Computed costs against models, operations counted by torch, the allocator, and files on disk."""
 
+import numpy as np
 import pytest
 import torch
 from recomputation import checkpoint_layers
@@ -7,9 +8,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, cpu_mybert
-from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
-
-LENGTHS, LABELLED = [64, 17, 40, 7], 21
+from mybert.pretraining.planning.flops_and_memory import count_parameters
+from mybert.pretraining.planning.phases import CorpusShape
 
 
 def make_batch(lengths, labelled, vocabulary):
@@ -30,8 +30,7 @@ def make_batch(lengths, labelled, vocabulary):
 
 
 def costs_of(config, lengths, labelled):
-    total, squares = sum(lengths), sum(length**2 for length in lengths)
-    return ModelCosts(config, total / len(lengths), squares / total, labelled / total, has_pairs=True)
+    return CorpusShape.of(np.array(lengths)).costs(config, labelled / sum(lengths), has_pairs=True)
 
 
 @pytest.mark.parametrize("size", NAMED_SIZES)
@@ -60,8 +59,8 @@ def test_the_counted_operations_are_those_of_a_ragged_step(checkpointing, monkey
     if checkpointing:
         checkpoint_layers(model)
     with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:  # it knows no oneDNN
-        model(**make_batch(lengths, LABELLED, 300)).loss.backward()
-    costs = costs_of(config, lengths, LABELLED)
+        model(**make_batch(lengths, 21, 300)).loss.backward()
+    costs = costs_of(config, lengths, 21)
     assert sum(lengths) * costs.executed_per_token(checkpointing) == pytest.approx(counter.get_total_flops(), rel=1e-3)
 
 
@@ -87,13 +86,7 @@ def peak_bytes(model, batch, half):
 
 
 @pytest.mark.parametrize(
-    ("length", "how"),
-    [
-        (64, {}),
-        (256, {}),
-        (128, {"half": True}),
-        (128, {"checkpointing": True}),
-    ],
+    ("length", "how"), [(64, {}), (256, {}), (128, {"half": True}), (128, {"checkpointing": True})]
 )
 def test_memory_is_near_what_a_step_allocates(length, how):
     config = MyBertConfig.from_size("mini", vocab_size=8000)

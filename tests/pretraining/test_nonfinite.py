@@ -132,13 +132,6 @@ def test_a_loss_spike_is_found_and_noise_and_learning_are_not():
     assert LossSpikes().find(dict(enumerate([5.0] * 60 + [5.1] + [9.0]))) == [(61, 5.0)]
 
 
-def test_the_higher_losses_of_longer_sequences_are_no_spikes():
-    spikes, short, long = LossSpikes(), object(), object()
-    assert spikes.find(dict.fromkeys(range(100), 4.5), short) == []
-    assert spikes.find(dict.fromkeys(range(100, 200), 5.9), long) == []
-    assert spikes.find({200: 9.0}, long) == [(200, 5.9)]
-
-
 def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch, caplog):
     trainer = make_trainer(max_steps=2)
     monkeypatch.setattr(trainer, "name_examples", lambda step: "examples 1, 2")

@@ -6,9 +6,10 @@ import datasets
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from trained_runs import have_same_weights, read_log, read_results, weights_of
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
-from modeling_mybert import MyBertForPreTraining, attention_mybert
+from modeling_mybert import attention_mybert
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
@@ -22,25 +23,6 @@ from mybert.pretraining.settings import PretrainSettings
 from mybert.training.deferred_read import DeferredRead
 from mybert.training.nonfinite import NonFiniteSteps
 
-QUICK = {"use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 16}
-
-
-@pytest.fixture
-def run(corpus_folder, tmp_path):
-    """A function that calls `pretrain` with quick defaults; settings and training arguments by name."""
-
-    def call(corpus=corpus_folder, output=tmp_path / "out", **values):
-        names = PretrainSettings.__dataclass_fields__
-        chosen = {"size": "tiny"} if "init_from" not in values else {}
-        settings = chosen | {name: value for name, value in values.items() if name in names}
-        arguments = QUICK | {name: value for name, value in values.items() if name not in names}
-        return pretrain(
-            PretrainSettings(corpus=str(corpus), output=str(output), **settings),
-            PretrainingArguments(output_dir=str(output), **arguments),
-        )
-
-    return call
-
 
 def bert_folder(tokenizer, folder, positions=32, dropout=0.1):
     """A checkpoint of transformers' BERT with the tokenizer's vocabulary."""
@@ -52,27 +34,23 @@ def bert_folder(tokenizer, folder, positions=32, dropout=0.1):
     return str(folder)
 
 
-def tensors(folder):
-    return MyBertForPreTraining.from_pretrained(folder).state_dict()
-
-
 def test_a_checkpoint_is_continued_with_words_in_place_of_unused_tokens(run, tokenizer, corpus_folder, tmp_path):
     vocab = tokenizer.get_vocab()
     vocab["covid"] = vocab.pop("[unused1]")
     corpus = shutil.copytree(corpus_folder, tmp_path / "corpus")
     BertTokenizer(vocab=dict(sorted(vocab.items(), key=lambda item: item[1]))).save_pretrained(corpus / "tokenizer")
-    run(corpus, init_from=bert_folder(tokenizer, tmp_path / "bert"), max_steps=1)
+    run(corpus=corpus, init_from=bert_folder(tokenizer, tmp_path / "bert"), max_steps=1)
     assert AutoTokenizer.from_pretrained(tmp_path / "out").convert_tokens_to_ids("covid") == vocab["covid"]
     vocab["w0"], vocab["w1"] = vocab["w1"], vocab["w0"]
     BertTokenizer(vocab=dict(sorted(vocab.items(), key=lambda item: item[1]))).save_pretrained(corpus / "tokenizer")
     with pytest.raises(UserError, match="another vocabulary"):
-        run(corpus, tmp_path / "other", init_from=str(tmp_path / "bert"), max_steps=1)
+        run("other", corpus=corpus, init_from=str(tmp_path / "bert"), max_steps=1)
 
 
 @pytest.mark.draws
 def test_a_run_learns_and_writes_a_complete_model_with_its_results(run, tokenizer):
     output = run(num_train_epochs=10, learning_rate=2e-3, warmup_steps=0.1, save_strategy="no")
-    results = json.loads((output / "results.json").read_text())
+    results = read_results(output)
     assert results["metrics"]["mlm_accuracy"] > 1.3 * results["constant_baselines"]["mlm_accuracy"]
     assert results["nsp_accuracy_interval_95"][0] > results["constant_baselines"]["nsp_accuracy"]
     assert results["steps"] == 10 * 13
@@ -84,33 +62,41 @@ def test_a_run_learns_and_writes_a_complete_model_with_its_results(run, tokenize
     manifest = read_manifest(output)
     assert manifest["complete"] and manifest["counts"]["steps"] == 10 * 13
     assert AutoTokenizer.from_pretrained(output).get_vocab() == tokenizer.get_vocab()
-    assert tensors(output)["bert.embeddings.word_embeddings.weight"].shape == (len(tokenizer), 128)
-    assert (output / "vocab.txt").read_text(encoding="utf-8").split() == tokenizer.convert_ids_to_tokens(
-        range(len(tokenizer))
-    )
+    assert weights_of(output)["bert.embeddings.word_embeddings.weight"].shape == (len(tokenizer), 128)
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    assert (output / "vocab.txt").read_text(encoding="utf-8").split() == pieces
     assert not list(output.glob("*.bin")), "no pickles in the finished model"
 
 
-def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
-    arguments = {"max_steps": 16, "save_steps": 14, "save_total_limit": None, "learning_rate": 1e-3}
-    whole = run(output=tmp_path / "whole", **arguments)
-    cut = tmp_path / "cut"
-    shutil.copytree(whole, cut)
+SCHEDULED = {
+    "length_schedule": ["12:0.25", "16:0.5", "24"],
+    "start_tokens_per_batch": 64,
+    "max_tokens_per_batch": 256,
+    "start_mlm_probability": 0.4,
+}
+
+
+@pytest.mark.parametrize(
+    ("at", "how"),
+    [(14, {}), (14, {"max_tokens_per_batch": 300, "train_sampling_strategy": "group_by_length"}), (7, SCHEDULED)],
+)
+def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path, at, how):
+    arguments = {"max_steps": 16, "save_steps": 7, "save_total_limit": None, "learning_rate": 1e-3, **how}
+    whole = run("whole", **arguments)
+    cut = shutil.copytree(whole, tmp_path / "cut")
     for path in cut.iterdir():
-        step = path.name.removeprefix("checkpoint-")
-        if path.is_dir() and int(step) > 14:
+        if path.is_dir() and int(path.name.removeprefix("checkpoint-")) > at:
             shutil.rmtree(path)
         elif path.is_file() and path.name != "manifest.json":
             path.unlink()
-    run(output=cut, resume=True, **arguments)
-    expected = tensors(whole)
-    assert all(torch.equal(value, expected[name]) for name, value in tensors(cut).items())
-    metrics = [json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, cut)]
-    assert metrics[0] == metrics[1]
+    run("cut", resume=True, **arguments)
+    assert have_same_weights(cut, whole)
+    expected, found = read_results(whole), read_results(cut)
+    assert [found[name] for name in ("metrics", "epochs")] == [expected[name] for name in ("metrics", "epochs")]
 
 
 def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_checkpoint(run, tmp_path, capsys):
-    expected = tensors(run(output=tmp_path / "whole", max_steps=2))
+    whole = run("whole", max_steps=2)
     output = run(max_steps=2, resume=True)  # where nothing is
     for path in [*output.glob("checkpoint-*"), output / "model.safetensors"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -119,17 +105,16 @@ def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_check
     write_json(output / MANIFEST, read_manifest(output) | {"complete": False})
     run(max_steps=2, resume=True)
     assert "has no checkpoint yet: starting from the first step" in capsys.readouterr().out
-    assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
+    assert have_same_weights(output, whole)
 
 
 def test_resuming_a_finished_run_trains_no_further(run, tmp_path, capsys):
     output = run(max_steps=4)
-    before = tensors(output)
-    (output / "model.safetensors").unlink()
+    (output / "model.safetensors").rename(tmp_path / "before")
     run(max_steps=4, resume=True)
     assert f"the run in {output} is finished: no step is left to train" in capsys.readouterr().out
-    assert all(torch.equal(value, before[name]) for name, value in tensors(output).items())
-    assert json.loads((output / "results.json").read_text())["steps"] == 4
+    assert (output / "model.safetensors").read_bytes() == (tmp_path / "before").read_bytes()
+    assert read_results(output)["steps"] == 4
 
 
 def test_resuming_with_another_number_of_steps_prints_the_new_plan(run, capsys):
@@ -191,12 +176,12 @@ def test_folders_that_are_no_checkpoints_of_the_run_are_kept(tmp_path):
 
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder, tmp_path, capsys):
     settings = PretrainSettings(corpus=str(corpus_folder), output=str(tmp_path / "out"), size="tiny", dry_run=True)
-    arguments = PretrainingArguments(output_dir=settings.output, max_steps=1000, **QUICK)
+    arguments = PretrainingArguments(output_dir=settings.output, max_steps=1000, use_cpu=True, disable_tqdm=True)
     before = arguments.to_dict()
     output = pretrain(settings, arguments)
     assert arguments.to_dict() == before
     printed = capsys.readouterr().out
-    for word in (
+    for words in (
         "parameters",
         "real tokens per step",
         "operations per step",
@@ -204,14 +189,13 @@ def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder
         "measured 10 steps",
         "in total,",
     ):
-        assert word in printed
+        assert words in printed
     assert not output.exists()
 
 
 def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(run, corpus_folder, tmp_path):
     shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
-    output = run(corpus=tmp_path / "corpus", max_steps=2)
-    assert json.loads((output / "results.json").read_text())["metrics"] == {}
+    assert read_results(run(corpus=tmp_path / "corpus", max_steps=2))["metrics"] == {}
 
 
 @pytest.mark.parametrize(("share", "first"), [(0.5, 32), (0.25, 48)])
@@ -225,7 +209,7 @@ def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path, 
     for corpus, read in ((datasets.load_from_disk(corpus_folder), first), (examples, 64 - first)):
         order = permutation(len(corpus), 42, 0)
         tokens += sum(map(len, corpus[order[:read].tolist()]["input_ids"]))
-    assert json.loads((output / "results.json").read_text())["tokens_seen"] == tokens
+    assert read_results(output)["tokens_seen"] == tokens
 
 
 @pytest.mark.parametrize("family", ["bert", "mybert"])
@@ -238,16 +222,15 @@ def test_training_continues_from_a_checkpoint_with_the_same_vocabulary(run, toke
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
     lengths = [AutoTokenizer.from_pretrained(folder).model_max_length for folder in (start, output)]
     assert lengths[1] == (lengths[0] if family == "mybert" else 32), "of BERT, all positions count as trained"
-    expected = tensors(start)
-    assert all(torch.equal(value, expected[name]) for name, value in tensors(output).items())
+    assert have_same_weights(output, start)
 
 
 def test_a_checkpoint_in_16_bits_is_trained_in_32(run, tokenizer, tmp_path):
     start = bert_folder(tokenizer, tmp_path / "start")
     BertForPreTraining.from_pretrained(start).to(torch.bfloat16).save_pretrained(start)
-    found = tensors(run(init_from=start, max_steps=1, learning_rate=0.0))
+    found = weights_of(run(init_from=start, max_steps=1, learning_rate=0.0))
     assert {value.dtype for value in found.values()} == {torch.float32}
-    assert all(torch.equal(found[name], value.float()) for name, value in tensors(start).items())
+    assert all(torch.equal(found[name], value.float()) for name, value in weights_of(start).items())
 
 
 @pytest.mark.parametrize("renamed", ["_orig_mod.bert", "bert.encoder.layer.7"])
@@ -268,7 +251,7 @@ def test_a_missing_head_is_initialised_and_named(run, tokenizer, tmp_path, capsy
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
     assert f"newly initialised, missing from {start}: bert.pooler.dense.bias" in capsys.readouterr().out
     name = "cls.predictions.transform.dense.weight"
-    assert torch.equal(tensors(output)[name], tensors(tmp_path / "both")[name])
+    assert torch.equal(weights_of(output)[name], weights_of(tmp_path / "both")[name])
 
 
 def test_an_attention_backend_is_chosen_by_name(run, tmp_path, monkeypatch):
@@ -282,9 +265,8 @@ def test_an_attention_backend_is_chosen_by_name(run, tmp_path, monkeypatch):
 
 
 def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folder, tokenizer, pairs, tmp_path):
-    other = BertTokenizer(
-        vocab={piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"])}
-    )
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"]
+    other = BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
     no_columns = tmp_path / "text"
     datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(no_columns)
     too_high = tmp_path / "too_high"
@@ -323,6 +305,8 @@ def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folde
 
 def test_a_run_is_resumed_only_with_its_own_settings(run, corpus_folder, tmp_path):
     run(max_steps=1)
+    changed = shutil.copytree(corpus_folder, tmp_path / "changed")
+    (changed / "more.txt").write_text("x")
     for message, values in [
         ("--mlm-probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
         ("--size is 'mini'", {"size": "mini"}),
@@ -332,7 +316,7 @@ def test_a_run_is_resumed_only_with_its_own_settings(run, corpus_folder, tmp_pat
         ("--average-tokens-across-devices is False", {"average_tokens_across_devices": False}),
         ("--optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
         ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
-        ("--corpus .* has other content", {"corpus": changed_copy(corpus_folder, tmp_path / "changed")}),
+        ("--corpus .* has other content", {"corpus": changed}),
     ]:
         with pytest.raises(UserError, match=message):
             run(max_steps=2, resume=True, **values)
@@ -360,12 +344,6 @@ def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_pa
     with pytest.raises(UserError, match="step 3: the gradient norm is nan"):
         run(max_steps=3, **quiet)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def changed_copy(corpus, folder):
-    shutil.copytree(corpus, folder)
-    (folder / "more.txt").write_text("x")
-    return folder
 
 
 def test_overwriting_replaces_the_whole_run(run, tmp_path):
@@ -436,10 +414,8 @@ def test_the_command_on_two_processes_gives_the_model_of_one(
     assert statuses == [0], printed
     assert printed.count("best constant prediction") == 1
     assert f"\nthe output is in {tmp_path / 'out'}\n" in printed
-    expected = tensors(alone)
-    for name, value in tensors(tmp_path / "out").items():
-        torch.testing.assert_close(value, expected[name], atol=2e-5, rtol=0)
-    results = [json.loads((folder / "results.json").read_text()) for folder in (alone, tmp_path / "out")]
+    torch.testing.assert_close(weights_of(tmp_path / "out"), weights_of(alone), atol=2e-5, rtol=0)
+    results = [read_results(folder) for folder in (alone, tmp_path / "out")]
     assert results[0]["tokens_seen"] == results[1]["tokens_seen"]
     assert results[0]["useful_flops"] == pytest.approx(results[1]["useful_flops"])
     assert results[0]["metrics"] == pytest.approx(results[1]["metrics"], rel=1e-4)
@@ -452,23 +428,18 @@ def test_the_command_on_two_processes_gives_the_model_of_one(
     assert [result["idle_share"] for result in results] == [None, pytest.approx(waited, abs=2e-4)]
 
 
-def test_a_peak_that_was_measured_under_load_rises_to_the_speed_of_the_training(run, tmp_path, monkeypatch):
+def test_a_peak_that_was_measured_under_load_rises_to_the_speed_of_the_training(run, monkeypatch):
     monkeypatch.setattr("mybert.training.trainer.measure_peak", lambda *_: 1.0)
-    run(max_steps=3, logging_steps=1, save_strategy="steps", save_steps=3)
-    state = json.loads((tmp_path / "out" / "checkpoint-3" / "trainer_state.json").read_text())
-    shares = [entry["mfu"] for entry in state["log_history"] if "mfu" in entry]
+    shares = [entry["mfu"] for entry in read_log(run(max_steps=3, logging_steps=1), "mfu")]
     assert len(shares) == 3 and shares[0] == max(shares) == 1
 
 
-def test_the_log_has_speed_and_remaining_time(run, tmp_path):
-    run(max_steps=4, logging_steps=1, save_strategy="steps", save_steps=4, peak_flops=1e9)
-    state = json.loads((tmp_path / "out" / "checkpoint-4" / "trainer_state.json").read_text())
-    logs = [entry for entry in state["log_history"] if "loss" in entry]
+def test_the_log_has_speed_and_remaining_time(run):
+    output = run(max_steps=4, logging_steps=1, peak_flops=1e9)
+    results, logs = read_results(output), read_log(output, "loss")
     for left, log in zip((3, 2, 1, 0), logs, strict=True):
-        rate = log["mfu"] * 1e9
-        assert rate == pytest.approx(
-            log["tokens_per_second"] * state["total_flos"] / state["num_input_tokens_seen"], rel=0.1
-        )
+        flops = results["useful_flops"] / results["tokens_seen"]
+        assert log["mfu"] * 1e9 == pytest.approx(log["tokens_per_second"] * flops, rel=0.1)
         assert log["seconds_left"] <= 60 * left
     assert logs[-1]["seconds_left"] == 0
-    assert logs[-1]["num_input_tokens_seen"] == state["num_input_tokens_seen"]
+    assert logs[-1]["tokens"] == results["tokens_seen"]

@@ -1,20 +1,14 @@
 """Batches by tokens: within the budget, every example once, equal numbers for all processes."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 
 from mybert.common.errors import UserError
-from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler
-from mybert.pretraining.run import pretrain
-from mybert.pretraining.settings import PretrainSettings
 
 
 @given(
@@ -98,27 +92,3 @@ def test_the_second_corpus_starts_at_its_batch_and_continues_over_epochs():
 def test_a_budget_that_cannot_be_kept_is_refused(max_tokens, message):
     with pytest.raises(UserError, match=message):
         TokenBudget(np.array([32, 3, 3, 3, 3, 3]), max_tokens, seed=0)
-
-
-@pytest.mark.slow
-def test_a_run_by_tokens_resumes_exactly(corpus_folder, tmp_path):
-    def run(**choices):
-        settings = PretrainSettings(
-            corpus=str(corpus_folder), output=str(tmp_path / "run"), size="tiny", max_tokens_per_batch=300, **choices
-        )
-        arguments = PretrainingArguments(
-            output_dir=settings.output,
-            max_steps=16,
-            save_steps=6,
-            seed=4,
-            use_cpu=True,
-            disable_tqdm=True,
-            eval_strategy="no",
-            train_sampling_strategy="group_by_length",
-        )
-        return load_file(pretrain(settings, arguments) / "model.safetensors")
-
-    whole = run()
-    shutil.rmtree(tmp_path / "run" / "checkpoint-16")
-    resumed = run(resume=True)
-    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sqlite3
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
-from transformers import TrainingArguments
+from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from mybert import UserError
@@ -19,39 +20,6 @@ from mybert.common.progress import Bar, sparkline
 from mybert.training.live_display import LiveDisplay
 from mybert.training.reporters import check_trackers
 from mybert.training.step_measures import StepMeasures
-from mybert.training.trainer import RunTrainer
-
-
-class Line(nn.Module):
-    """y = w x, with a weight matrix of a layer, which `update_ratio` measures."""
-
-    main_input_name = "input_ids"
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.ModuleDict({"layer": nn.Linear(1, 1)})
-
-    def forward(self, input_ids, labels):
-        out = self.encoder["layer"](input_ids.float())
-        return {"loss": ((out - labels) ** 2).mean(), "logits": out}
-
-
-def make_trainer(folder, **arguments) -> RunTrainer:
-    torch.manual_seed(0)
-    rows = [{"input_ids": [float(i)], "labels": [2.0 * i]} for i in range(8)]
-    args = TrainingArguments(
-        str(folder),
-        max_steps=6,
-        logging_steps=2,
-        eval_strategy="steps",
-        eval_steps=3,
-        save_strategy="no",
-        use_cpu=True,
-        per_device_train_batch_size=2,
-        learning_rate=1e-2,
-        **arguments,
-    )
-    return RunTrainer(model=Line(), args=args, train_dataset=rows, eval_dataset=rows)
 
 
 def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
@@ -110,16 +78,15 @@ def test_a_sparkline_shows_the_last_values_on_their_own_scale():
     assert sparkline([2, 2]) == "▁▁" and sparkline([]) == ""
 
 
-def test_the_update_ratio_is_the_change_of_the_weights_relative_to_their_norm(tmp_path):
-    trainer = make_trainer(tmp_path, report_to=[], disable_tqdm=True)
+def test_the_update_ratio_is_the_change_of_the_weights_relative_to_their_norm(make_trainer):
+    trainer = make_trainer()
     weights = {}
 
-    class Watch(type(trainer.measures).__mro__[1]):
+    class Watch(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
             weights[state.global_step] = trainer.model.encoder["layer"].weight.item()
 
-        def on_step_end(self, args, state, control, **kwargs):
-            weights[state.global_step] = trainer.model.encoder["layer"].weight.item()
+        on_step_end = on_step_begin
 
     trainer.add_callback(Watch())
     trainer.train()
@@ -147,7 +114,7 @@ def test_gradient_noise_is_the_share_of_the_squared_gradient_that_is_not_common_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "mlflow", "trackio"])
-def test_a_tracker_gets_the_names_of_the_log(tracker, tmp_path, monkeypatch):
+def test_a_tracker_gets_the_names_of_the_log(tracker, make_trainer, tmp_path, monkeypatch):
     for name, value in {
         "WANDB_MODE": "offline",
         "WANDB_DIR": str(tmp_path / "wandb"),
@@ -161,8 +128,7 @@ def test_a_tracker_gets_the_names_of_the_log(tracker, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["mybert"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wandb").mkdir()
-    trainer = make_trainer(tmp_path / "run", report_to=[tracker], disable_tqdm=True, run_name="test", project="test")
-    trainer.train()
+    make_trainer("run", report_to=[tracker], run_name="test", project="test").train()
     names = NAMES_OF[tracker](tmp_path)
     log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     assert any("tokens" in entry for entry in log)
@@ -186,15 +152,10 @@ def names_in_wandb(folder) -> set[str]:
     wandb.finish()
     wandb.teardown()  # waits for the process that writes
     (file,) = folder.rglob("*.wandb")
-    candidates = {f"train/{name}" for name in ("loss", "tokens", "seconds", "update_ratio", "gradient_noise")}
-    candidates.add("eval/loss")
-    found: set[str] = set()
     deadline = time.monotonic() + 60
-    while found != candidates and time.monotonic() < deadline:
+    while b"eval/loss" not in file.read_bytes() and time.monotonic() < deadline:
         time.sleep(0.1)
-        content = file.read_bytes()
-        found = {name for name in candidates if name.encode() in content}
-    return found
+    return {name.decode() for name in re.findall(rb"(?:train|eval)/[a-z_]+", file.read_bytes())}
 
 
 def names_in_mlflow(folder) -> set[str]:
@@ -230,11 +191,11 @@ def test_an_unknown_tracker_and_one_without_a_login_are_refused_at_once(tmp_path
     check_trackers(["wandb", "tensorboard"])
 
 
-def test_a_tracker_that_cannot_start_is_named_in_one_line(tmp_path, monkeypatch):
+def test_a_tracker_that_cannot_start_is_named_in_one_line(make_trainer, monkeypatch):
     def fail(*_arguments, **_kwargs):
         raise RuntimeError("no login\nmore lines")
 
     monkeypatch.setattr(TensorBoardCallback, "on_train_begin", fail)
-    trainer = make_trainer(tmp_path, report_to=["tensorboard"], disable_tqdm=True)
+    trainer = make_trainer(report_to=["tensorboard"])
     with pytest.raises(UserError, match=r"--report-to: .*no login"):
         trainer.train()

@@ -1,74 +1,29 @@
 """Log lines: one line per log of Trainer, with its step, and no dictionaries."""
 
-import io
 import math
 import re
 
 import pytest
-import torch
-from rich.console import Console
-from torch import nn
-from transformers import Trainer, TrainingArguments
 
-from mybert.training.live_display import LiveDisplay
-from mybert.training.log_lines import log_in_lines, log_line
+from mybert.training.log_lines import log_line
 
 
-class _Line(nn.Module):
-    """y = w x."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def forward(self, x, labels):
-        return {"loss": ((self.weight * x - labels) ** 2).mean(), "logits": self.weight * x}
-
-
-@pytest.fixture(params=[True, False], ids=["no bar", "bar"])
-def trainer(tmp_path, request):
-    rows = [{"x": float(i), "labels": 2.0 * i} for i in range(4)]
-    arguments = TrainingArguments(
-        str(tmp_path),
-        max_steps=4,
-        include_num_input_tokens_seen=True,  # adds times to each log
-        logging_steps=2,
-        eval_strategy="steps",
-        eval_steps=2,
-        save_strategy="no",
-        use_cpu=True,
-        report_to=[],
-        disable_tqdm=request.param,
-        per_device_train_batch_size=2,
-    )
-    trainer = Trainer(model=_Line(), args=arguments, train_dataset=rows, eval_dataset=rows)
-    log_in_lines(trainer, LiveDisplay(Console(file=io.StringIO(), force_terminal=request.param is False)))
-    return trainer
-
-
-def test_each_log_during_training_is_a_line_with_its_numbers(trainer, capsys):
+@pytest.mark.parametrize("without_bar", [True, False])
+def test_each_log_during_training_is_a_line_with_its_numbers(make_trainer, capsys, without_bar):
+    trainer = make_trainer(max_steps=4, eval_steps=2, disable_tqdm=without_bar)
     trainer.train()
     trainer.evaluate()  # logged after training: not printed
 
     *logs, _, _ = trainer.state.log_history
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
-    assert len(lines) == len(logs) == 4
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if line.startswith("step ")]
+    assert len(lines) == len(logs) == 4 and "{" not in printed
     for line, log in zip(lines, logs, strict=True):
         title, name = (", evaluation", "eval_loss") if "eval_loss" in log else ("", "loss")
         assert line.startswith(f"step {log['step']} of 4{title}: ")
         assert float(re.search(r"loss ([0-9.e+-]+)", line)[1]) == pytest.approx(log[name], rel=1e-3)
         assert "runtime" not in line
-
-
-def test_the_last_line_has_steps_and_time(trainer, capsys):
-    trainer.train()
-    printed = capsys.readouterr().out
     assert re.search(r"^4 steps in [0-9]+ s with evaluations: mean loss [0-9.]+$", printed, re.MULTILINE)
-
-
-def test_no_dictionary_is_printed(trainer, capsys):
-    trainer.train()
-    assert "{" not in capsys.readouterr().out
 
 
 def test_small_rates_keep_their_digits_and_amounts_have_units():

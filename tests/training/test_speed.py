@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mybert.training.speed import thread_advice
+from mybert.training import speed
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def two_threads():
         (0.5, {2: 0.3, 1: 0.1}, False),
     ],
 )
-def test_one_thread_is_advised_only_if_steps_are_slow_and_one_thread_is_faster(share, seconds, advised):
-    advice = thread_advice(share, lambda: seconds[torch.get_num_threads()])
+def test_one_thread_is_advised_only_if_steps_are_slow_and_one_thread_is_faster(monkeypatch, share, seconds, advised):
+    monkeypatch.setattr(speed, "_product_seconds", lambda: seconds[torch.get_num_threads()])
+    advice = speed.thread_advice(share)
     assert (advice is not None and "3.0 times" in advice and "OMP_NUM_THREADS=1" in advice) == advised
     assert torch.get_num_threads() == 2
 
 
-def test_one_thread_needs_no_advice():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    assert thread_advice(0.01, lambda: pytest.fail("measured")) is None
-    torch.set_num_threads(before)
+def test_one_thread_needs_no_advice(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(speed, "_product_seconds", lambda: pytest.fail("measured"))
+    assert speed.thread_advice(0.01) is None
