@@ -1,7 +1,10 @@
 """The Trainer base class of pretraining and fine-tuning: sealed checkpoints, exact resume, stopping, logs."""
 
+import contextlib
 import json
+import logging
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -148,7 +151,8 @@ class RunTrainer(CheckpointTrainer):
         saved = _saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {}
         self.metrics.load_state_dict(saved)
         self.nonfinite.skipped = list(saved.get("skipped", []))
-        return super().train(resume_from_checkpoint, **kwargs)
+        with _without_comparison_of_arguments():
+            return super().train(resume_from_checkpoint, **kwargs)
 
     def _load_finished(self, checkpoint: Path, state: TrainerState) -> None:
         best = checkpoint
@@ -293,7 +297,10 @@ class RunTrainer(CheckpointTrainer):
 
 
 class _StartOfTraining(TrainerCallback):
-    """Starts clock and history, also when training restarts with a smaller batch; finds the best checkpoint again."""
+    """Starts clock and history, also when training restarts with a smaller batch.
+
+    Of a resumed run, finds the best checkpoint again, and logs, evaluates and saves as its arguments say.
+    """
 
     def __init__(self, metrics: TrainingMetrics, history: History):
         self.metrics, self.history = metrics, history
@@ -303,8 +310,29 @@ class _StartOfTraining(TrainerCallback):
         best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         if best.is_dir():
             state.best_model_checkpoint = str(best)
+        state.compute_steps(args, state.max_steps)  # Trainer would keep those of the checkpoint
         self.history.restart(state.log_history)
         self.metrics.start()
+
+
+@contextlib.contextmanager
+def _without_comparison_of_arguments() -> Iterator[None]:
+    """Hides transformers' warning of arguments that differ from those of the checkpoint.
+
+    It takes a share of the steps and its number of steps as different. `RunFingerprint` compares what must not change.
+    """
+
+    def is_another(record: logging.LogRecord) -> bool:
+        return "(from trainer_state.json)" not in record.getMessage()
+
+    loggers = [logging.getLogger(f"transformers.{name}") for name in ("trainer", "trainer_utils")]  # by version
+    for logger in loggers:
+        logger.addFilter(is_another)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_another)
 
 
 def _saved_metrics(checkpoint: str | Path) -> dict:

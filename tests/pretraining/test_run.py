@@ -6,7 +6,7 @@ import datasets
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from trained_runs import have_same_weights, read_log, read_results, weights_of
+from trained_runs import have_same_weights, read_log, read_results, steps_saved, weights_of
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
 from modeling_mybert import attention_mybert
@@ -117,13 +117,18 @@ def test_resuming_a_finished_run_trains_no_further(run, tmp_path, capsys):
     assert read_results(output)["steps"] == 4
 
 
-def test_resuming_with_another_number_of_steps_prints_the_new_plan(run, capsys):
-    run(max_steps=4)
+def test_resuming_with_another_number_of_steps_prints_the_new_plan_and_follows_it(run, capsys, caplog):
+    arguments = {"save_total_limit": None, "eval_steps": 0.5}
+    run(max_steps=4, save_steps=2, **arguments)
     assert "planned steps" not in capsys.readouterr().out
-    run(max_steps=6, resume=True)
-    notice = "--resume: 4 of 4 planned steps are done; the plan is now 6 steps"
+    output = run(max_steps=8, save_steps=3, logging_steps=2, resume=True, **arguments)
+    notice = "--resume: 4 of 4 planned steps are done; the plan is now 8 steps"
     printed = capsys.readouterr().out
-    assert notice in printed and "2 steps of this session, to 6, in " in printed
+    assert notice in printed and "4 steps of this session, to 8, in " in printed
+    assert "trainer_state.json" not in caplog.text
+    assert steps_saved(output) == [2, 4, 6, 8]
+    assert [log["step"] for log in read_log(output, "loss")] == [6, 8]
+    assert [log["step"] for log in read_log(output, "eval_loss")] == [2, 4, 8]
 
 
 @pytest.mark.parametrize(("accuracy", "said"), [(0.04, True), (0.05, False)])
