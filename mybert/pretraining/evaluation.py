@@ -11,19 +11,24 @@ from mybert.pretraining.data.masking import IGNORED, Masker
 
 
 def batch_sums(
-    prediction_logits: Tensor, labels: Tensor, seq_relationship_logits: Tensor, next_sentence_label: Tensor | None
+    prediction_logits: Tensor,
+    labels: Tensor,
+    correct: Tensor,
+    seq_relationship_logits: Tensor,
+    next_sentence_label: Tensor | None,
 ) -> Tensor:
     """
     Args:
         prediction_logits: (n, V).
         labels: (n,), `IGNORED` for tokens without a label.
+        correct: (n,) bool, whether the label has the largest logit.
         seq_relationship_logits: (N, 2).
         next_sentence_label: (N,), `IGNORED` for pairs without a label; None without pairs.
 
     Returns:
         (1, 6) float32: number of labelled tokens, their summed loss, correct predictions; the same for pairs.
     """
-    tokens = label_sums(prediction_logits, labels)
+    tokens = label_sums(prediction_logits, labels, correct)
     if next_sentence_label is None:
         pairs = torch.zeros_like(tokens)
     else:
@@ -31,11 +36,12 @@ def batch_sums(
     return torch.cat([tokens, pairs])[None]
 
 
-def label_sums(logits: Tensor, labels: Tensor) -> Tensor:
+def label_sums(logits: Tensor, labels: Tensor, correct: Tensor | None = None) -> Tensor:
     """(3,) the number of labels of `logits` (n, C), their summed loss, and the correct predictions."""
-    loss = cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
-    correct = (logits.argmax(-1) == labels).sum()  # argmax is never `IGNORED`
-    return torch.stack([(labels != IGNORED).sum(), loss, correct])
+    logits = logits.float()
+    loss = cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    correct = logits.argmax(-1) == labels if correct is None else correct  # argmax is never `IGNORED`
+    return torch.stack([(labels != IGNORED).sum(), loss, correct.sum()])
 
 
 def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:

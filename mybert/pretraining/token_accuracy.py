@@ -20,12 +20,11 @@ class TokenAccuracy:
     def __init__(self, size: int, device: torch.device):
         self.counts = torch.zeros(2, size, device=device)  # labelled, correct
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Adds logits (n, V) and labels (n,), which are negative for tokens without a label."""
-        labelled = (labels >= 0).float()
-        tokens, right = labels.clamp(min=0), (logits.argmax(-1) == labels).float()
-        self.counts[0].index_add_(0, tokens, labelled)
-        self.counts[1].index_add_(0, tokens, right * labelled)
+    def add(self, labels: Tensor, correct: Tensor) -> None:
+        """Adds labels (n,), which are negative for tokens without a label, and which predictions are correct, (n,)."""
+        tokens = labels.clamp(min=0)
+        self.counts[0].index_add_(0, tokens, (labels >= 0).float())
+        self.counts[1].index_add_(0, tokens, correct.float())
 
 
 def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict]]:

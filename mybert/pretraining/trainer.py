@@ -293,10 +293,12 @@ class MyBertTrainer(RunTrainer):
 
     def sums_of(self, inputs: dict, outputs: MyBertForPreTrainingOutput) -> Tensor:
         """(1, 6): see `batch_sums`."""
-        tokens, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
+        labels, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
+        logits = outputs.prediction_logits.float()  # the CPU finds the largest of numbers in 16 bits slowly
+        correct = logits.argmax(-1) == labels
         if self.token_accuracy is not None:
-            self.token_accuracy.add(outputs.prediction_logits, tokens)
-        return batch_sums(outputs.prediction_logits, tokens, outputs.seq_relationship_logits, pairs)
+            self.token_accuracy.add(labels, correct)
+        return batch_sums(logits, labels, correct, outputs.seq_relationship_logits, pairs)
 
     def evaluation_loop(self, *args, **kwargs):
         self.gather_function = self.accelerator.gather  # the default drops rows that it takes for repeated examples
