@@ -13,7 +13,6 @@ from modeling_mybert import attention_mybert
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
-from mybert.common.output_folders import exclusive_lock
 from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.counter_based_random import permutation
@@ -315,10 +314,6 @@ def test_a_run_is_resumed_only_with_its_own_settings(run, corpus_folder, tmp_pat
     for message, values in [
         ("--mlm-probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
         ("--size is 'mini'", {"size": "mini"}),
-        ("--seed is 7", {"seed": 7}),
-        ("--learning-rate is 0.5", {"learning_rate": 0.5}),
-        ("--adam-beta2 is 0.9, the run was started with 0.999", {"adam_beta2": 0.9}),
-        ("--average-tokens-across-devices is False", {"average_tokens_across_devices": False}),
         ("--optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
         ("sequences_per_step is 8, the run was started with 16", {"per_device_train_batch_size": 8}),
         ("--corpus .* has other content", {"corpus": changed}),
@@ -328,14 +323,6 @@ def test_a_run_is_resumed_only_with_its_own_settings(run, corpus_folder, tmp_pat
     run(max_steps=1, overwrite=True, save_only_model=True)
     with pytest.raises(UserError, match="no optimizer state"):
         run(max_steps=2, resume=True)
-
-
-def test_two_processes_do_not_resume_one_run_at_the_same_time(run, tmp_path):
-    run(max_steps=1)
-    with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is writing to"):
-        run(max_steps=2, resume=True)
-    run(max_steps=2, resume=True)
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_path, monkeypatch):

@@ -101,3 +101,5 @@ def test_a_folder_of_another_stage_or_in_use_is_refused(start, tmp_path):
         RunFolder(tmp_path / "out", "finetune", resume=True, overwrite=False, inputs=[])
     with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is writing"):
         start(resume=True)
+    start(resume=True)
+    assert not list(tmp_path.glob(".*"))
