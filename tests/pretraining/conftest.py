@@ -105,14 +105,9 @@ def make_trainer(tokenizer, pairs, tmp_path):
     def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, trainer=None, **arguments):
         set_seed(0)
         if model is None:
-            config = MyBertConfig(
-                vocab_size=len(tokenizer),
-                hidden_dropout_prob=dropout,
-                attention_probs_dropout_prob=dropout,
-                max_position_embeddings=64,
-                **SMALL,
-            )
-            model = MyBertForPreTraining(config)
+            dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+            sizes = SMALL | {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
+            model = MyBertForPreTraining(MyBertConfig(**sizes, **dropouts))
         defaults = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "no"}
         args = PretrainingArguments(output_dir=str(tmp_path / output), **(defaults | arguments))
         return MyBertTrainer(

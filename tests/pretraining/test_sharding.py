@@ -29,17 +29,9 @@ def train(corpus, tokenizer, rank=0, processes=1):
     """Trains a few steps; returns the losses of whole batches, all weights, and the number of collectives."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = MyBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    model = MyBertForPreTraining(config).train()
+    sizes = {"hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 64}
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **sizes, **no_dropout)).train()
     if processes > 1:
         shard(model, FullyShardedDataParallelPlugin(fsdp_version=2), init_device_mesh("cpu", (processes,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

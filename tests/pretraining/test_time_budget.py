@@ -126,21 +126,24 @@ def test_only_the_first_process_writes_the_plan(run, monkeypatch):
     assert not (run(size="tiny", eval_strategy="no") / "budget.json").exists()
 
 
-def test_a_given_schedule_of_lengths_stays(tmp_path):
-    plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir=str(tmp_path))
-    lengths = ["64:0.5", "512"]
-    settings = PretrainSettings(output=str(tmp_path), corpus="corpus", time_budget="1h", length_schedule=lengths)
-    planning._apply_rules(plan, settings, arguments, "mini", 512, 1.0)
-    assert "length_schedule" not in plan.choices and plan.choices["optimizer"] == "muon"
+def choices_of(fsdp=(), **given) -> dict:
+    """What the rules choose for base and examples of up to 512 tokens."""
+    plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir="out")
+    arguments.fsdp = [*fsdp]  # as on GPUs; the CPU refuses it
+    settings = PretrainSettings(output="out", corpus="corpus", time_budget="1h", **given)
+    planning._apply_rules(plan, settings, arguments, "base", 512, 1.0)
+    return plan.choices
 
 
-def test_a_divided_model_is_not_trained_by_muon(tmp_path):
-    plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir=str(tmp_path))
-    arguments.fsdp = ["full_shard"]  # as on GPUs; the CPU refuses it
-    settings = PretrainSettings(output=str(tmp_path), corpus="corpus", time_budget="1h")
-    planning._apply_rules(plan, settings, arguments, "base", 128, 1.0)
-    assert "optimizer" not in plan.choices and "weight_decay" not in plan.choices
-    assert plan.choices["learning_rate"] == budget_rules()["by_size"]["adamw_learning_rate"]["values"]["base"]
+def test_a_given_schedule_of_lengths_stays():
+    choices = choices_of(length_schedule=["64:0.5", "512"])
+    assert "length_schedule" not in choices and choices["optimizer"] == "muon"
+
+
+def test_a_divided_model_is_not_trained_by_muon():
+    choices = choices_of(fsdp=["full_shard"])
+    assert not choices.keys() & {"optimizer", "weight_decay"}
+    assert choices["learning_rate"] == budget_rules()["by_size"]["adamw_learning_rate"]["values"]["base"]
 
 
 def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):
