@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -34,10 +35,6 @@ class Record(NamedTuple):
     problem: str = ""
     detail: str = ""
     unit: str = "line"
-
-
-class _OtherDelimiter(csv.Error):
-    """The header of a table, whose columns seem to be separated by another character."""
 
 
 class TextColumn(NamedTuple):
@@ -106,7 +103,7 @@ def read_json(name: str, text: TextColumn | None = None, only_text: bool = False
 def read_table(
     name: str, text: TextColumn | None = None, only_text: bool = False, *, delimiter: str
 ) -> Iterator[Record]:
-    """Fields separated by a delimiter under a header row, quoted as in RFC 4180; every value is text."""
+    """Fields under a header row, quoted as in RFC 4180; every value is text. `delimiter`: see `header_delimiter`."""
     with open_text(name, newline="") as file:
         try:
             rows = _table_rows(file, delimiter)
@@ -121,32 +118,33 @@ def read_table(
                     yield Record(line, None, NOT_UTF8)
                 else:
                     yield Record(line, dict(zip(header, row, strict=True)))
-        except _OtherDelimiter as error:
-            raise UserError(
-                f"{name}, line 1: one column, {error}; columns are separated by commas in .csv and by tabs in .tsv. "
-                "Save the table again in that form, or as .xlsx"
-            ) from error
         except csv.Error as error:
             raise UserError(f"{name}, {error}; correct it or leave the file out") from error
+
+
+def header_delimiter(header: str, delimiter: str) -> str:
+    """`delimiter`, or another one that a header without it contains: Excel writes semicolons in many countries."""
+    return delimiter if delimiter in header else next((other for other in ";\t|," if other in header), delimiter)
 
 
 def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The line in which each row begins, and its fields; blank lines are skipped.
 
-    Raises csv.Error if a quote is not closed or is followed by text, and _OtherDelimiter for such a header.
+    Raises csv.Error if a quote is not closed or is followed by text.
     """
     csv.field_size_limit(2**31 - 1)  # Python's default of 131,072 characters is less than a long document
-    rows, before, is_header = csv.reader(file, strict=True, delimiter=delimiter), 0, True
+    lines, start, before = iter(file), [], 0
+    for line in lines:
+        start.append(line)
+        if line.strip():
+            delimiter = header_delimiter(line, delimiter)
+            break
+    rows = csv.reader(itertools.chain(start, lines), strict=True, delimiter=delimiter)
     try:
         for row in rows:
             if row:
-                if is_header and len(row) == 1 and any(other in row[0] for other in ";\t|,".replace(delimiter, "")):
-                    raise _OtherDelimiter(short(row[0]))
-                is_header = False
                 yield before + 1, row
             before = rows.line_num
-    except _OtherDelimiter:
-        raise
     except csv.Error as error:
         reason = "a quote is not closed" if str(error) == "unexpected end of data" else error
         hint = '; quotes in a text are written twice: "a ""b"" c"' if "after" in str(error) else ""
