@@ -2,7 +2,9 @@
 
 import itertools
 import random
+import tracemalloc
 
+from mybert.finetuning.data import similar_rows
 from mybert.finetuning.data.similar_rows import SIMILAR, nearly_equal
 
 WORDS = [f"w{number}" for number in range(300)]
@@ -38,3 +40,23 @@ def test_a_shared_context_with_another_question_and_a_short_text_are_not_nearly_
     others = [("who wrote the song", context), ("a short text", "")]
     rows = [("who wrote the song", altered(context, 1, random.Random(0))), ("where is the sea", context)]
     assert nearly_equal([*rows, ("a short texts", "")], others) == [True, False, False]
+
+
+def test_many_other_rows_are_not_kept_in_memory():
+    draw = random.Random(0)
+    others = ((" ".join(draw.choices(WORDS, k=60)),) for _ in range(1000))
+    rows = [(" ".join(WORDS[:60]),)]
+    tracemalloc.start()
+    assert nearly_equal(rows, others) == [False]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1000 * 60 * 8  # less than a pointer for each of their words
+
+
+def test_rows_of_one_template_are_not_all_compared_with_each_other(monkeypatch):
+    template = " ".join(WORDS[:12])  # most word pairs, and fewer than similar rows share
+    rows = [(f"{template} {' '.join(f'{side}{n}-{i}' for i in range(6))}",) for side in "ab" for n in range(300)]
+    similar, compared = similar_rows._similar, []
+    monkeypatch.setattr(similar_rows, "_similar", lambda *pair: compared.append(1) or similar(*pair))
+    assert not any(nearly_equal(rows[:300], rows[300:]))
+    assert len(compared) <= 300 * similar_rows._COMPARED

@@ -7,7 +7,7 @@ do are compared (prefix filtering, Chaudhuri et al. 2006).
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 SIMILAR = 0.7
 _LEAST_PAIRS = 10  # of words; shorter texts are similar by chance
@@ -18,23 +18,27 @@ Row = Sequence[str]
 """The texts of a row, in lower case and without punctuation."""
 
 
-def nearly_equal(rows: Sequence[Row], others: Sequence[Row]) -> list[bool]:
-    """Whether one of `others` is similar to each row in every text: equal, or equal in most of its word pairs."""
-    pairs, other_pairs = [_pairs(row) for row in rows], [_pairs(row) for row in others]
-    counts = Counter(itertools.chain(*pairs, *other_pairs))
-    having = defaultdict(list)
-    for number, some in enumerate(other_pairs):
+def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
+    """Whether one of `others` is similar to each row in every text: equal, or equal in most of its word pairs.
+
+    `others` are read once and may be many: only the word pairs of `rows` are kept in memory.
+    """
+    pairs = [_pairs(row) for row in rows]
+    counts = Counter(itertools.chain(*pairs))
+    having = defaultdict(set)  # rows that have not been found, by their rarest pairs
+    for number, some in enumerate(pairs):
         for pair in _rarest(some, counts):
-            having[pair].append(number)
-    return [
-        any(
-            _similar(some, other_pairs[number]) and all(map(_alike, row, others[number]))
-            for number in itertools.islice(
-                dict.fromkeys(itertools.chain(*(having.get(pair, ()) for pair in _rarest(some, counts)))), _COMPARED
-            )
-        )
-        for row, some in zip(rows, pairs, strict=True)
-    ]
+            having[pair].add(number)
+    found, compared = [False] * len(rows), [0] * len(rows)
+    for other in others:
+        some = _pairs(other)
+        for number in set().union(*(having.get(pair, ()) for pair in _rarest(some, counts))):
+            found[number] = _similar(some, pairs[number]) and all(map(_alike, rows[number], other))
+            compared[number] += 1
+            if found[number] or compared[number] == _COMPARED:
+                for pair in _rarest(pairs[number], counts):
+                    having[pair].remove(number)
+    return found
 
 
 def _pairs(row: Row) -> frozenset[tuple]:
@@ -46,8 +50,10 @@ def _pairs(row: Row) -> frozenset[tuple]:
 
 
 def _rarest(pairs: frozenset[tuple], counts: Counter) -> list[tuple]:
-    size = len(pairs) - math.ceil(SIMILAR * len(pairs)) + 1 if pairs else 0
-    return sorted(pairs, key=lambda pair: (counts[pair], pair))[:size]
+    """The rarest pairs, without those that are not in `counts`, which are the rarest of all."""
+    known = [pair for pair in pairs if pair in counts]
+    size = len(known) - math.ceil(SIMILAR * len(pairs)) + 1
+    return sorted(known, key=lambda pair: (counts[pair], pair))[:size] if size > 0 else []
 
 
 def _similar(one: frozenset, other: frozenset) -> bool:

@@ -22,9 +22,8 @@ def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedToken
         lengths, tokens, unknown = [], 0, 0
         for ids in task.token_ids(split.rows, tokenizer):
             lengths.append(len(ids))
-            special = np.isin(ids, (tokenizer.cls_token_id, tokenizer.sep_token_id)).sum()
-            tokens += len(ids) - int(special)
-            unknown += int((np.asarray(ids) == tokenizer.unk_token_id).sum())
+            tokens += len(ids) - ids.count(tokenizer.cls_token_id) - ids.count(tokenizer.sep_token_id)
+            unknown += ids.count(tokenizer.unk_token_id)
         found[name] = {
             "source": split.source,
             "rows": len(split.rows),
