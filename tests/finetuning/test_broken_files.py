@@ -36,8 +36,8 @@ BROKEN = {
     ),
     "a text is white space, a label is null": (
         *("text-classification", "train.jsonl"),
-        lines(TEXT, {**TEXT, "text": " "}, {**TEXT, "label": 1.5}, {**TEXT, "label": None}),
-        ": 2 of 4 lines cannot be used: line 2: the text is empty; line 4: the label is missing" + REMEDY,
+        lines(TEXT, {**TEXT, "text": " "}, {**TEXT, "label": 1.5}, {**TEXT, "label": None}, {**TEXT, "label": " "}),
+        ": 3 of 5 lines cannot be used: line 2: the text is empty; lines 4, 5: the label is missing" + REMEDY,
     ),
     "a text is a list": (
         *("text-classification", "train.jsonl"),

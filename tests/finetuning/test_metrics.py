@@ -69,7 +69,7 @@ def test_f1_of_one_class_is_that_of_scikit_learn(draw, positive):
 
 def test_f1_of_one_class_where_only_one_occurs():
     assert compute("f1", [1, 1], [1, 1]) == {"f1": 1}
-    assert compute("f1", [0, 0], [0, 0]) == {"f1": 0}
+    assert compute("f1", [0, 0], [0, 0]) == {"f1": 0} and compute("f1", [0], [0], zero_division=1.0) == {"f1": 1}
 
 
 def test_f1_takes_the_options_of_scikit_learn_and_refuses_more_than_two_labels_without_an_average(draw):

@@ -39,7 +39,7 @@ def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint,
     assert features["labels"][:] == [row["label"] for row in swag]
 
 
-@pytest.mark.parametrize("label", ["B", "b", "1", 1])
+@pytest.mark.parametrize("label", ["B", "b", "1", 1, "1.0", 1.0])
 def test_choices_may_be_a_list_and_labels_letters(label):
     rows = Dataset.from_list([{"article": "x", "question": "y", "options": ["1", "2", "3"], "answer": label}])
     rows = task().canonical(rows, "rows", labelled=True)[0]
@@ -67,6 +67,8 @@ def test_columns_of_hellaswag_are_not_read_twice(names, columns, expected):
     [
         ({"label": "C"}, "the label 'C' is none of the choices"),
         ({"label": None}, "the label is missing"),
+        ({"label": "9" * 5000}, "the label '999"),
+        ({"label": "1.5"}, "the label '1.5' is none of the choices"),
         ({"choices": ["one"]}, "expected two or more choices, found ['one']"),
         ({"choices": ["one", "two", "three"]}, "3 choices, the first row has 2"),
         ({"choices": ["one", ""]}, "a choice is missing or empty"),
@@ -93,8 +95,9 @@ def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, sw
     assert [one["text"] for one in said] == [row[f"ending{row['label']}"] for row in swag]
 
 
-def test_choices_are_read_from_numbered_columns_of_one_name():
-    rows = Dataset.from_list([{"context": "c", **{f"ending{i}": f"e{i}" for i in range(12)}, "label": 11}])
+@pytest.mark.parametrize("digits", [1, 2])
+def test_choices_are_read_from_numbered_columns_of_one_name(digits):
+    rows = Dataset.from_list([{"context": "c", **{f"ending{i:0{digits}}": f"e{i}" for i in range(12)}, "label": 11}])
     rows = task().canonical(rows, "rows", labelled=True)[0]
     assert rows[0]["choices"] == [f"e{i}" for i in range(12)] and task().references(rows) == [11]
     mixed = Dataset.from_list([{"context": "c", "ending0": "a", "ending1": "b", "option_0": "z"}])

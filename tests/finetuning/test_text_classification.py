@@ -128,6 +128,20 @@ def test_unrelated_columns_are_no_pair_unless_they_are_named():
     assert found == {"text": "text", "text_pair": "sentence2"}
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["text=a", "text=b"], "--columns text=a text=b: a name before = is given twice"),
+        (["text=a", "text_pair=a"], "--columns names 'a' twice"),
+    ],
+)
+def test_a_role_and_a_column_are_named_once(columns, message):
+    with pytest.raises(UserError, match=message):
+        TextClassification(TextClassification.Options(columns=columns), MyBertConfig()).find_columns(
+            ["a"], "file", False
+        )
+
+
 def test_all_problems_of_the_columns_are_in_one_message():
     named = TextClassification.Options(columns=["txt=body", "text=title", "label=a,b,c"])
     with pytest.raises(UserError) as caught:

@@ -428,7 +428,8 @@ def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix):
     spans = pd.DataFrame(
         {"text": ["Ann sings", "Bo"], "spans": [[[0, 3, "PER"]], [{"start": 0, "end": 2, "label": "PER"}]]}
     )
-    for frame in (words, spans):
+    texts = spans.assign(spans=['[{"start": 0, "end": 3, "label": "PER", "note": null}]', "[[0, 2, 'PER']]"])
+    for frame in (words, spans, texts):
         frame.to_csv(path, sep=separator, index=False)
         rows = read_split(str(path), task).rows
         assert list(rows["tokens"]) == [["Ann", "sings"], ["Bo"]] and list(rows["tags"]) == [["B-PER", "O"], ["B-PER"]]

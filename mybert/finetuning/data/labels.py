@@ -27,8 +27,8 @@ _WHOLE_FLOAT = re.compile(r"-?[0-9]{1,15}\.0+")
 
 
 def is_missing(label: Any) -> bool:
-    """Whether a label is None, an empty text or NaN."""
-    return label is None or label == "" or label != label
+    """Whether a label is None, a text of spaces, an empty text or NaN."""
+    return label is None or label != label or (isinstance(label, str) and not label.strip())
 
 
 def label_name(label: Any) -> str:

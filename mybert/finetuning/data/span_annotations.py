@@ -16,6 +16,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from mybert.common.error_messages import short
+from mybert.common.json_io import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +117,8 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
     Raises:
         ValueError: the annotation has none of the known forms, or a span lies outside the text.
     """
-    if isinstance(annotation, str):  # a cell of a table
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            annotation = ast.literal_eval(annotation)  # JSON and what pandas writes
+    if isinstance(annotation, str):
+        annotation = _of_cell(annotation)
     if not isinstance(annotation, list):
         raise ValueError(f"expected a list of spans, found {short(annotation)}; write [] for a text without entities")
     for item in _label_studio_results(annotation):
@@ -139,6 +139,14 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
                 "count characters (code points)"
             )
         yield Span(start, end, label)
+
+
+def _of_cell(text: str) -> Any:
+    """The value of a cell of a table, in JSON or as pandas writes it; an invalid one as it is."""
+    for parse in (parse_json, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return parse(text)
+    return text
 
 
 def _label_studio_results(annotation: list) -> list:

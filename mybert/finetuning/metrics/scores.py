@@ -32,7 +32,7 @@ def accuracy(predictions: list, references: list, **options: Any) -> dict[str, f
 
 def f1(predictions: list, references: list, **options: Any) -> dict[str, float | list[float]]:
     """Harmonic mean of precision and recall, `f1` from 0 to 1."""
-    return {"f1": np.asarray(metrics.f1_score(references, predictions, zero_division=0, **options)).tolist()}
+    return {"f1": np.asarray(metrics.f1_score(references, predictions, **{"zero_division": 0, **options})).tolist()}
 
 
 def matthews_correlation(predictions: list, references: list, **options: Any) -> dict[str, float]:

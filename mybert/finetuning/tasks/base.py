@@ -15,7 +15,7 @@ from datasets.fingerprint import generate_random_fingerprint
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
-from mybert.common.error_messages import short_list
+from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
@@ -137,7 +137,7 @@ class Task(ABC):
                 found[role] = free[0]
             elif role not in found and role not in optional:
                 unnamed.append(role)
-        problems = []
+        problems = [f"--columns names {short(c)} twice" for c, times in Counter(found.values()).items() if times > 1]
         known = {**self.inputs, **self.targets, **self.alternatives}
         if unknown := [f"{role}={column}" for role, column in given.items() if role not in known]:
             problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")

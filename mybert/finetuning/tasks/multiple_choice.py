@@ -16,7 +16,7 @@ from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.common.unread_text import without_unread_end
-from mybert.finetuning.data.labels import is_missing
+from mybert.finetuning.data.labels import is_missing, label_name
 from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, most_common
 
 _NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
@@ -46,11 +46,11 @@ class MultipleChoice(Task):
 
     def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
         """Joins the columns of choices, such as `ending0` and `ending1`."""
-        numbered = sorted((int(m[2]), m[1]) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
+        numbered = sorted((int(m[2]), m[1], name) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
         if numbered and not set(self.inputs["choices"]) & set(dataset.column_names):
-            if len(kinds := sorted({kind for _, kind in numbered})) > 1:
+            if len(kinds := sorted({kind for _, kind, _ in numbered})) > 1:
                 raise UserError(f"{source}: columns of choices have several names ({', '.join(kinds)}); keep one kind")
-            columns = [dataset[f"{kind}{number}"] for number, kind in numbered]
+            columns = [dataset[name] for *_, name in numbered]
             dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
         return dataset
 
@@ -154,12 +154,12 @@ class MultipleChoice(Task):
 
 def _choice(label: Any, choices: int) -> int | None:
     """Index of the choice of a label; None if there is no such choice."""
-    if isinstance(label, str) and re.fullmatch(r"[A-Za-z]", label):
-        label = ord(label.upper()) - ord("A")
-    elif isinstance(label, str) and label.isdecimal():
-        label = int(label)
-    good = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < choices
-    return label if good else None
+    name = label_name(label)
+    if re.fullmatch("[A-Za-z]", name):
+        number = ord(name.upper()) - ord("A")
+    else:
+        number = int(name) if re.fullmatch(r"\d{1,9}", name) else choices
+    return number if number < choices else None
 
 
 class _Collator(DataCollatorForMultipleChoice):

@@ -145,4 +145,7 @@ def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:
     for word in words:
         if "=" not in word.strip("="):
             raise UserError(f"--{flag}: expected {expected}, found {word!r}")
-    return dict(word.split("=", 1) for word in words)
+    found = dict(word.split("=", 1) for word in words)
+    if len(found) < len(words):
+        raise UserError(f"--{flag} {' '.join(words)}: a name before = is given twice")
+    return found
