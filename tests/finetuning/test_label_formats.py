@@ -196,7 +196,8 @@ def test_labels_keep_their_order_in_a_stored_configuration(problem, tmp_path):
     assert list(task.config.id2label) == sorted(range(12), key=str)
     logits = 20 * np.eye(12) - 10  # the model is right on every row
     predictions = task.decode(logits, Dataset.from_dict({"row": range(12)}), rows)
-    assert [list(task.kind.labels_of(one)) for one in predictions] == [[str(number)] for number in range(12)]
+    assert [one[task.kind.key] for one in predictions] == task.references(rows)
+    assert list(map(task.kind.labels, task.references(rows))) == [[str(number)] for number in range(12)]
     assert task.score(predictions, task.references(rows))["accuracy"] == 1
     _name_labels_once(task.config, "checkpoint")
     assert [*task.config.label2id.items()] == [(str(number), number) for number in range(12)]

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -179,9 +179,11 @@ class Task(ABC):
         """A stratum for each row; validation rows are drawn in proportion to the strata."""
         return [0] * len(rows)
 
-    @abstractmethod
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         """All token ids of each row, with special tokens and without truncation."""
+        for batch in rows.iter(1000):
+            texts = [batch[name] for name in self.inputs if name in batch]
+            yield from tokenizer(*texts, split_special_tokens=True)["input_ids"]
 
     def summary(self, rows: Dataset) -> str:
         """One line: the task, its labels and the reason for them; of a fitted task."""
@@ -193,8 +195,7 @@ class Task(ABC):
     def with_config(self, **values: Any) -> Self:
         """This task with other values in its configuration."""
         config = copy.deepcopy(self.config)
-        for name, value in values.items():
-            setattr(config, name, value)
+        config.update(values)
         return dataclasses.replace(self, config=config)
 
     def with_labels(self, names: Sequence[str], **values: Any) -> Self:
@@ -215,9 +216,9 @@ class Task(ABC):
         """
         return self
 
-    @abstractmethod
     def fitted(self, rows: Dataset) -> Self:
         """This task with the labels and the kind of problem of the training rows."""
+        return self
 
     @abstractmethod
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
@@ -338,11 +339,6 @@ def _lacking(
 def rows_cut(features: Dataset) -> int:
     """Number of truncated rows."""
     return sum(features[CUT]) if CUT in features.column_names else 0
-
-
-def most_common(values: Iterable[Hashable]) -> Hashable:
-    """The most frequent value; the first of several."""
-    return Counter(values).most_common(1)[0][0]
 
 
 def map_rows(

@@ -1,6 +1,6 @@
 """The three kinds of targets of a text: one label, several labels, or a number. What each kind predicts and scores."""
 
-import itertools
+import statistics
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from mybert.common.error_messages import short_list
 from mybert.common.quantities import counted
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.finetuning.evaluation import bootstrap_scores
-from mybert.finetuning.tasks.base import Matrix, most_common
+from mybert.finetuning.tasks.base import Matrix
 
 _BASELINES = 20  # maximum number of labels whose baselines are computed
 
@@ -25,17 +25,24 @@ class LabelKind(ABC):
 
     Args:
         config: of a model with its labels.
+
+    Class attributes:
+        name: of the kind, in the summary of the data.
+        key: of the value in a prediction that is compared with the reference.
+        best_metric: see `Task`.
     """
 
+    name: str
+    key: str
     best_metric: str
 
     def __init__(self, config: MyBertConfig):
         self.config = config
         self.ids = {name: number for number, name in sorted(config.id2label.items())}  # config.json sorts `label2id`
 
-    @abstractmethod
     def summary(self, references: Sequence) -> str:
         """The kind and its labels or range."""
+        return f"{self.name}: {counted(len(self.ids), 'label')} ({short_list(self.ids)})"
 
     @abstractmethod
     def reference(self, label: Any) -> Any:
@@ -53,9 +60,13 @@ class LabelKind(ABC):
     def constants(self, references: Sequence) -> Iterable[dict]:
         """Constant predictions, as baselines."""
 
-    @abstractmethod
-    def counts(self, references: Sequence) -> Counter:
-        """Number of rows of each label."""
+    def labels(self, answer: Any) -> Sequence[str]:
+        """The labels of a reference, or of a prediction's value for `key`."""
+        return answer
+
+    def counts(self, references: Sequence, edges: Sequence[float] = ()) -> Counter:
+        """Number of rows of each label; of numbers, in each part between `edges`."""
+        return Counter(label for reference in references for label in self.labels(reference))
 
     @abstractmethod
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
@@ -68,10 +79,6 @@ class LabelKind(ABC):
     def stratum(self, reference: Any) -> Any:
         return reference
 
-    def labels_of(self, prediction: dict) -> Sequence[str] | None:
-        """The predicted labels; None for numbers."""
-        return None
-
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         return None
 
@@ -79,10 +86,7 @@ class LabelKind(ABC):
 class SingleLabel(LabelKind):
     """One label for each text: `label`, its probability `score`, and all `scores`."""
 
-    best_metric = "accuracy"
-
-    def summary(self, references: Sequence) -> str:
-        return f"single label: {counted(len(self.ids), 'label')} ({short_list(self.ids)})"
+    name, key, best_metric = "single label", "label", "accuracy"
 
     def reference(self, label: Any) -> str:
         return known_name(label, self.ids)
@@ -101,9 +105,6 @@ class SingleLabel(LabelKind):
     def constants(self, references: Sequence) -> Iterable[dict]:
         return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
 
-    def counts(self, references: Sequence) -> Counter:
-        return Counter(references)
-
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         labels = [prediction["label"] for prediction in predictions]
         pair = (np.array([self.ids[label] for label in each]) for each in (labels, references))
@@ -113,8 +114,8 @@ class SingleLabel(LabelKind):
         """1 - the probability of the right label if another is predicted."""
         return 0.0 if prediction["label"] == reference else 1 - prediction["scores"][reference]
 
-    def labels_of(self, prediction: dict) -> Sequence[str]:
-        return [prediction["label"]]
+    def labels(self, answer: str) -> Sequence[str]:
+        return [answer]
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
         names, labels = list(self.ids), [prediction["label"] for prediction in predictions]
@@ -124,10 +125,7 @@ class SingleLabel(LabelKind):
 class MultiLabel(LabelKind):
     """Any number of labels for each text: `labels` above the threshold, and all `scores`."""
 
-    best_metric = "f1_micro"
-
-    def summary(self, references: Sequence) -> str:
-        return f"several labels: {counted(len(self.ids), 'label')} ({short_list(self.ids)})"
+    name, key, best_metric = "several labels", "labels", "f1_micro"
 
     def reference(self, label: Sequence) -> list[str]:
         return list(dict.fromkeys(known_name(one, self.ids) for one in label))
@@ -145,11 +143,8 @@ class MultiLabel(LabelKind):
     def constants(self, references: Sequence) -> Iterable[dict]:
         """The most common set, all labels, and the most common labels together."""
         labels = [label for label, _ in self.counts(references).most_common()]
-        sets = [list(most_common(map(self.stratum, references))), labels]
+        sets = [list(statistics.mode(map(self.stratum, references))), labels]
         return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
-
-    def counts(self, references: Sequence) -> Counter:
-        return Counter(itertools.chain(*references))
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         predicted = self.chosen([prediction["labels"] for prediction in predictions])
@@ -174,17 +169,14 @@ class MultiLabel(LabelKind):
     def stratum(self, reference: Sequence[str]) -> tuple[str, ...]:
         return tuple(sorted(reference))
 
-    def labels_of(self, prediction: dict) -> Sequence[str]:
-        return prediction["labels"]
-
 
 class Regression(LabelKind):
     """A number for each text: `score`."""
 
-    best_metric = "pearson"
+    name, key, best_metric = "regression", "score", "pearson"
 
     def summary(self, references: Sequence) -> str:
-        return f"regression: numbers from {min(references):g} to {max(references):g}"
+        return f"{self.name}: numbers from {min(references):g} to {max(references):g}"
 
     def reference(self, label: Any) -> float:
         return float(label)

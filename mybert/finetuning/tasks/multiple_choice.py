@@ -1,10 +1,11 @@
 """multiple-choice: the best of several endings or answers for a context."""
 
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset
@@ -17,7 +18,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.labels import is_missing, label_name
-from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, most_common
+from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows
 
 _NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
 
@@ -93,10 +94,6 @@ class MultipleChoice(Task):
 
     # Model
 
-    def fitted(self, rows: Dataset) -> Self:
-        """This task: the head scores one choice at a time, so the labels define nothing."""
-        return self
-
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
             columns = {**self._encode(batch, tokenizer, truncation=True, max_length=self.options.max_length)}
@@ -140,7 +137,7 @@ class MultipleChoice(Task):
         return list(map(_choice, rows["label"], map(len, rows["choices"])))
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
-        return [[{"choice": most_common(references)}] * len(references)]
+        return [[{"choice": statistics.mode(references)}] * len(references)]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])

@@ -81,10 +81,6 @@ class QuestionAnswering(Task):
     def strata(self, rows: Dataset) -> list[bool]:
         return [bool(answers) for answers in self.references(rows)]
 
-    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
-        for batch in rows.iter(1000):
-            yield from tokenizer(batch["question"], batch["context"], split_special_tokens=True)["input_ids"]
-
     # Model
 
     def fitted(self, rows: Dataset) -> Self:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -35,7 +35,7 @@ from mybert.finetuning.data.labels import (
     sort_labels,
 )
 from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows
-from mybert.finetuning.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, SingleLabel, equal_parts
+from mybert.finetuning.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.finetuning.tasks.options import TextOptions
 
 _PAIRS = (
@@ -137,16 +137,11 @@ class TextClassification(Task):
 
     def label_distribution(self, rows: Dataset) -> Counter:
         """For regression, how many numbers are in each of five equal parts of the range of the training rows."""
-        kind, references = self.kind, self.references(rows)
-        return kind.counts(references, self.edges) if isinstance(kind, Regression) else kind.counts(references)
+        return self.kind.counts(self.references(rows), self.edges)
 
     def strata(self, rows: Dataset) -> list[str | float | tuple[str, ...]]:
         """The label, the sorted labels, or the number."""
         return list(map(self.kind.stratum, self.references(rows)))
-
-    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
-        for batch in rows.iter(1000):
-            yield from tokenizer(batch["text"], batch.get("text_pair"), split_special_tokens=True)["input_ids"]
 
     # Model
 
@@ -260,10 +255,8 @@ class TextClassification(Task):
         kind = self.kind
         if isinstance(kind, Regression):
             return None
-        predicted = {(label, row) for row, one in enumerate(predictions) for label in kind.labels_of(one)}
-        if isinstance(kind, SingleLabel):
-            return predicted, {(label, row) for row, label in enumerate(references)}
-        return predicted, {(label, row) for row, labels in enumerate(references) for label in labels}
+        both = [prediction[kind.key] for prediction in predictions], references
+        return tuple({(label, row) for row, one in enumerate(each) for label in kind.labels(one)} for each in both)
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         return self.kind.matrix(predictions, references)

@@ -1,8 +1,17 @@
-"""The functions behind the metrics: scikit-learn, scipy, seqeval's strict mode, SQuAD; and their registry."""
+"""Metrics of `evaluate` that load without a network. A new metric is a function and an entry in `METRICS`.
+
+    from mybert.finetuning import metrics
+
+    metrics.load("f1").compute(predictions=[0, 1], references=[1, 1])
+
+Arguments and results have the names of the Hub's metrics; the values are those of `mybert evaluate`. Undefined scores
+are 0. Options of scikit-learn, such as `average` and `sample_weight`, are passed on. `seqeval` uses the strict mode.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import evaluate
 import numpy as np
 from datasets import Features, List, Value
 from scipy import stats
@@ -23,6 +32,16 @@ class Metric(NamedTuple):
     function: Callable[..., dict[str, Any]]
     features: Features | list[Features]
     inputs: str
+
+
+def load(name: str, **settings: Any) -> evaluate.Metric:
+    """The metric with this name in `METRICS`; `settings` are of `evaluate.Metric`, such as `experiment_id`."""
+    if name not in METRICS:
+        raise ValueError(f"expected one of {', '.join(METRICS)}, found {name!r}")
+    function, features, inputs = METRICS[name]
+    info = evaluate.MetricInfo(function.__doc__, "", features, inputs_description=inputs)
+    members = {"_info": lambda self: info, "_compute": lambda self, **options: function(**options)}
+    return type(name, (evaluate.Metric,), members)(**settings)
 
 
 def accuracy(predictions: list, references: list, **options: Any) -> dict[str, float]:
