@@ -72,7 +72,7 @@ def test_columns_of_hellaswag_are_not_read_twice(names, columns, expected):
         ({"choices": ["one"]}, "expected two or more choices, found ['one']"),
         ({"choices": ["one", "two", "three"]}, "3 choices, the first row has 2"),
         ({"choices": ["one", ""]}, "a choice is missing or empty"),
-        ({"context": " "}, "the context is missing or empty"),
+        ({"context": " "}, "the context is empty"),
     ],
 )
 def test_a_broken_row_is_named(row, message):

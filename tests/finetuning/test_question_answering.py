@@ -123,7 +123,7 @@ def test_a_broken_question_of_a_squad_file_is_named_by_its_place(tmp_path, item,
         ),
         ({"answers": {"text": ["film"], "answer_start": []}}, "1 answer, but 0 answer_start"),
         ({"answers": None}, "expected answers {'text'"),
-        ({"question": " "}, "the question is missing or empty"),
+        ({"question": " "}, "the question is empty"),
     ],
 )
 def test_a_broken_row_is_named(row, message):

@@ -336,6 +336,13 @@ def _lacking(
     return message
 
 
+def text_problem(name: str, text: Any) -> str | None:
+    """The reason why the value of a column cannot be read as a text, or None."""
+    if isinstance(text, str):
+        return None if text.strip() else f"the {name} is empty"
+    return f"the {name} is " + ("missing" if text is None else f"{short(text)}, not a string")
+
+
 def rows_cut(features: Dataset) -> int:
     """Number of truncated rows."""
     return sum(features[CUT]) if CUT in features.column_names else 0

@@ -18,7 +18,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.labels import is_missing, label_name
-from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows
+from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, text_problem
 
 _NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
 
@@ -65,8 +65,8 @@ class MultipleChoice(Task):
         problems, count = [], None
         for number, row in enumerate(rows):
             choices = row["choices"]
-            if not isinstance(row["context"], str) or not row["context"].strip():
-                problems.append(Problem(number, "the context is missing or empty"))
+            if message := text_problem("context", row["context"]):
+                problems.append(Problem(number, message))
             if not isinstance(choices, list) or len(choices) < 2:
                 problems.append(Problem(number, f"expected two or more choices, found {short(choices)}"))
                 continue

@@ -24,7 +24,7 @@ from mybert.common.error_messages import short
 from mybert.common.quantities import counted
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
-from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows
+from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows, text_problem
 from mybert.finetuning.tasks.options import AnswerOptions
 from mybert.io.files import file_format
 
@@ -55,10 +55,9 @@ class QuestionAnswering(Task):
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []
         for number, row in enumerate(rows):
-            texts = [name for name in self.inputs if not isinstance(row[name], str) or not row[name].strip()]
-            messages = [f"the {name} is missing or empty" for name in texts]
-            if "answers" in row and not texts:
-                messages += _answer_messages(row["answers"], row["context"])
+            messages = [message for name in self.inputs if (message := text_problem(name, row[name]))]
+            if "answers" in row and not messages:
+                messages = _answer_messages(row["answers"], row["context"])
             problems += [Problem(number, message) for message in messages]
         return problems
 

@@ -34,7 +34,7 @@ from mybert.finetuning.data.labels import (
     label_name,
     sort_labels,
 )
-from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows, text_problem
 from mybert.finetuning.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.finetuning.tasks.options import TextOptions
 
@@ -105,14 +105,12 @@ class TextClassification(Task):
         return found
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        problems = []
-        for column in filter(rows.column_names.__contains__, self.inputs):
-            for row, text in enumerate(rows[column]):
-                if not isinstance(text, str):
-                    found = "missing" if text is None else f"{short(text)}, not a string"
-                    problems.append(Problem(row, f"the {column} is {found}"))
-                elif not text.strip():
-                    problems.append(Problem(row, f"the {column} is empty"))
+        problems = [
+            Problem(row, message)
+            for column in self.inputs
+            for row, text in enumerate(rows[column] if column in rows.column_names else ())
+            if (message := text_problem(column, text))
+        ]
         if "label" in rows.column_names:
             problem = self._problem(rows).name if training else self.config.problem_type
             known = None if training else self.config.label2id
