@@ -217,7 +217,8 @@ def test_validation_rows_are_drawn_in_proportion_to_their_labels():
     chosen = stratified_rows(keys, 0.1, seed=1)
     assert [sum(keys[row] == key for row in chosen) for key in "abc"] == [6, 3, 1]
     assert chosen == sorted(set(chosen)) == stratified_rows(keys, 0.1, seed=1) != stratified_rows(keys, 0.1, seed=2)
-    assert stratified_rows(["a"] * 10 + ["b"], 0.5, seed=0)[-1] < 10  # the only row of a label is trained on
+    for share, rare in ((0.5, 1), (0.9, 2)):  # a row of each label is trained on
+        assert not {*range(10, 10 + rare)} <= {*stratified_rows(["a"] * 10 + ["b"] * rare, share, seed=0)}
     numbers = np.random.default_rng(0).normal(size=1000).tolist()
     drawn = [numbers[row] for row in stratified_rows(numbers, 0.1, seed=0)]
     assert len(drawn) == 100 and abs(np.median(drawn) - np.median(numbers)) < 0.02

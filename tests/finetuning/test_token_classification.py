@@ -437,6 +437,11 @@ def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix):
     assert list(read_split(str(path), task, labelled=False).rows["text"]) == ["Ann sings", "Bo"]
     path.write_text("Ann\tB-PER\nsings\tO\n")
     assert list(read_split(str(path), task).rows["tokens"]) == [["Ann", "sings"]]
+    trained, numbered = task.fitted(read_split(str(path), task).rows), spans[["text"]].assign(id=[1, 2])
+    numbered.to_csv(path, sep=separator, index=False)  # a column that is no tag
+    assert list(read_split(str(path), trained, labelled=False).rows["text"]) == ["Ann sings", "Bo"]
+    path.write_text("text\tB-PER\nBo\tO\n")
+    assert list(read_split(str(path), trained).rows["tokens"]) == [["text", "Bo"]]
 
 
 def test_a_comma_separated_file_without_a_known_header_is_refused(tmp_path):

@@ -136,15 +136,17 @@ def draw_rows(rows: int, count: int, seed: int) -> list[int]:
 def stratified_rows(keys: Sequence[Hashable], share: float, seed: int) -> list[int]:
     """A share of the rows, drawn at random in proportion to how often each key occurs, ascending.
 
-    Keys are labels or other values that can be sorted. The only row of a label is never drawn,
-    because training needs it.
+    Keys are labels or other values that can be sorted. One row of each label is never drawn, because training needs
+    it.
     """
     shuffled = np.random.default_rng(seed).permutation(len(keys)).tolist()
     by_key = sorted(shuffled, key=lambda row: keys[row])  # a stable sort: shuffled within each key
     count = round(share * len(keys))
     chosen = {by_key[min(int((number + 0.5) / share), len(keys) - 1)] for number in range(count)}
-    times = Counter(keys)
-    return sorted(row for row in chosen if times[keys[row]] > 1 or not isinstance(keys[row], str))
+    left = Counter(keys)
+    left.subtract(keys[row] for row in chosen)
+    needed = {keys[row]: row for row in chosen if not left[keys[row]] and isinstance(keys[row], str)}
+    return sorted(chosen - {*needed.values()})
 
 
 def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, Split], str]:

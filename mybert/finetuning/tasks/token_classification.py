@@ -67,14 +67,17 @@ class TokenClassification(Task):
         return None if is_table else read_columns(path)
 
     def _has_header(self, path: Path, delimiter: str) -> bool:
-        """Whether the first line of a table names a column of texts or words, alone or beside another known column."""
+        """Whether the first line of a table names a column of texts or words, and is not a word with its tag."""
         with open_text(str(path)) as file:
             first, second = (line.rstrip("\n") for line in (next(file, ""), next(file, "")))
         names = [name.strip(' "') for name in first.split(delimiter)]
         given = self.options.given_columns().values()
         content = {*COLUMNS["text"], *self.inputs["tokens"], *given}
         known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
-        if not content.isdisjoint(names) and (len(names) == 1 or delimiter == "," or len(known & set(names)) > 1):
+        is_tagged = delimiter == "\t" and len(names) > 1 and len(known & set(names)) < 2
+        if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
+            is_tagged = names[-1] in self.config.label2id
+        if not content.isdisjoint(names) and not is_tagged:
             return True
         if delimiter == "," and "," in first and "," in second and " " not in first and "\t" not in first:
             raise UserError(
