@@ -71,7 +71,7 @@ def test_columns_of_hellaswag_are_not_read_twice(names, columns, expected):
         ({"label": "1.5"}, "the label '1.5' is none of the choices"),
         ({"choices": ["one"]}, "expected two or more choices, found ['one']"),
         ({"choices": ["one", "two", "three"]}, "3 choices, the first row has 2"),
-        ({"choices": ["one", ""]}, "a choice is missing or empty"),
+        ({"choices": ["one", ""]}, "choice 1 is empty"),
         ({"context": " "}, "the context is empty"),
     ],
 )

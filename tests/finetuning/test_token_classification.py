@@ -77,7 +77,7 @@ def test_a_broken_line_is_named(tmp_path, content, message):
     [
         ({"tags": ["O"]}, "2 tokens, but 1 tag"),
         ({"tokens": [], "tags": []}, "the sentence is empty"),
-        ({"tokens": ["a", " "]}, "token 2 is missing or empty"),
+        ({"tokens": ["a", " "]}, "token 2 is empty"),
         ({"tags": ["O", None]}, "token 2 ('b'): the label is missing"),
         ({"tags": ["O", "B-X"]}, "token 2 ('b'): the label 'B-X' is not among the 2 trained on (O, B-PER)"),
     ],

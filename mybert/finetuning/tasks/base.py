@@ -337,10 +337,10 @@ def _lacking(
 
 
 def text_problem(name: str, text: Any) -> str | None:
-    """The reason why the value of a column cannot be read as a text, or None."""
+    """The reason why a value cannot be read as a text, or None. `name` is a name of the value, for the message."""
     if isinstance(text, str):
-        return None if text.strip() else f"the {name} is empty"
-    return f"the {name} is " + ("missing" if text is None else f"{short(text)}, not a string")
+        return None if text.strip() else f"{name} is empty"
+    return f"{name} is " + ("missing" if text is None else f"{short(text)}, not a string")
 
 
 def rows_cut(features: Dataset) -> int:

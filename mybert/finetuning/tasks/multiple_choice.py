@@ -65,7 +65,7 @@ class MultipleChoice(Task):
         problems, count = [], None
         for number, row in enumerate(rows):
             choices = row["choices"]
-            if message := text_problem("context", row["context"]):
+            if message := text_problem("the context", row["context"]):
                 problems.append(Problem(number, message))
             if not isinstance(choices, list) or len(choices) < 2:
                 problems.append(Problem(number, f"expected two or more choices, found {short(choices)}"))
@@ -73,8 +73,8 @@ class MultipleChoice(Task):
             count = count or len(choices)
             if training and len(choices) != count:
                 problems.append(Problem(number, f"{counted(len(choices), 'choice')}, the first row has {count}"))
-            if not all(isinstance(choice, str) and choice.strip() for choice in choices):
-                problems.append(Problem(number, "a choice is missing or empty"))
+            unusable = (text_problem(f"choice {i}", choice) for i, choice in enumerate(choices))
+            problems += [Problem(number, message) for message in unusable if message]
             if "label" in row and _choice(row["label"], len(choices)) is None:
                 found = "is missing" if is_missing(row["label"]) else f"{short(row['label'])} is none of the choices"
                 problems.append(Problem(number, f"the label {found} (0 to {len(choices) - 1}, or a letter from A)"))

@@ -55,7 +55,7 @@ class QuestionAnswering(Task):
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []
         for number, row in enumerate(rows):
-            messages = [message for name in self.inputs if (message := text_problem(name, row[name]))]
+            messages = [message for name in self.inputs if (message := text_problem(f"the {name}", row[name]))]
             if "answers" in row and not messages:
                 messages = _answer_messages(row["answers"], row["context"])
             problems += [Problem(number, message) for message in messages]

@@ -109,7 +109,7 @@ class TextClassification(Task):
             Problem(row, message)
             for column in self.inputs
             for row, text in enumerate(rows[column] if column in rows.column_names else ())
-            if (message := text_problem(column, text))
+            if (message := text_problem(f"the {column}", text))
         ]
         if "label" in rows.column_names:
             problem = self._problem(rows).name if training else self.config.problem_type

@@ -25,7 +25,7 @@ from mybert.finetuning.data.labels import check_label, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
+from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows, text_problem
 from mybert.finetuning.tasks.options import TokenOptions
 from mybert.finetuning.tasks.word_windows import tokenize_words, window_words
 from mybert.io.files import file_format, open_text
@@ -288,8 +288,7 @@ def _tokens_message(tokens: Any) -> str | None:
         return f"the tokens {short(tokens)} are not a list of words"
     if not tokens:
         return "the sentence is empty"
-    bad = next((i for i, word in enumerate(tokens) if not isinstance(word, str) or not word.strip()), None)
-    return None if bad is None else f"token {bad + 1} is missing or empty"
+    return next(filter(None, (text_problem(f"token {i}", word) for i, word in enumerate(tokens, 1))), None)
 
 
 def _tags_message(row: Mapping[str, Any], known: Mapping[str, int] | None) -> str | None:
