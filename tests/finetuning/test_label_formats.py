@@ -14,12 +14,12 @@ from modeling_mybert import MyBertConfig
 from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
+from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
 from mybert.finetuning.data.run_data import draw_rows, stratified_rows
 from mybert.finetuning.evaluation.bootstrap_scores import best_label_threshold
 from mybert.finetuning.task_checkpoint import _name_labels_once
 from mybert.finetuning.tasks.text_classification import TextClassification
 
-SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 SEVERAL = [["grain", "wheat"], [], ["corn, sweet"], ["wheat", "it's"]]
 FLAGS = {"grain": [1, 0, 0, 0], "wheat": [1, 0, 0, 1]}
 ONE_HOT = {"columns": ["label=grain,wheat"]}
@@ -79,6 +79,10 @@ TEXTS = ["a good film", 'a "fine", long\tstory', '"bad" start', "two\nlines"]
 @pytest.fixture(scope="module", autouse=True)
 def quiet():
     disable_progress_bars()
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
 
 
 def task_of(**options) -> TextClassification:
@@ -152,12 +156,6 @@ def test_a_value_of_a_one_hot_column_is_named(finetune, tmp_path, capsys):
     assert "has no column 'c'" in capsys.readouterr().err
 
 
-def test_vectors_of_0_and_1_are_no_labels():
-    rows = Dataset.from_dict({"text": TEXTS, "label": [[0, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]]})
-    with pytest.raises(UserError, match=r"vectors of .*--columns label=a,b,c"):
-        task_of().fitted(rows)
-
-
 def test_classes_get_the_names_that_are_given(finetune, write_rows, opinions, tmp_path, capsys):
     numbered = [{**row, "label": float(row["label"] == "good")} for row in opinions]
     train = write_rows("train.jsonl", numbered)
@@ -228,7 +226,7 @@ def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_row
     train = write_rows("train.jsonl", opinions)
     assert finetune("text-classification", "--train", train, "--max-steps", 2, "--validation-share", 0.1) == 0
     assert "validation: 5 of the 48 training rows" in capsys.readouterr().out
-    found = json.loads((tmp_path / "out/results.json").read_text())
+    found = results(tmp_path / "out")
     assert (found["data"]["train"]["rows"], found["data"]["validation"]["rows"]) == (43, 5)
     lines = (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()
     assert all(json.loads(line)["input"] in opinions for line in lines)
@@ -244,7 +242,7 @@ def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, t
     assert draw_rows(1000, 10, seed=0) == draw_rows(1000, 10, seed=0) != draw_rows(1000, 10, seed=1)
     train = write_rows("train.jsonl", sorted(opinions, key=lambda row: row["label"]))
     assert finetune("text-classification", "--train", train, "--max-train-samples", 12, "--max-steps", 1) == 0
-    found = json.loads((tmp_path / "out/results.json").read_text())["data"]["train"]
+    found = results(tmp_path / "out")["data"]["train"]
     assert found["rows"] == 12 and set(found["balance"]) == {"good", "bad"}
 
 
@@ -295,3 +293,96 @@ def test_a_new_name_that_another_label_has_is_refused(write_rows):
 def test_numbers_of_any_size_stand_beside_fractions(write_rows):
     rows = [{"text": "word", "label": label} for label in (1152921504606846977, 0.5, 1.5)]
     assert len(read_split(str(write_rows("train.jsonl", rows)), task_of()).rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        (["3.5", "2"], REGRESSION),
+        (["3.5", "", "2"], REGRESSION),
+        ([3.5, 2.0, None, float("nan")], REGRESSION),
+        (["1", "2"], SINGLE),
+        (["007", "12"], SINGLE),
+        (["3.5", "high"], SINGLE),
+        (["1.2.3", "1.2.4"], SINGLE),
+        (["inf", "0.5"], SINGLE),
+        ([1, 2], SINGLE),
+        (["1.0", "0.0", "1.0"], SINGLE),
+        ([1.0, 0.0, None], SINGLE),
+        ([["0.5"], []], MULTI),
+        ([f"{i / 10}" for i in range(40)] + ["NaN"], REGRESSION),  # whose row is named then
+    ],
+)
+def test_labels_define_the_problem(labels, problem):
+    assert find_problem(labels).name == problem
+
+
+def test_labels_with_decimal_commas_are_words_with_a_hint():
+    assert find_problem(["3,5", "2,25", "-"]).reason == "because the labels are words (for numbers, write 3.5)"
+    for labels in (["1,000", "2,500"], ["a,5", "b"], ["grain,wheat"]):
+        assert find_problem(labels).reason == "because the labels are words"
+
+
+@pytest.mark.parametrize("labels", [[1.5] + [1, 2] * 20, ["1.5"] + ["1", "2"] * 20])
+def test_a_few_fractions_among_whole_numbers_are_refused_with_the_choices(labels):
+    with pytest.raises(UserError, match=r"1 of 41 labels .*1\.5.*--problem regression or --problem single-label"):
+        find_problem(labels)
+    assert find_problem(labels, "regression").name == REGRESSION
+    assert find_problem(labels, "single-label").name == SINGLE
+
+
+def test_what_is_a_number():
+    good = {"3.5": 3.5, " -2 ": -2, "1e3": 1000, 7: 7, 0.25: 0.25}
+    assert {label: number(label) for label in good} == good
+    assert not [
+        label for label in ("", "x", "nan", "inf", "1,5", None, True, [1], 10**400) if number(label) is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["10", "9", "1"], ["1", "9", "10"]),
+        ([10, 9, "1", 1], ["1", "9", "10"]),
+        (["12", "-3", "007"], ["-3", "007", "12"]),
+        (["10", "9", "x"], ["10", "9", "x"]),
+        ([True, False], ["False", "True"]),
+        ([1.0, "0.0", 2], ["0", "1", "2"]),
+        (["9" * 5000, "1"], ["1", "9" * 5000]),
+    ],
+)
+def test_whole_numbers_are_sorted_by_value(labels, names):
+    assert sort_labels(labels) == names
+
+
+@pytest.mark.parametrize(("first", "last"), [(2000, 2004), (0, 1e-9), (1e6, 1e6 + 1), (0.1, 0.7)])
+def test_parts_of_a_range_of_numbers_have_distinct_names(first, last):
+    labels = [first + (last - first) * i / 4 for i in range(5)]
+    rows = Dataset.from_dict({"text": ["x"] * 5, "label": labels})
+    task = TextClassification(TextClassification.Options.of({"problem": "regression"}), MyBertConfig()).fitted(rows)
+    balance = task.label_distribution(rows)
+    assert len(balance) == 5 and sum(balance.values()) == 5
+    ends = [end for name in balance for end in map(float, name.split(" to "))]
+    assert ends == sorted(ends) and len(set(ends)) == 6
+
+
+def test_a_blank_score_is_named_and_the_others_are_a_regression(finetune, tmp_path, capsys):
+    (train := tmp_path / "train.csv").write_text("text,score\ngood,3.5\nbad,\nfine,1.25\ndull,2\n")
+    (validation := tmp_path / "dev.csv").write_text("text,score\ngood,3\nbad,1\nfine,2\n")
+    words = ("--train", train, "--validation", validation)
+    assert finetune("text-classification", *words) == 2
+    assert "1 of 4 lines cannot be used: line 3: the label is missing" in capsys.readouterr().err
+    assert finetune("text-classification", *words, "--errors", "skip", "--num-train-epochs", 1) == 0
+    assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == REGRESSION
+    found = results(tmp_path / "out")
+    assert sum(found["data"]["train"]["balance"].values()) == 3
+    assert found["validation"]["constant_baselines"]["mse"] == pytest.approx(2 / 3)  # of 3, 1 and 2, whose mean is 2
+
+
+def test_labels_do_not_depend_on_the_other_labels_of_a_file(finetune, tmp_path):
+    (train := tmp_path / "train.csv").write_text("text,label\ngood,True\nbad,False\ndull,Unsure\nfine,True\n")
+    (test := tmp_path / "test.csv").write_text("text,label\ngood,True\nbad,False\n")
+    words = ("--train", train, "--test", test, "--num-train-epochs", 1)
+    assert finetune("text-classification", *words) == 0
+    assert results(tmp_path / "out")["data"]["test"]["balance"] == {"True": 1, "False": 1}
+    assert MyBertConfig.from_pretrained(tmp_path / "out").id2label == {0: "False", 1: "True", 2: "Unsure"}

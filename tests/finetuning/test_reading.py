@@ -1,22 +1,38 @@
-"""Reading of files: broken and compressed files, saved data sets, the Hub."""
+"""Reading of files: tables, broken and compressed files, saved data sets, the Hub."""
 
 import gzip
+import importlib.util
 import json
 import os
+from unittest import mock
 
 import datasets
+import pandas
 import pytest
 from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import load_table, read_split
+from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.io.documents import read_documents
 from mybert.io.files import zstd
 
 TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
 LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes a table and returns its path."""
+
+    def table(name: str, content: str | bytes):
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return tmp_path / name
+
+    return table
 
 
 def read(path, kind=TextClassification) -> list[dict]:
@@ -48,6 +64,20 @@ def test_dates_in_json_stay_text(tmp_path):
         ("twice.json", b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ": not JSON .'id' is given twice."),
         ("comma.jsonl", b'{"text": "a"}\n{"text": "b"\n', ", line 2: not JSON .* at character 13"),
         ("ragged.csv", b"text,label\na,b\nc,d,e\n", ", line 3: wrong number of columns .3, the header has 2"),
+        (
+            "first.csv",
+            b"text,label\n" + b"a,b,1\n" * 3,
+            ", line 2: wrong number of columns .3",
+        ),
+        ("last.csv", b"text,label\n" + b"a,1,\n" * 3, ", line 2: wrong number of columns .3"),
+        (
+            "lines.csv",
+            b'text,label\n"a\nb",1\n\nc\nd,0\n',
+            ", line 5: wrong number of columns .1",
+        ),
+        ("names.tsv", b"text\t\ttext\na\t0\tb\n", ": two columns are called 'text'"),
+        ("open.tsv", b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', ".* line 3: .*quote is not closed"),
+        ("after.tsv", b'text\tlabel\nfine\t1\n"good" film\t1\n', '.* line 3: .*expected after .*"a ""b"" c"'),
         ("names.csv", b"text,label\n\n", " holds no rows"),
         ("rows.parquet", b"PAR1", " cannot be read: .*Parquet"),
         ("rows.parquet.gz", b"", ": expected .*all but .parquet .*also .gz .*found .parquet.gz"),
@@ -144,3 +174,91 @@ def test_a_column_may_get_its_type_from_the_last_row(tmp_path, first, last):
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = load_table(str(tmp_path / "rows.jsonl"), TASK, "train").rows
     assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])
+
+
+def test_values_of_a_table_are_text_as_written(write):
+    content = 'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\n'
+    rows = [("1984", "007"), ('a, "b"', "True"), ("3.50", ""), ("NA", "1e3")]
+    expected = [{"text": text, "label": label} for text, label in rows]
+    assert read(write("rows.csv", content)) == expected
+    assert read(write("rows.csv.gz", gzip.compress(content.encode()))) == expected
+    assert read(write("rows.csv.zst", zstd.compress(content.encode()))) == expected
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("rows.csv", ","), ("rows.tsv", "\t")])
+def test_quotes_are_read_as_pandas_writes_them(tmp_path, name, delimiter):
+    rows = [('"bad start', "1"), ("fine", "0"), ('end" here', "1"), ('"all of it"', "0"), ('a "b"\tc,\nd', "1")]
+    frame = pandas.DataFrame(rows, columns=["text", "label"])
+    frame.to_csv(tmp_path / name, sep=delimiter, index=False)
+    assert [(row["text"], row["label"]) for row in read(tmp_path / name)] == rows
+
+
+def test_a_line_of_spaces_is_a_row_and_a_blank_line_is_not(write):
+    path = write("rows.csv", 'text\na\n  \n"  "\nb\n\n')
+    table = load_table(str(path), TASK, "train")
+    assert table.rows["text"][:] == ["a", "  ", "  ", "b"] and table.numbers == [1, 2, 3, 4] and table.unit == "line"
+
+
+@pytest.mark.parametrize("header", ["a fine film,1", "0,1", "This is a review.,good"])
+def test_a_file_without_a_header_is_warned_about_and_refused_with_a_remedy(write, caplog, header):
+    path = write("rows.csv", f"{header}\na dull film,0\n")
+    remedy = "name them by --columns text=COLUMN label=COLUMN, or add a line of names if the file has none"
+    with pytest.raises(UserError, match=f"no column for 'text'.*no column for 'label'.*{remedy}"):
+        read(path)
+    assert "rows.csv: the first line is read as the names" in caplog.text
+
+
+def test_excel_files_are_read_or_the_message_says_how(tmp_path):
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": [1, 0], "day": pandas.to_datetime(["2020-01-01"] * 2)})
+    if importlib.util.find_spec("openpyxl"):
+        frame.to_excel(tmp_path / "rows.xlsx", index=False)
+        assert read(tmp_path / "rows.xlsx") == [{"text": "a", "label": "1"}, {"text": "b", "label": "0"}]
+        frame.set_axis(["text", "text", "label"], axis=1).to_excel(tmp_path / "twice.xlsx", index=False)
+        with pytest.raises(UserError, match=r"twice.xlsx: two columns are called 'text'; rename one"):
+            read(tmp_path / "twice.xlsx")
+        frame.head(0).to_excel(tmp_path / "none.xlsx", index=False)
+        with pytest.raises(UserError, match=r"none.xlsx holds no rows"):
+            read(tmp_path / "none.xlsx")
+        pandas.DataFrame().to_excel(tmp_path / "empty.xlsx", index=False)
+        with pytest.raises(UserError, match=r"empty.xlsx holds no rows"):
+            read(tmp_path / "empty.xlsx")
+    (tmp_path / "broken.xlsx").write_bytes(b"PK")
+    with pytest.raises(UserError, match=r"broken.xlsx.*\.csv"):
+        read(tmp_path / "broken.xlsx")
+
+
+def test_without_openpyxl_the_message_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "rows.xlsx").write_bytes(b"PK")
+    monkeypatch.setattr(pandas, "ExcelFile", mock.Mock(side_effect=ImportError("openpyxl")))
+    with pytest.raises(UserError, match=r"rows.xlsx needs openpyxl: pip install 'mybert\[xlsx\]', or save the sheet"):
+        read(tmp_path / "rows.xlsx")
+
+
+def test_choices_of_a_table_may_be_numbers(write):
+    path = write("rows.csv", "context,ending0,ending1,label\n2 + 2,4,5,0\n1 + 2,2,3,B\n2,1,2,\n")
+    rows = Dataset.from_list(read(path, MultipleChoice))
+    task = MultipleChoice(MultipleChoice.Options.of(), MyBertConfig())
+    assert rows["choices"][:] == [["4", "5"], ["2", "3"], ["1", "2"]]
+    assert [(problem.row, problem.message[:20]) for problem in task.check_rows(rows, True)] == [
+        (2, "the label is missing")
+    ]
+    assert task.references(rows.select(range(2))) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'text;label\n"fine; really, yes";1\n'),
+        ("a.csv", '\ufeff\n"text"|label\n"fine; really, yes"|1\n'),
+        ("a.csv", "text\tlabel\nfine; really, yes\t1\n"),
+        ("a.tsv", 'text,label\n"fine; really, yes",1\n'),
+    ],
+)
+def test_the_delimiter_of_a_table_is_that_of_its_header(write, name, content):
+    path = write(name, content)
+    assert read(path) == [{"text": "fine; really, yes", "label": "1"}]
+    assert [document.text for document in read_documents([str(path)])] == ["fine; really, yes"]
+
+
+def test_one_column_of_texts_with_semicolons_is_a_table(write):
+    assert [d.text for d in read_documents([str(write("a.csv", "text\nfirst; second\n"))])] == ["first; second"]
