@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
-from mybert import cli
+from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.task_checkpoint import Finetuned
@@ -87,10 +87,7 @@ def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, sw
     words = ("--train", train, "--validation", train, "--num-train-epochs", 5)
     assert finetune("multiple-choice", *words) == 0
     assert json.loads((tmp_path / "out/results.json").read_text())["validation"]["metrics"] == {"accuracy": 1}
-    unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in swag])
-    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "said.jsonl", "--device", "cpu")
-    assert cli.main(["predict", *map(str, words)]) == 0
-    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    said = Predictor(tmp_path / "out", device="cpu")([{k: v for k, v in row.items() if k != "label"} for row in swag])
     assert [one["choice"] for one in said] == [row["label"] for row in swag]
     assert [one["text"] for one in said] == [row[f"ending{row['label']}"] for row in swag]
 

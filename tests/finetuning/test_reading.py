@@ -177,8 +177,8 @@ def test_a_column_may_get_its_type_from_the_last_row(tmp_path, first, last):
 
 
 def test_values_of_a_table_are_text_as_written(write):
-    content = 'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\n'
-    rows = [("1984", "007"), ('a, "b"', "True"), ("3.50", ""), ("NA", "1e3")]
+    content = 'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\nNone,null\n'
+    rows = [("1984", "007"), ('a, "b"', "True"), ("3.50", ""), ("NA", "1e3"), ("None", "null")]
     expected = [{"text": text, "label": label} for text, label in rows]
     assert read(write("rows.csv", content)) == expected
     assert read(write("rows.csv.gz", gzip.compress(content.encode()))) == expected

@@ -26,7 +26,9 @@ from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
-TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
+
+def task_of(**options) -> TextClassification:
+    return TextClassification(TextClassification.Options.of(options), MyBertConfig(problem_type=None))
 
 
 def results(folder) -> dict:
@@ -98,58 +100,48 @@ def test_the_loss_curve_is_that_of_transformers_bert_and_trainer(
     assert np.abs(np.array(losses) - expected).max() < 1e-4
 
 
-def test_pairs_are_two_segments_and_labels_may_be_numbers(finetune, write_rows, tmp_path):
-    rows = [{"sentence1": f"the {a}", "sentence2": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
-    train = write_rows("train.jsonl", rows)
-    assert finetune("text-classification", "--train", train, "--validation", train, "--num-train-epochs", 1) == 0
-    config = MyBertConfig.from_pretrained(tmp_path / "out")
-    assert config.label2id == {"0": 0, "1": 1}
-    task = TextClassification(TextClassification.Options.of(), config)
-    tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
+def test_pairs_are_two_segments_and_labels_may_be_numbers(tiny_checkpoint):
+    tokenizer, task = MyBertTokenizer.from_pretrained(tiny_checkpoint), task_of()
+    rows = [{"sentence1": f"the {a}", "sentence2": f"a {b}", "label": int(a == b)} for a in "xy" for b in "xy"]
     canonical = task.canonical(Dataset.from_list(rows), "rows", labelled=True)[0]
+    task = task.fitted(canonical)
     features = task.features(canonical, tokenizer, training=True)
+    assert task.config.label2id == {"0": 0, "1": 1} and features["labels"][:] == [1, 0, 0, 1]
     assert features["input_ids"][1] == tokenizer("the x", "a y")["input_ids"]
     assert features["token_type_ids"][1] == [0, 0, 0, 0, 1, 1, 1]
-    assert features["labels"][:5] == [1, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("names", [("question", "sentence"), ("text", None), ("premise", "hypothesis")])
-def test_columns_are_found_by_their_usual_names(names):
-    columns = [name for name in names if name] + ["idx", "label"]
-    found = TASK.find_columns(columns, "file", labelled=True)
-    assert (found["text"], found.get("text_pair"), found["label"]) == (*names, "label")
-
-
-def test_unrelated_columns_are_no_pair_unless_they_are_named():
-    found = TASK.find_columns(["text", "sentence2"], "file", False)
-    assert found == {"text": "text"}
-    named = TextClassification.Options.of({"columns": ["text_pair=sentence2"]})
-    found = TextClassification(named, MyBertConfig()).find_columns(["text", "sentence2"], "file", False)
-    assert found == {"text": "text", "text_pair": "sentence2"}
+@pytest.mark.parametrize(
+    ("names", "columns", "expected"),
+    [
+        (("question", "sentence"), [], {"text": "question", "text_pair": "sentence"}),
+        (("text",), [], {"text": "text"}),
+        (("premise", "hypothesis"), [], {"text": "premise", "text_pair": "hypothesis"}),
+        (("text", "sentence2"), [], {"text": "text"}),  # no usual pair
+        (("text", "sentence2"), ["text_pair=sentence2"], {"text": "text", "text_pair": "sentence2"}),
+    ],
+)
+def test_columns_are_found_by_their_usual_names_or_are_named(names, columns, expected):
+    found = task_of(columns=columns).find_columns([*names, "idx", "label"], "file", labelled=True)
+    assert found == {**expected, "label": "label"}
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         (["text=a", "text=b"], "--columns text=a text=b: a name before = is given twice"),
-        (["text=a", "text_pair=a"], "--columns names 'a' twice"),
+        (["text=a", "label=a"], "--columns names 'a' twice"),
+        (
+            ["txt=body", "text=title", "label=a,b,c"],  # all problems
+            "--columns txt=body: text-classification has the columns text, text_pair, label; rows.csv has no column "
+            "'title' and no column 'b' and no column 'c'; there are body, a",
+        ),
     ],
 )
-def test_a_role_and_a_column_are_named_once(columns, message):
-    with pytest.raises(UserError, match=message):
-        TextClassification(TextClassification.Options(columns=columns), MyBertConfig()).find_columns(
-            ["a"], "file", False
-        )
-
-
-def test_all_problems_of_the_columns_are_in_one_message():
-    named = TextClassification.Options(columns=["txt=body", "text=title", "label=a,b,c"])
+def test_columns_that_cannot_be_read_are_named(columns, message):
     with pytest.raises(UserError) as caught:
-        TextClassification(named, MyBertConfig()).find_columns(["body", "a"], "rows.csv", labelled=True)
-    assert str(caught.value) == (
-        "--columns txt=body: text-classification has the columns text, text_pair, label; rows.csv has no column "
-        "'title' and no column 'b' and no column 'c'; there are body, a"
-    )
+        task_of(columns=columns).find_columns(["body", "a"], "rows.csv", labelled=True)
+    assert str(caught.value) == message
 
 
 def test_column_names_of_training_that_a_file_lacks_can_be_given():
@@ -308,20 +300,6 @@ def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions
     validation = write_rows("dev.jsonl", [opinions[0], {"text": "so so", "label": "middling"}])
     assert finetune("text-classification", "--train", train, "--validation", validation) == 2
     assert f"{validation}: 1 of 2 lines cannot be used: line 2: the label 'middling'" in capsys.readouterr().err
-
-
-def test_texts_that_pandas_reads_as_missing_are_kept(finetune, tmp_path):
-    train = tmp_path / "train.csv"
-    train.write_text("sentence,label\nNone,a\nNA,b\nnull,a\n")
-    assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
-    assert results(tmp_path / "out")["data"]["train"]["balance"] == {"a": 2, "b": 1}
-
-
-@pytest.mark.parametrize("labels", [(1e17, 1e17 + 16), (0.5, 0.5), (-1e18, 1e18)])
-def test_numbers_of_any_range_are_counted(finetune, write_rows, labels):
-    rows = [{"text": f"{word} film", "label": label} for word in ("good", "bad") * 4 for label in labels]
-    words = ("--train", write_rows("train.jsonl", rows), "--problem", "regression", "--learning-rate", 0)
-    assert finetune("text-classification", *words, "--max-steps", 1) == 0
 
 
 def test_numbers_that_float32_does_not_have_are_refused(finetune, write_rows, capsys):
