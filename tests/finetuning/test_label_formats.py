@@ -116,6 +116,15 @@ def test_labels_are_the_same_in_every_format(tmp_path, kind, writer):
         assert task.check_rows(again, training=False) == [] and task.references(again) == references
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"), [(["good"] * 2, "only the label ['good']; a classifier needs"), ([[], []], "no labels")]
+)
+def test_rows_with_too_few_labels_are_refused(labels, message):
+    with pytest.raises(UserError) as caught:
+        task_of().fitted(Dataset.from_dict({"text": ["a", "b"], "label": labels}))
+    assert f"the training rows have {message}" in str(caught.value)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_missing_label_is_named_by_its_line_and_does_not_change_the_others(tmp_path, suffix):
     frame = pd.DataFrame({"text": TEXTS, "label": [1.0, None, 0.0, 1.0]})

@@ -14,6 +14,9 @@ from datasets import Dataset, DatasetDict
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import load_table, read_split
+from mybert.finetuning.data.run_data import load_data
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.finetuning.tasks.token_classification import TokenClassification
@@ -262,3 +265,21 @@ def test_the_delimiter_of_a_table_is_that_of_its_header(write, name, content):
 
 def test_one_column_of_texts_with_semicolons_is_a_table(write):
     assert [d.text for d in read_documents([str(write("a.csv", "text\nfirst; second\n"))])] == ["first; second"]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        ("text-classification", [{"text": "a", "text_pair": "b", "label": label} for label in ("x", "y")]),
+        ("token-classification", [{"tokens": ["a", "b"], "tags": ["O", tag]} for tag in ("O", "B-X")]),
+        ("question-answering", [{"question": "a", "context": "b", "answers": {"text": ["b"], "answer_start": [0]}}]),
+        ("multiple-choice", [{"context": "a", "ending0": "b", "ending1": "c", "label": label} for label in (0, 1)]),
+    ],
+)
+def test_columns_are_read_at_once(tiny_checkpoint, write_rows, monkeypatch, task, rows):
+    settings = FinetuneSettings(
+        task=task, model=str(tiny_checkpoint), train=str(write_rows("train.jsonl", rows * 9)), output="out"
+    )
+    refuse = mock.Mock(side_effect=AssertionError("row after row takes a hundred times as long"))
+    monkeypatch.setattr(datasets.arrow_dataset.Column, "__iter__", refuse)
+    load_data(settings, *new_task(settings), verbose=False)

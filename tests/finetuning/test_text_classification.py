@@ -290,11 +290,6 @@ def test_a_given_stride_without_effect_is_refused_and_a_stored_one_is_not(
         assert (found.long_texts, found.stride) == expected
 
 
-def test_rows_with_one_label_are_refused(finetune, write_rows, opinions, capsys):
-    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions[:1] * 2)) == 2
-    assert "only the label ['good']" in capsys.readouterr().err
-
-
 def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions, capsys):
     train = write_rows("train.jsonl", opinions)
     validation = write_rows("dev.jsonl", [opinions[0], {"text": "so so", "label": "middling"}])

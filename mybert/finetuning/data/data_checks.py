@@ -43,7 +43,7 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
 
 def _texts(split: Split, task: Task) -> list[tuple[str, ...]]:
     """The inputs of each row as texts."""
-    columns = [split.rows[name] for name in task.inputs if name in split.rows.column_names]
+    columns = [split.rows[name][:] for name in task.inputs if name in split.rows.column_names]
     return [tuple(map(_text, values)) for values in zip(*columns, strict=True)]
 
 

@@ -171,6 +171,6 @@ def _named_labels(rows: Dataset) -> Dataset:
     for column, feature in rows.features.items():
         inner = getattr(feature, "feature", feature)
         if isinstance(inner, ClassLabel):
-            values = [named(value, inner.names) for value in rows[column]]
+            values = [named(value, inner.names) for value in rows[column][:]]
             rows = rows.remove_columns(column).add_column(column, values)
     return rows

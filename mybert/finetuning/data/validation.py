@@ -98,5 +98,5 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
 
 
 def _keys(rows: Dataset, task: Task) -> list[bytes]:
-    inputs = [rows[column] for column in task.inputs if column in rows.column_names]
+    inputs = [rows[column][:] for column in task.inputs if column in rows.column_names]
     return [hashlib.blake2b(repr(values).encode(), digest_size=16).digest() for values in zip(*inputs, strict=True)]

@@ -48,6 +48,7 @@ class Task(ABC):
     """A kind of fine-tuning. A task does not change: `fitted` returns a new one.
 
     Rows are a `datasets.Dataset` whose columns have the canonical names that are the keys of `inputs` and `targets`.
+    `rows["text"][:]` reads a column at once; iterating over `rows["text"]` reads row after row, which takes long.
     Features are the arguments of the model: one or more for each row, with the column `row`.
 
     Attributes:
@@ -345,7 +346,7 @@ def text_problem(name: str, text: Any) -> str | None:
 
 def rows_cut(features: Dataset) -> int:
     """Number of truncated rows."""
-    return sum(features[CUT]) if CUT in features.column_names else 0
+    return sum(features[CUT][:]) if CUT in features.column_names else 0
 
 
 def map_rows(

@@ -51,7 +51,7 @@ class MultipleChoice(Task):
         if numbered and not set(self.inputs["choices"]) & set(dataset.column_names):
             if len(kinds := sorted({kind for _, kind, _ in numbered})) > 1:
                 raise UserError(f"{source}: columns of choices have several names ({', '.join(kinds)}); keep one kind")
-            columns = [dataset[name] for *_, name in numbered]
+            columns = [dataset[name][:] for *_, name in numbered]
             dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
         return dataset
 
@@ -127,14 +127,14 @@ class MultipleChoice(Task):
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
         """`choice`, counted from 0, its `text`, and the probabilities of all choices."""
         predictions = []
-        for row, choices in zip(logits, rows["choices"], strict=True):
+        for row, choices in zip(logits, rows["choices"][:], strict=True):
             scores = softmax(row[: len(choices)].astype(float))  # without the choices that the collator has added
             best = int(np.argmax(scores))
             predictions.append({"choice": best, "text": choices[best], "scores": scores.tolist()})
         return predictions
 
     def references(self, rows: Dataset) -> list[int]:
-        return list(map(_choice, rows["label"], map(len, rows["choices"])))
+        return list(map(_choice, rows["label"][:], map(len, rows["choices"][:])))
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]

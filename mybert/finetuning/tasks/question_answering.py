@@ -63,7 +63,7 @@ class QuestionAnswering(Task):
 
     def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
         length = self.options.max_length
-        asked = tokenizer(list(rows["question"]), add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        asked = tokenizer(rows["question"][:], add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return [
             Problem(
                 row,
@@ -140,14 +140,14 @@ class QuestionAnswering(Task):
 
     def _answers(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Iterator[Answers]:
         """The answers of each row."""
-        columns = [features[name] for name in (ROW, "begin", "first", "offsets")]
+        columns = [features[name][:] for name in (ROW, "begin", "first", "offsets")]
         windows: list[list[WindowLogits]] = [[] for _ in range(len(rows))]
         for row, begin, first, offsets, scores in zip(*columns, logits, strict=True):
             scores = torch.from_numpy(scores).double()
             start, end = scores[first : first + len(offsets)].T
             places = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
             windows[row].append(WindowLogits(begin, places, start, end, scores[0].sum()))
-        for some, context in zip(windows, rows["context"], strict=True):
+        for some, context in zip(windows, rows["context"][:], strict=True):
             yield decode_answers(some, context, self.options.max_answer_length, self.options.n_best)
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
@@ -165,7 +165,7 @@ class QuestionAnswering(Task):
 
     def references(self, rows: Dataset) -> list[list[str]]:
         """The answers to each question; empty if it has none."""
-        return [list(answers["text"]) for answers in rows["answers"]]
+        return [list(answers["text"]) for answers in rows["answers"][:]]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         """No answer to all questions."""

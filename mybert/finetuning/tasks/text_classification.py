@@ -83,7 +83,7 @@ class TextClassification(Task):
         """Reads lists and separated labels, and renames labels by `--label-names`."""
         if "label" not in rows.column_names:
             return rows
-        labels = list(rows["label"])
+        labels = rows["label"][:]
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
         names = self.options.given_names()
@@ -108,13 +108,13 @@ class TextClassification(Task):
         problems = [
             Problem(row, message)
             for column in self.inputs
-            for row, text in enumerate(rows[column] if column in rows.column_names else ())
+            for row, text in enumerate(rows[column][:] if column in rows.column_names else ())
             if (message := text_problem(f"the {column}", text))
         ]
         if "label" in rows.column_names:
             problem = self._problem(rows).name if training else self.config.problem_type
             known = None if training else self.config.label2id
-            for row, label in enumerate(rows["label"]):
+            for row, label in enumerate(rows["label"][:]):
                 message = check_target(label, problem, known)
                 if not message and training and self.options.problem is None and looks_like_list(label):
                     message = f"{NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
@@ -123,7 +123,7 @@ class TextClassification(Task):
         return sorted(problems)
 
     def _problem(self, rows: Dataset) -> ProblemType:
-        return find_problem(rows["label"], self.options.problem)
+        return find_problem(rows["label"][:], self.options.problem)
 
     @property
     def kind(self) -> LabelKind:
@@ -152,7 +152,7 @@ class TextClassification(Task):
         return self
 
     def fitted(self, rows: Dataset) -> Self:
-        problem, labels = self._problem(rows).name, list(rows["label"])
+        problem, labels = self._problem(rows).name, rows["label"][:]
         if problem == REGRESSION:
             task = self.with_config(problem_type=problem, num_labels=1)
             return dataclasses.replace(task, edges=equal_parts(list(map(float, labels))))
@@ -169,7 +169,8 @@ class TextClassification(Task):
         if set(names) == set(given.values()):
             names = list(given.values())
         if len(names) < (1 if problem == MULTI else 2):
-            raise UserError(f"the training rows have only the label {names}; a classifier needs at least two")
+            found = f"only the label {names}; a classifier needs at least two" if names else "no labels"
+            raise UserError(f"the training rows have {found}")
         return self.with_labels(self.in_order_of_head(names), problem_type=problem)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
@@ -210,7 +211,7 @@ class TextClassification(Task):
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
         """`label` and `score`, or `labels` above the threshold, each with all `scores`; for regression `score`."""
-        indices = np.asarray(features[ROW])
+        indices = np.asarray(features[ROW][:])
         summed = np.zeros((len(rows), self.config.num_labels))
         np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
@@ -225,7 +226,7 @@ class TextClassification(Task):
 
     def references(self, rows: Dataset) -> list:
         """A name, a list of distinct names, or a number for each row."""
-        return list(map(self.kind.reference, rows["label"]))
+        return list(map(self.kind.reference, rows["label"][:]))
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[answer] * len(references) for answer in self.kind.constants(references)]

@@ -105,8 +105,8 @@ class TokenClassification(Task):
     def prepare(self, rows: Dataset) -> Dataset:
         """Splits texts into words, and aligns their spans with the words."""
         for name in ("tokens", "tags"):  # a table has lists as texts
-            if name in rows.column_names and any(isinstance(value, str) for value in rows[name]):
-                values = [expand_label(value, None) for value in rows[name]]
+            if name in rows.column_names and any(isinstance(value, str) for value in rows[name][:]):
+                values = [expand_label(value, None) for value in rows[name][:]]
                 rows = with_column(rows.remove_columns(name), name, values)
         is_text = "text" in rows.column_names and "tokens" not in rows.column_names
         return words_and_tags(rows) if is_text else rows
@@ -145,7 +145,7 @@ class TokenClassification(Task):
         return Counter(tag for tags in self.references(rows) for tag in tags)
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
-        for tokens in rows["tokens"]:
+        for tokens in rows["tokens"][:]:
             ids, _ = tokenize_words(tokens, tokenizer)
             yield [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
 
@@ -153,7 +153,7 @@ class TokenClassification(Task):
 
     def fitted(self, rows: Dataset) -> Self:
         tags = self.references(rows)
-        names = sort_labels(tag for row in rows["tags"] for tag in row)
+        names = sort_labels(tag for row in rows["tags"][:] for tag in row)
         if len(names) < 2:
             raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
         names.sort(key=lambda name: name != "O")  # O first, the others in their order
@@ -195,14 +195,14 @@ class TokenClassification(Task):
         count from 0: characters in rows of texts, which also have the `offsets` of each token; words in rows of
         tokens. `unit` says which.
         """
-        tokens = list(rows["tokens"])
+        tokens = rows["tokens"][:]
         summed = [np.zeros((len(words), self.config.num_labels)) for words in tokens]
         counts = [np.zeros(len(words)) for words in tokens]
-        for row, words, found in zip(features[ROW], map(np.asarray, features["words"]), logits, strict=True):
+        for row, words, found in zip(features[ROW][:], map(np.asarray, features["words"][:]), logits, strict=True):
             places = np.flatnonzero(words >= 0)
             np.add.at(summed[row], words[places], found[places].astype(np.float64))
             np.add.at(counts[row], words[places], 1)
-        texts, offsets = (rows[name] if name in rows.column_names else [None] * len(rows) for name in _RAW)
+        texts, offsets = (rows[name][:] if name in rows.column_names else [None] * len(rows) for name in _RAW)
         return [
             self._prediction(words, total / count[:, None], text, places)
             for words, total, count, text, places in zip(tokens, summed, counts, texts, offsets, strict=True)
@@ -235,7 +235,7 @@ class TokenClassification(Task):
         return entities.scheme_of_labels(self.config.label2id)
 
     def references(self, rows: Dataset) -> list[list[str]]:
-        return [[label_name(tag) for tag in tags] for tags in rows["tags"]]
+        return [[label_name(tag) for tag in tags] for tags in rows["tags"][:]]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         """The most frequent tags. Of tags of entities, O has the best accuracy and another one the best F1."""
