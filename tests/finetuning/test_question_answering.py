@@ -9,7 +9,7 @@ from transformers import pipeline
 
 from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
 from modeling_mybert.answer_decoding_mybert import encode_windows
-from mybert import cli
+from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import Split
@@ -222,16 +222,8 @@ def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(
     assert config.no_answer_threshold != 0
     long = "the very bad film no " * 20 + "the very good film yes"  # several windows of the trained length
     asked = [*rows[:4], {"question": "the yes", "context": long, "answers": None}]
-    unlabelled = write_rows("rows.jsonl", [{k: v for k, v in row.items() if k != "answers"} for row in asked])
-    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "predictions.jsonl", "--device", "cpu")
-    assert cli.main(["predict", *map(str, words)]) == 0
-    predicted = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
-    tokenizer = MyBertTokenizer.from_pretrained(tmp_path / "out")
-    model = MyBertForQuestionAnswering.from_pretrained(tmp_path / "out")
-    travelling = pipeline(
-        "question-answering", model=str(tmp_path / "out"), tokenizer=tokenizer, device="cpu", trust_remote_code=True
-    )
-    assert model.config.no_answer_threshold == config.no_answer_threshold
+    predicted = Predictor(tmp_path / "out", device="cpu")([(row["question"], row["context"]) for row in asked])
+    travelling = pipeline("question-answering", model=str(tmp_path / "out"), device="cpu", trust_remote_code=True)
     for row, one in zip(asked, predicted, strict=True):
         other = travelling(question=row["question"], context=row["context"])
         assert (one["answer"], one["start"], one["end"]) == (other["answer"], other["start"], other["end"])

@@ -196,7 +196,7 @@ def test_a_long_sentence_is_split_into_windows_without_losing_a_word(tiny_checkp
 
 
 @pytest.mark.slow
-def test_entities_are_learned_and_predicted(finetune, tmp_path, capsys, caplog):
+def test_entities_are_learned_and_predicted(finetune, tmp_path, caplog):
     lines = []
     for good in ("good", "fine", "lovely", "great"):
         for noun in ("film", "book", "song", "play"):
@@ -207,26 +207,19 @@ def test_entities_are_learned_and_predicted(finetune, tmp_path, capsys, caplog):
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert results["validation"]["metrics"] == {"precision": 1, "recall": 1, "f1": 1, "accuracy": 1}
     assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme == "IOB2"
-    unlabelled = tmp_path / "rows.jsonl"
-    unlabelled.write_text(json.dumps({"tokens": ["the", "fine", "film"]}) + "\n")
-    words = (tmp_path / "out", unlabelled, "--output", tmp_path / "predictions.jsonl", "--device", "cpu")
-    assert cli.main(["predict", *map(str, words)]) == 0
-    predicted = json.loads((tmp_path / "predictions.jsonl").read_text())
+    predicted, text = Predictor(tmp_path / "out", device="cpu")(
+        [{"tokens": ["the", "fine", "film"]}, "the  fine film"]
+    )
     assert predicted["tags"] == ["O", "B-ART", "I-ART"]
     (entity,) = predicted["entities"]
     assert entity["score"] == pytest.approx(np.mean(predicted["scores"][1:]))
     assert {**entity, "score": 0} == {"type": "ART", "start": 1, "end": 3, "text": "fine film", "score": 0}
-    assert predicted["unit"] == "words" and "offsets" not in predicted
-    plain = tmp_path / "rows.txt"
-    plain.write_text("the  fine film\n")
-    capsys.readouterr()
-    assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
-    text = json.loads(capsys.readouterr().out)
-    assert text["unit"] == "characters" and text["input"] == {"text": "the  fine film"}
+    assert predicted["unit"] == "words" and "offsets" not in predicted and text["unit"] == "characters"
     assert [text[name] for name in ("tokens", "tags")] == [predicted[name] for name in ("tokens", "tags")]
     assert text["scores"] == pytest.approx(predicted["scores"]) and "ends in a tag" not in caplog.text
     (found,) = text["entities"]
     assert (found["start"], found["end"], found["text"]) == (5, 14, "fine film")
+    plain = tmp_path / "rows.txt"
     plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # a CoNLL file with the suffix .txt
     assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
     assert caplog.text.count("ends in a tag, which is read as a word") == 1
@@ -422,7 +415,7 @@ def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, t
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix):
-    task, path = TokenClassification(TokenClassification.Options.of({}), MyBertConfig()), tmp_path / f"rows.{suffix}"
+    new, path = task(), tmp_path / f"rows.{suffix}"
     separator = {"csv": ",", "tsv": "\t"}[suffix]
     words = pd.DataFrame({"tokens": [["Ann", "sings"], ["Bo"]], "tags": [["B-PER", "O"], ["B-PER"]]})
     spans = pd.DataFrame(
@@ -431,13 +424,13 @@ def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix):
     texts = spans.assign(spans=['[{"start": 0, "end": 3, "label": "PER", "note": null}]', "[[0, 2, 'PER']]"])
     for frame in (words, spans, texts):
         frame.to_csv(path, sep=separator, index=False)
-        rows = read_split(str(path), task).rows
+        rows = read_split(str(path), new).rows
         assert list(rows["tokens"]) == [["Ann", "sings"], ["Bo"]] and list(rows["tags"]) == [["B-PER", "O"], ["B-PER"]]
     spans[["text"]].to_csv(path, sep=separator, index=False)
-    assert list(read_split(str(path), task, labelled=False).rows["text"]) == ["Ann sings", "Bo"]
+    assert list(read_split(str(path), new, labelled=False).rows["text"]) == ["Ann sings", "Bo"]
     path.write_text("Ann\tB-PER\nsings\tO\n")
-    assert list(read_split(str(path), task).rows["tokens"]) == [["Ann", "sings"]]
-    trained, numbered = task.fitted(read_split(str(path), task).rows), spans[["text"]].assign(id=[1, 2])
+    assert list(read_split(str(path), new).rows["tokens"]) == [["Ann", "sings"]]
+    trained, numbered = new.fitted(read_split(str(path), new).rows), spans[["text"]].assign(id=[1, 2])
     numbered.to_csv(path, sep=separator, index=False)  # a column that is no tag
     assert list(read_split(str(path), trained, labelled=False).rows["text"]) == ["Ann sings", "Bo"]
     path.write_text("text\tB-PER\nBo\tO\n")
@@ -448,7 +441,7 @@ def test_a_comma_separated_file_without_a_known_header_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("id,word,tag\n1,Ann,B-PER\n")
     with pytest.raises(UserError, match="--columns"):
-        read_split(str(path), TokenClassification(TokenClassification.Options.of({}), MyBertConfig()))
+        read_split(str(path), task())
 
 
 def test_an_annotation_whose_own_text_differs_is_a_problem():
