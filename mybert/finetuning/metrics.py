@@ -9,7 +9,7 @@ are 0. Options of scikit-learn, such as `average` and `sample_weight`, are passe
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import evaluate
 import numpy as np
@@ -19,19 +19,6 @@ from sklearn import metrics
 
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation import squad_scores as squad_rules
-
-
-class Metric(NamedTuple):
-    """
-    Attributes:
-        function: (predictions, references, options) → scores by name; its docstring is the description.
-        features: of predictions and references; several alternatives if it is a list.
-        inputs: description of predictions, references and options.
-    """
-
-    function: Callable[..., dict[str, Any]]
-    features: Features | list[Features]
-    inputs: str
 
 
 def load(name: str, **settings: Any) -> evaluate.Metric:
@@ -163,25 +150,28 @@ _QUESTION = {"id": Value("string"), "answers": {"text": List(Value("string")), "
 _ANSWER = {"id": Value("string"), "prediction_text": Value("string")}
 _SQUAD = """predictions: {id, prediction_text} for each question
 references: {id, answers: {text: […], answer_start: […]}} for each question, in any order"""
-METRICS = {
-    "accuracy": Metric(accuracy, _LABELS, _LABEL),
-    "f1": Metric(f1, _LABELS, f"{_LABEL}\naverage, pos_label, labels, sample_weight: as in scikit-learn"),
-    "matthews_correlation": Metric(matthews_correlation, _LABELS, _LABEL),
-    "multi_label": Metric(multi_label, _columns(List(Value("int64"))), "for each row a 1 or 0 for each label"),
-    "pearsonr": Metric(pearsonr, _columns(Value("float64")), _NUMBER),
-    "spearmanr": Metric(spearmanr, _columns(Value("float64")), _NUMBER),
-    "seqeval": Metric(
+METRICS: dict[str, tuple[Callable[..., dict[str, Any]], Features | list[Features], str]] = {
+    "accuracy": (accuracy, _LABELS, _LABEL),
+    "f1": (f1, _LABELS, f"{_LABEL}\naverage, pos_label, labels, sample_weight: as in scikit-learn"),
+    "matthews_correlation": (matthews_correlation, _LABELS, _LABEL),
+    "multi_label": (multi_label, _columns(List(Value("int64"))), "for each row a 1 or 0 for each label"),
+    "pearsonr": (pearsonr, _columns(Value("float64")), _NUMBER),
+    "spearmanr": (spearmanr, _columns(Value("float64")), _NUMBER),
+    "seqeval": (
         seqeval,
         _columns(List(Value("string"))),
         "predictions, references: for each sentence a tag for each word\n"
         "scheme: IOB1, IOB2, IOBES or BILOU (default: the scheme of the references)",
     ),
-    "squad": Metric(squad, _columns(_ANSWER, _QUESTION), _SQUAD),
-    "squad_v2": Metric(
+    "squad": (squad, _columns(_ANSWER, _QUESTION), _SQUAD),
+    "squad_v2": (
         squad_v2,
         _columns({**_ANSWER, "no_answer_probability": Value("float64")}, _QUESTION),
         f"{_SQUAD}; empty lists for no answer\n"
         "no_answer_threshold: predictions with a higher no_answer_probability count as no answer",
     ),
 }
-"""Metric by name."""
+"""Function, features and description of the inputs by name.
+
+Several features are alternatives. The docstring of the function is the description of the metric.
+"""
