@@ -11,6 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.run_data import draw_rows
 from mybert.finetuning.data.similar_rows import nearly_equal
+from mybert.finetuning.data.validation import input_texts
 from mybert.finetuning.tasks.base import Task
 
 _NOT_WORDS = re.compile(r"[\W_]+")
@@ -27,7 +28,7 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
         giveaway_words: for each label the `word` that tells most about it, its `f1` as a rule, and the numbers of
             rows; the most telling first. Only for one label a row.
     """
-    rows = {name: _texts(split, task) for name, split in splits.items()}
+    rows = {name: list(input_texts(split.rows, task)) for name, split in splits.items()}
     plain = {name: [tuple(map(_plain, row)) for row in some] for name, some in rows.items()}
     overlaps = [
         _overlap(other, one, rows, plain)
@@ -39,16 +40,6 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
     if all(isinstance(label, str) for label in labels):
         found["giveaway_words"] = giveaway_words([" \n ".join(row) for row in rows["train"]], labels)
     return found
-
-
-def _texts(split: Split, task: Task) -> list[tuple[str, ...]]:
-    """The inputs of each row as texts."""
-    columns = [split.rows[name][:] for name in task.inputs if name in split.rows.column_names]
-    return [tuple(map(_text, values)) for values in zip(*columns, strict=True)]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _overlap(of: str, within: str, rows: Mapping[str, list], plain: Mapping[str, list]) -> dict[str, Any]:

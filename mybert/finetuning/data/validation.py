@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from datasets import Dataset
@@ -98,5 +98,11 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
 
 
 def _keys(rows: Dataset, task: Task) -> list[bytes]:
-    inputs = [rows[column][:] for column in task.inputs if column in rows.column_names]
-    return [hashlib.blake2b(repr(values).encode(), digest_size=16).digest() for values in zip(*inputs, strict=True)]
+    return [hashlib.blake2b(repr(texts).encode(), digest_size=16).digest() for texts in input_texts(rows, task)]
+
+
+def input_texts(rows: Dataset, task: Task) -> Iterator[tuple[str, ...]]:
+    """The inputs of each row as texts; the words of a list are joined by spaces."""
+    columns = [rows[name][:] for name in task.inputs if name in rows.column_names]
+    for values in zip(*columns, strict=True):
+        yield tuple(" ".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
