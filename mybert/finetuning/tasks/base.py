@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from datasets import Dataset
 from datasets.fingerprint import generate_random_fingerprint
-from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
+from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
 from mybert.finetuning.tasks.options import TaskOptions
@@ -347,6 +348,15 @@ def text_problem(name: str, text: Any) -> str | None:
 def rows_cut(features: Dataset) -> int:
     """Number of truncated rows."""
     return sum(features[CUT][:]) if CUT in features.column_names else 0
+
+
+def encode_pairs(
+    firsts: Sequence[str], seconds: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int
+) -> BatchEncoding:
+    """Pairs of texts, truncated to `length` tokens. A literal [SEP] in a text is text."""
+    pairs = [without_unread_end(*pair, tokenizer, length) for pair in zip(firsts, seconds, strict=True)]
+    firsts, seconds = map(list, zip(*pairs, strict=True))
+    return tokenizer(firsts, seconds, truncation=True, max_length=length, split_special_tokens=True)
 
 
 def map_rows(

@@ -16,9 +16,8 @@ from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.labels import is_missing, label_name
-from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, map_rows, text_problem
+from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, encode_pairs, map_rows, text_problem
 
 _NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
 
@@ -86,8 +85,9 @@ class MultipleChoice(Task):
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         """The token ids of the longest choice."""
         for batch in rows.iter(1000):
-            for sequences in self._encode(batch, tokenizer)["input_ids"]:
-                yield max(sequences, key=len)
+            contexts, endings, bounds = self._pairs(batch)
+            ids = tokenizer(contexts, endings, split_special_tokens=True)["input_ids"]
+            yield from (max(ids[first:end], key=len) for first, end in bounds)
 
     def strata(self, rows: Dataset) -> list[int]:
         return self.references(rows)
@@ -96,28 +96,24 @@ class MultipleChoice(Task):
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
-            columns = {**self._encode(batch, tokenizer, truncation=True, max_length=self.options.max_length)}
+            contexts, endings, bounds = self._pairs(batch)
+            encoded = encode_pairs(contexts, endings, tokenizer, self.options.max_length)
+            columns = {name: [values[first:end] for first, end in bounds] for name, values in encoded.items()}
+            cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
+            columns[CUT] = [any(cut[first:end]) for first, end in bounds]
             if "label" in batch:
                 columns["labels"] = list(map(_choice, batch["label"], map(len, batch["choices"])))
             return {**columns, ROW: indices}
 
         return map_rows(rows, encode)
 
-    def _encode(self, batch: Mapping[str, list], tokenizer: PreTrainedTokenizerBase, **cut) -> dict[str, list]:
-        """Columns of the features; each value is a list over the choices of a row."""
+    def _pairs(self, batch: Mapping[str, list]) -> tuple[list[str], list[str], list[tuple[int, int]]]:
+        """The pairs of texts that the model reads, and the first and the end of those of each row."""
         starts = batch.get("start") or [""] * len(batch["choices"])
         contexts = [c for c, choices in zip(batch["context"], batch["choices"], strict=True) for _ in choices]
         endings = [f"{s or ''} {c}".strip() for s, row in zip(starts, batch["choices"], strict=True) for c in row]
-        if cut:
-            pairs = zip(contexts, endings, strict=True)
-            read = [without_unread_end(*pair, tokenizer, cut["max_length"]) for pair in pairs]
-            contexts, endings = [first for first, _ in read], [second for _, second in read]
-        encoded = tokenizer(contexts, endings, split_special_tokens=True, **cut)
         ends = np.cumsum([len(choices) for choices in batch["choices"]]).tolist()
-        bounds = list(zip([0, *ends], ends, strict=False))
-        overflows = [bool(encoding.overflowing) for encoding in encoded.encodings]
-        columns = {name: [values[first:end] for first, end in bounds] for name, values in encoded.items()}
-        return {**columns, CUT: [any(overflows[first:end]) for first, end in bounds]}
+        return contexts, endings, list(zip([0, *ends], ends, strict=False))
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         return _Collator(tokenizer)

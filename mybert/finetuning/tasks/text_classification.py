@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
-from mybert.common.unread_text import without_unread_end
 from mybert.finetuning.data.label_columns import (
     NOT_A_LIST,
     check_target,
@@ -34,7 +33,7 @@ from mybert.finetuning.data.labels import (
     label_name,
     sort_labels,
 )
-from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, map_rows, text_problem
+from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, encode_pairs, map_rows, text_problem
 from mybert.finetuning.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.finetuning.tasks.options import TextOptions
 
@@ -183,19 +182,11 @@ class TextClassification(Task):
             overflow = {"stride": self.options.stride_below(length - 2), "return_overflowing_tokens": True}
 
         def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
-            texts, seconds = batch["text"], batch.get("text_pair")
-            if seconds is not None:
-                both = zip(texts, seconds, strict=True)
-                read = [without_unread_end(*pair, tokenizer, length) for pair in both]
-                texts, seconds = [first for first, _ in read], [second for _, second in read]
-            encoded = tokenizer(
-                texts,
-                seconds,
-                truncation=True,
-                max_length=length,
-                split_special_tokens=True,  # a literal [SEP] in a text is text
-                **overflow,
-            )
+            if "text_pair" in batch:
+                encoded = encode_pairs(batch["text"], batch["text_pair"], tokenizer, length)
+            else:
+                cut = {"truncation": True, "max_length": length, **overflow}
+                encoded = tokenizer(batch["text"], split_special_tokens=True, **cut)
             origin = encoded.pop("overflow_to_sample_mapping", range(len(indices)))
             columns = {**encoded, ROW: [indices[i] for i in origin]}
             if not windows:
