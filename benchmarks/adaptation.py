@@ -250,7 +250,9 @@ def compare_starts(options: argparse.Namespace) -> None:
         arguments = PretrainingArguments(
             output_dir=str(output / "run"), eval_steps=0.25, eval_on_start=True, **training(options, options.seeds[0])
         )
-        choices = PretrainSettings(str(work / CORPUS), str(output / "run"), init_from=str(start), overwrite=True)
+        choices = PretrainSettings(
+            corpus=str(work / CORPUS), output=str(output / "run"), init_from=str(start), overwrite=True
+        )
         pretrain(choices, arguments)
         log = [json.loads(line) for line in (output / "run" / "log.jsonl").read_text().splitlines()]
         evaluations = {entry["step"]: entry["eval_mlm_loss"] for entry in log if "eval_mlm_loss" in entry}

@@ -36,6 +36,7 @@ class CommandKeywords(TypedDict, total=False):
     overwrite: bool
 
 class TrainerKeywords(TypedDict, total=False):
+    errors: Literal["strict", "skip"]
     resume: bool
     per_device_train_batch_size: int
     num_train_epochs: float
@@ -149,7 +150,6 @@ class TrainerKeywords(TypedDict, total=False):
 
 class TextKeywords(TypedDict, total=False):
     text_column: Name
-    errors: Literal["strict", "skip"]
 
 class TaskKeywords(TypedDict, total=False):
     columns: Name | Sequence[Name] | Mapping[str, object]
@@ -196,11 +196,13 @@ class ExportKeywords(CommandKeywords, total=False):
     int8_tolerance: float
 
 class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
     model: Required[Name]
     texts: Required[Name | Sequence[Name]]
     tokens: int
 
 class TrimKeywords(CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
     task: Name
     columns: Name | Sequence[Name] | Mapping[str, object] | None
     num_proc: int | None
@@ -209,6 +211,7 @@ class TrimKeywords(CommandKeywords, TextKeywords, total=False):
     task_data: Name | Sequence[Name] | None
 
 class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
     masking: Literal["token", "within-word", "whole-word"]
     pairs: Name | None
 
@@ -228,6 +231,7 @@ class PushKeywords(TypedDict, total=False):
     dry_run: bool
 
 class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
     num_proc: int | None
     vocab_size: int
@@ -238,6 +242,7 @@ class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     compare: Name | None
 
 class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
     pooling: Literal["mean", "cls", "pooler", "words"]
     engine: Literal["local", "ray"]
     resume: bool
@@ -270,6 +275,7 @@ class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     attention: int
 
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
     num_proc: int | None
     tokenizer: Required[Name]
@@ -290,7 +296,13 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     engine: Literal["local", "ray"]
     resume: bool
 
-class AdaptKeywords(TrainerKeywords, TrimKeywords, total=False):
+class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
+    task: Name
+    columns: Name | Sequence[Name] | Mapping[str, object] | None
+    num_proc: int | None
+    inputs: Name | Sequence[Name] | None
+    model: Required[Name]
+    task_data: Name | Sequence[Name] | None
     new_words: int | Name | None
     words: Name | None
     replay: Name | Sequence[Name] | None
@@ -309,7 +321,9 @@ class AdaptKeywords(TrainerKeywords, TrimKeywords, total=False):
     save_strategy: Any
     label_names: Name | Sequence[Name] | Mapping[str, object] | None
 
-class PretrainKeywords(TrainerKeywords, CommandKeywords, total=False):
+class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
+    language: Name
+    uncased: bool
     corpus: Name | None
     text: Name | Sequence[Name]
     time_budget: str | float | None
@@ -350,7 +364,6 @@ class DistillKeywords(PretrainKeywords, total=False):
 class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=False):
     bootstrap: int
     slices: Name | Sequence[Name]
-    errors: Literal["strict", "skip"]
     task: Required[Name]
     model: Required[Name]
     train: Required[Rows]

@@ -1,19 +1,44 @@
 """Settings of `mybert pretrain`, with the defaults of the BERT paper."""
 
 import argparse
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import SIZES, as_list, check, check_choice, check_choices, check_resume, setting
+from mybert.common.settings import (
+    SIZES,
+    TextFileOptions,
+    as_list,
+    check,
+    check_choice,
+    check_choices,
+    check_resume,
+    setting,
+)
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.training.options import TrainingOptions
 
 
+@dataclass(kw_only=True)
+class TextOptions(TextFileOptions):
+    """How `--text` is read."""
+
+    language: str = setting(
+        "en", "Language of the sentence splitter for --text (ISO 639 code; see `mybert corpus --help`)."
+    )
+    uncased: bool = setting(
+        True,
+        "Lower-case the text of --text and strip accents; --cased keeps both, which suits most languages other than "
+        "English.",
+        negation="cased",
+    )
+
+
 @dataclass
-class PretrainSettings:
+class PretrainSettings(TextOptions):
     """Model, corpus, masking and output; optimisation is in `PretrainingArguments`."""
 
     output: str = setting(help="Folder of the finished model; training checkpoints are in OUTPUT/checkpoint-N.")
@@ -115,6 +140,12 @@ class PretrainSettings:
         self.text = as_list(self.text)
         if (self.corpus is None) == (not self.text):
             raise UserError("give either --corpus (a folder of `mybert corpus`) or --text (files)")
+        for option in dataclasses.fields(TextOptions) if self.corpus is not None else ():
+            if getattr(self, option.name) != option.default:
+                raise UserError(
+                    f"--{option.name.replace('_', '-')} is an option for --text; with --corpus, give it to `mybert "
+                    "tokenizer` and `mybert corpus`"
+                )
         if self.time_budget is not None and not isinstance(self.time_budget, Duration):
             self.time_budget = _duration(self.time_budget)
         check_choice(self, "size", SIZES)

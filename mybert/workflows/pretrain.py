@@ -5,6 +5,7 @@ import math
 import re
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,8 +14,9 @@ from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.quantities import counted, duration
+from mybert.common.settings import check
 from mybert.pretraining.planning.rules import budget_rules
-from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.settings import PretrainSettings, TextOptions
 from tokenization.wordpiece_training import least_vocab_size
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ def _with_corpus(
     if processes.is_main_process:
         _build(settings, f"{folder}-tokenizer", corpus, started)
     processes.wait_for_everyone()
-    with_corpus = dataclasses.replace(settings, text=[], corpus=corpus)
+    read = dataclasses.asdict(TextOptions())
+    with_corpus = dataclasses.replace(settings, text=[], corpus=corpus, **read)
     if hasattr(settings, "given"):
         with_corpus.given = settings.given
     return with_corpus
@@ -94,28 +97,39 @@ def _with_corpus(
 def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: float) -> None:
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
+    from mybert.corpus.text.sentences import is_language
     from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.io.files import STDIN
     from mybert.io.sources import find_sources
 
+    check(settings, "language", is_language(settings.language), "an ISO 639 code such as en, ja or zh")
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
-    if not settings.overwrite and _is_of(corpus, settings.text):
+    has_vocabulary = not settings.overwrite and _is_of(tokenizer, settings, ("uncased", "text_column", "errors"))
+    if not settings.overwrite and _is_of(corpus, settings, ("language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
         return
     rules = budget_rules()["text"]
     one_per_file = sum(source.kind == ".txt" for source in find_sources(settings.text)) > 1  # blank lines split one
     began = time.monotonic()
-    size = _measure(settings.text, one_per_file)
+    reading = {"text_column": settings.text_column, "errors": settings.errors}
+    size = _measure(settings.text, one_per_file, **reading)
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
     print(f"text: {counted(size.words, 'word')} in {counted(size.documents, 'document')}")
-    if not settings.overwrite and _is_of(tokenizer, settings.text):
+    if has_vocabulary:
         print(f"the vocabulary in {tokenizer} is used again")
     else:
-        number = vocabulary_size(size)
+        number = vocabulary_size(size, settings.uncased)
         print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary']['why']}")
         build_tokenizer(
-            TokenizerSettings(settings.text, output=tokenizer, vocab_size=number, overwrite=settings.overwrite)
+            TokenizerSettings(
+                settings.text,
+                output=tokenizer,
+                vocab_size=number,
+                uncased=settings.uncased,
+                overwrite=settings.overwrite,
+                **reading,
+            )
         )
     parts = min(
         math.ceil(rules["documents"] / size.documents),
@@ -131,11 +145,13 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
             tokenizer=tokenizer,
             output=corpus,
             max_length=rules["max_length"],
+            language=settings.language,
             document_per_file=one_per_file,
             split_documents=parts,
             validation_share=_held_out_share(size, parts),
             overwrite=settings.overwrite,
             resume=settings.resume,
+            **reading,
         )
     )
 
@@ -148,18 +164,25 @@ def _held_out_share(size: TextSize, parts: int) -> float:
     return min(max(share, 2.5 / (size.documents * parts)), 0.5)
 
 
-def _is_of(folder: str, text: list[str]) -> bool:
-    """Whether a folder is finished. Raises a UserError if it was made from other text."""
+def _is_of(folder: str, settings: PretrainSettings, names: Sequence[str]) -> bool:
+    """Whether a folder is finished. Raises a UserError if other text or values of the settings `names` made it."""
     from mybert.io.sources import describe_sources, find_sources
 
     manifest = read_manifest(folder) if Path(folder).is_dir() else {}
     if not manifest:
         return False
-    if _contents(manifest["inputs"]) != _contents(describe_sources(find_sources(text))):
+    if _contents(manifest["inputs"]) != _contents(describe_sources(find_sources(settings.text))):
         raise UserError(
-            f"{folder} was made from other text than {short_list(text)}; name that text, another --output, or start "
-            "again with --overwrite"
+            f"{folder} was made from other text than {short_list(settings.text)}; name that text, another --output, "
+            "or start again with --overwrite"
         )
+    for name in names:
+        before, now = manifest["settings"].get(name, getattr(TextOptions, name)), getattr(settings, name)
+        if before != now:
+            raise UserError(
+                f"{folder} was made with {name} {before!r}, not {now!r}; give that value, another --output, or start "
+                "again with --overwrite"
+            )
     return True
 
 
@@ -168,12 +191,12 @@ def _contents(inputs: dict[str, dict]) -> dict[str, str]:
     return {name: entry.get("sha256", entry["path"]) for name, entry in inputs.items() if name.startswith("input-")}
 
 
-def _measure(text: list[str], one_per_file: bool) -> TextSize:
+def _measure(text: list[str], one_per_file: bool, **reading: str) -> TextSize:
     from mybert.io.documents import read_documents
 
     documents = words = letters = 0
     characters: set[str] = set()
-    for document in read_documents(text, plain_text="file" if one_per_file else "paragraphs"):
+    for document in read_documents(text, plain_text="file" if one_per_file else "paragraphs", **reading):
         documents += 1
         words += sum(1 for _ in _WORD.finditer(document.text))
         letters += len(document.text)
@@ -199,9 +222,9 @@ def _check_size(size: TextSize, settings: PretrainSettings, counting: float, use
         )
 
 
-def vocabulary_size(size: TextSize) -> int:
+def vocabulary_size(size: TextSize, uncased: bool = True) -> int:
     """The number of tokens for a text, by the rule in budget_rules.yaml."""
     rule = budget_rules()["vocabulary"]
-    alphabet = least_vocab_size(do_lower_case=True) + rule["per_character"] * size.characters
+    alphabet = least_vocab_size(uncased) + rule["per_character"] * size.characters
     wanted = max(rule["per_root"] * math.sqrt(size.words), alphabet, rule["least"])
     return min(math.ceil(wanted / rule["multiple"]) * rule["multiple"], rule["most"])

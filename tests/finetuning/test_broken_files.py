@@ -57,8 +57,9 @@ BROKEN = {
     ),
     "a score that is no number": (
         *("text-classification", "train.jsonl"),
-        lines(*({**TEXT, "label": i / 2} for i in range(1, 10)), {**TEXT, "label": "high"}),
-        ": 1 of 10 lines cannot be used: line 10: the label 'high' is not a number" + REMEDY,
+        lines(*({**TEXT, "label": i / 2} for i in range(1, 19)), {**TEXT, "label": "high"}, {**TEXT, "label": "2,5"}),
+        ": 2 of 20 lines cannot be used: line 19: the label 'high' is not a number; "
+        "line 20: the label '2,5' is not a number (write 2.5)" + REMEDY,
     ),
     "SQuAD's file without answers": (
         *("question-answering", "train.json"),

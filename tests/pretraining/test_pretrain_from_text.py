@@ -1,5 +1,6 @@
 """Text to model in one command."""
 
+import json
 import random
 
 import pytest
@@ -52,7 +53,7 @@ def test_one_document_becomes_a_model_and_its_vocabulary_and_examples_are_used_a
     assert [(folder / "manifest.json").stat().st_mtime_ns for folder in (corpus, tokenizer)] == times
     with open(one_document, "a", encoding="utf-8") as file:
         file.write(" More words.")
-    with pytest.raises(UserError, match=r"model-corpus was made from other text"):
+    with pytest.raises(UserError, match=r"model-tokenizer was made from other text"):
         mybert.pretrain(text=[one_document], output=output, resume=True, **QUICK)
 
 
@@ -72,9 +73,9 @@ def test_a_corpus_of_other_text_is_not_used_again(before, now, tmp_path, monkeyp
     (tmp_path / "corpus").mkdir()
     inputs = {**describe_sources(find_sources(before)), "tokenizer": {"path": "t"}}
     write_manifest("corpus", "corpus", settings={}, inputs=inputs, counts={})
-    assert workflow._is_of("corpus", before)
+    assert workflow._is_of("corpus", PretrainSettings(output="out", text=before), ())
     with pytest.raises(UserError, match="corpus was made from other text than"):
-        workflow._is_of("corpus", now)
+        workflow._is_of("corpus", PretrainSettings(output="out", text=now), ())
 
 
 def test_a_dry_run_leaves_nothing(one_document, tmp_path):
@@ -91,6 +92,31 @@ def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_pa
     assert counts["unknown_tokens"] == 0 and counts["sentences"] > 1000 and counts["documents_held_out"] >= 2
     vocabulary = (tmp_path / "model" / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert set(characters) <= set(vocabulary)
+
+
+def test_a_table_in_another_language_keeps_its_case_and_accents(tmp_path):
+    rng = random.Random(2)
+    words = rng.choices(["Öl", "über", "schon", "schön", "Straße", *map("Wort{}".format, range(99))], k=12_000)
+    sentences = " ".join(f"{' '.join(words[i : i + 10])} bzw. Herr Dr. Ä." for i in range(0, 12_000, 10))
+    parts = (sentences[i : i + 2000] for i in range(0, len(sentences), 2000))
+    rows = "".join(json.dumps({"Inhalt": part}) + "\n" for part in parts)
+    (tmp_path / "text.jsonl").write_text(rows, encoding="utf-8")
+    given = {"text": [tmp_path / "text.jsonl"], "text_column": "Inhalt", "uncased": False, **QUICK}
+    mybert.pretrain(output=tmp_path / "model", language="de", **given)
+    assert {"Öl", "schon", "schön", "Straße"} <= {*(tmp_path / "model" / "vocab.txt").read_text("utf-8").split("\n")}
+    assert read_manifest(tmp_path / "model-corpus")["settings"]["language"] == "de"
+    with pytest.raises(UserError, match=r"model-corpus was made with language 'de', not 'fr'"):
+        mybert.pretrain(output=tmp_path / "model", language="fr", resume=True, **given)
+    with pytest.raises(UserError, match=r"model-tokenizer was made with uncased False, not True"):
+        mybert.pretrain(output=tmp_path / "model", language="de", resume=True, **given | {"uncased": True})
+
+
+def test_options_for_text_are_checked_before_anything_is_built(tmp_path):
+    with pytest.raises(UserError, match=r"language: expected an ISO 639 code"):
+        mybert.pretrain(output=tmp_path / "model", text=["a.txt"], language="german")
+    for name, value in (("language", "de"), ("uncased", False), ("text_column", "body"), ("errors", "skip")):
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')} is an option for --text"):
+            mybert.pretrain(output=tmp_path / "model", corpus="corpus", **{name: value})
 
 
 def test_a_run_on_text_may_evaluate_at_the_end_of_an_epoch(tmp_path):
