@@ -71,7 +71,7 @@ def targets_of(task: Task, outputs: Outputs, labels: Sequence[str]) -> list[Targ
 def features_of_rows(outputs: Outputs) -> list[list[int]]:
     """The indices of the features of each row."""
     features: list[list[int]] = [[] for _ in outputs.predictions]
-    for feature, row in enumerate(outputs.features[ROW]):
+    for feature, row in enumerate(outputs.features[ROW][:]):
         features[row].append(feature)
     return features
 

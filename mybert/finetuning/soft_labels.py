@@ -102,11 +102,11 @@ class SoftLabels:
         found = logits_of(teacher.model, task, teacher.tokenizer, features)
         if self.width is None:
             return found
-        found = [logits[: len(ids)] for logits, ids in zip(found, features["input_ids"], strict=True)]
+        found = [logits[: len(ids)] for logits, ids in zip(found, features["input_ids"][:], strict=True)]
         if "words" in features.column_names:
             found = [
                 np.where(np.array(words)[:, None] < 0, np.nan, logits)
-                for words, logits in zip(features["words"], found, strict=True)
+                for words, logits in zip(features["words"][:], found, strict=True)
             ]
         return found
 
@@ -121,7 +121,7 @@ class SoftLabels:
         elif self.width is None:
             columns = {"labels": [-100] * len(features)}
         else:
-            columns = {"labels": [[-100] * len(ids) for ids in features["input_ids"]]}
+            columns = {"labels": [[-100] * len(ids) for ids in features["input_ids"][:]]}
         targets = Dataset.from_dict(columns, features=Features({name: labelled[name] for name in columns}))
         return concatenate_datasets([features, targets], axis=1).select_columns(list(labelled))
 

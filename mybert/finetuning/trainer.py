@@ -141,7 +141,7 @@ class WeightedLoss:
     """
 
     def __init__(self, features: Dataset, classes: int):
-        labels = np.concatenate([np.ravel(label) for label in features["labels"]])
+        labels = np.concatenate([np.ravel(label) for label in features["labels"][:]])
         counts = np.bincount(labels[labels >= 0], minlength=classes)
         self.weights = torch.tensor(counts.sum() / (classes * np.maximum(counts, 1)), dtype=torch.float32)
 

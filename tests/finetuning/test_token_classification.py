@@ -413,10 +413,9 @@ def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, t
     assert any("[" in line and "ART" in line and "the the" in line for line in text.splitlines())
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix):
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
+def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix, separator):
     new, path = task(), tmp_path / f"rows.{suffix}"
-    separator = {"csv": ",", "tsv": "\t"}[suffix]
     words = pd.DataFrame({"tokens": [["Ann", "sings"], ["Bo"]], "tags": [["B-PER", "O"], ["B-PER"]]})
     spans = pd.DataFrame(
         {"text": ["Ann sings", "Bo"], "spans": [[[0, 3, "PER"]], [{"start": 0, "end": 2, "label": "PER"}]]}

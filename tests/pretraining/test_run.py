@@ -376,6 +376,7 @@ def test_arguments_that_transformers_cannot_use_keep_the_existing_run(run):
         ("use --resume", ["--resume-from-checkpoint", "x"]),
         ("max_steps: expected 1 or more", ["--max-steps", "0"]),
         ("num_train_epochs: expected above 0", ["--num-train-epochs", "0"]),
+        ("num_train_epochs: expected above 0", ["--num-train-epochs", "inf"]),
         ("per_device_train_batch_size: expected 1 or more, found 0", ["--per-device-train-batch-size", "0"]),
         ("gradient_accumulation_steps: expected 1 or more", ["--gradient-accumulation-steps", "0"]),
         ("learning_rate: expected 0 or more, found nan", ["--learning-rate", "nan"]),

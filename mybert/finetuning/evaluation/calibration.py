@@ -94,14 +94,14 @@ def labelled_logits(logits: Sequence[np.ndarray], features: Dataset) -> tuple[np
     Returns:
         (n, classes) and (n,); the logit of a choice that a row does not have is -inf.
     """
-    words = features["words"] if "words" in features.column_names else [0] * len(features)
-    ids = features["input_ids"]
+    words = features["words"][:] if "words" in features.column_names else [0] * len(features)
+    ids = features["input_ids"][:]
     if isinstance(ids[0][0], list):  # of each choice; the collator may have added some
         most = max(map(len, ids))
         pairs = zip(logits, map(len, ids), strict=True)
         logits = [np.pad(row[:n], (0, most - n), constant_values=-np.inf) for row, n in pairs]
     found, classes, owners = [], [], []
-    for values, label, row, word in zip(logits, features["labels"], features[ROW], words, strict=True):
+    for values, label, row, word in zip(logits, features["labels"][:], features[ROW][:], words, strict=True):
         label = np.atleast_1d(label)
         kept = np.flatnonzero(label != _IGNORED)
         found.append(np.atleast_2d(values)[kept].astype(np.float64))

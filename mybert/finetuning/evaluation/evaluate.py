@@ -116,10 +116,10 @@ def evaluate_rows(
 
 def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
     """Tokens of each row, and whether it was truncated."""
-    lengths, truncated, owners = np.zeros(rows, dtype=int), np.zeros(rows, dtype=bool), np.asarray(features[ROW])
-    np.add.at(lengths, owners, list(map(token_count, features["input_ids"])))
+    lengths, truncated, owners = np.zeros(rows, dtype=int), np.zeros(rows, dtype=bool), np.asarray(features[ROW][:])
+    np.add.at(lengths, owners, list(map(token_count, features["input_ids"][:])))
     if CUT in features.column_names:
-        truncated[owners[np.asarray(features[CUT], dtype=bool)]] = True
+        truncated[owners[np.asarray(features[CUT][:], dtype=bool)]] = True
     return lengths.tolist(), truncated.tolist()
 
 

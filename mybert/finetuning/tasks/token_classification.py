@@ -29,6 +29,7 @@ from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows, t
 from mybert.finetuning.tasks.options import TokenOptions
 from mybert.finetuning.tasks.word_windows import tokenize_words, window_words
 from mybert.io.files import file_format, open_text
+from mybert.io.record_formats import header_delimiter
 
 logger = logging.getLogger(__name__)
 _warn_once = functools.cache(logger.warning)
@@ -70,7 +71,8 @@ class TokenClassification(Task):
         """Whether the first line of a table names a column of texts or words, and is not a word with its tag."""
         with open_text(str(path)) as file:
             first, second = (line.rstrip("\n") for line in (next(file, ""), next(file, "")))
-        names = [name.strip(' "') for name in first.split(delimiter)]
+        between = header_delimiter(first, delimiter) if delimiter == "," and "\t" not in first else delimiter
+        names = [name.strip(' "') for name in first.split(between)]
         given = self.options.given_columns().values()
         content = {*COLUMNS["text"], *self.inputs["tokens"], *given}
         known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
