@@ -87,7 +87,7 @@ class BudgetPlan:
 
     def print(self, budget: float) -> None:
         print_table(f"Plan for {duration(budget)}", self.rows, ("setting", "value", "reason"))
-        if self.expected:  # a checkpoint that is continued has seen other text before
+        if self.expected:  # none for a checkpoint that is continued, or another masking share
             print(f"expected on held-out documents (95% interval): {in_words(self.expected)}")
 
 
@@ -139,7 +139,7 @@ def make_plan(
         why = budget_rules()["batch"]["why"] if chosen else "the given --per-device-train-batch-size"
         _choose(plan, "max_tokens_per_batch", per_batch, why)
     _apply_rules(plan, settings, arguments, name, corpus.shape.longest, passes)
-    if settings.init_from is None:
+    if settings.init_from is None and settings.mlm_probability == PretrainSettings.mlm_probability:
         plan.expected = scaling_law().expectation(speed.encoder, plan.tokens, unique, len(corpus.tokenizer))
     left = duration(seconds)
     plan.rows += [
