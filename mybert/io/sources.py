@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, read_manifest
 from mybert.common.quantities import counted
@@ -94,7 +93,7 @@ def _find_in_folder(folder: Path) -> list[Source]:
 def _warn_of_folders(name: str, folders: set[Path]) -> None:
     """Warns that the files in `folders` are not read: a pattern matches them, or they are links, maybe in a circle."""
     if folders:
-        names = short_list(map(str, sorted(folders)))
+        names = ", ".join(map(str, sorted(folders)))
         warn_once("%s: skipped folders: %s; name them to read their files", name, names)
 
 
