@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import SIZES, as_list, check, setting
+from mybert.common.settings import ERRORS, SIZES, as_list, check, setting
 from mybert.pretraining.settings import PretrainSettings
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
@@ -15,7 +15,7 @@ WITHOUT_HEAD = {"relations": 1.0}
 """MiniLMv2 (Wang et al. 2021), which needs no masked-language-model head."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DistillSettings(PretrainSettings):
     """Teacher, losses and student; the other settings are those of pretraining."""
 
@@ -23,6 +23,10 @@ class DistillSettings(PretrainSettings):
         None, "Folder of examples with the teacher's vocabulary, required: `mybert corpus … --tokenizer TEACHER`."
     )
     text: list[str] = setting(default_factory=list, help=argparse.SUPPRESS)
+    text_column: str = setting("text", argparse.SUPPRESS)
+    errors: str = setting("strict", argparse.SUPPRESS, choices=ERRORS)
+    language: str = setting("en", argparse.SUPPRESS)
+    uncased: bool = setting(True, argparse.SUPPRESS, negation="cased")
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
     size: str | None = setting(
         None, f"Size of a student with new weights: {', '.join(SIZES)} (default: none; see --layers)."

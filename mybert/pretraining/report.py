@@ -1,6 +1,5 @@
 """results.json, the curves and the closing tables of a finished run."""
 
-import dataclasses
 from pathlib import Path
 
 from mybert.common.manifest import RESULTS, versions, write_json
@@ -74,7 +73,7 @@ def write_report(
         "training_seconds": round(seconds, 3),
         "tokens_per_second": round(trainer.state.num_input_tokens_seen / max(seconds, 1e-3)),
         "idle_share": idle_share_of_run(trainer.state.log_history),
-        "settings": dataclasses.asdict(settings),
+        "settings": settings.of_training(),
         "training_arguments": trainer.args.to_dict(),
         "corpus_tokens": trainer.corpus_tokens,
         "versions": versions(),

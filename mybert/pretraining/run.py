@@ -1,6 +1,7 @@
 """Pretraining on examples: `mybert pretrain`, `adapt` and `distill`."""
 
 import copy
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from mybert.pretraining.launch_checks import STAGE, check_arguments
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.scheduled_trainer import ScheduledTrainer
-from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.settings import PretrainSettings, TextOptions
 from mybert.pretraining.time_budget import Budget
 from mybert.pretraining.trainer import MyBertTrainer
 from mybert.reports.write import add_report
@@ -38,6 +39,7 @@ from mybert.training.stopping import StopOnSignal, on_signals
 
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 _FREE = (
+    *(option.name for option in dataclasses.fields(TextOptions)),  # of the corpus, which is compared by content
     *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
     *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
@@ -127,7 +129,7 @@ def pretrain(
         return Path(settings.output)
     arguments.output_dir = settings.output
     trainer = _build_trainer(settings, arguments, corpora, model, stop, objective, budget)
-    with folder.opened(settings, fingerprint):
+    with folder.opened(settings.of_training(), fingerprint):
         if arguments.process_index == 0:
             if budget:
                 budget.keep(folder.path)
@@ -259,7 +261,7 @@ def _finish(
         results = write_report(trainer, settings, metrics, more, seconds)
         parameters = sum(p.numel() for p in trainer.model.parameters())
         counts = {"parameters": parameters, "steps": results["steps"], "tokens_seen": results["tokens_seen"]}
-        folder.finish(settings, fingerprint, counts=counts, metrics=metrics)
+        folder.finish(settings.of_training(), fingerprint, counts=counts, metrics=metrics)
         add_report(folder.path)
         print_report(results)
         _drop_checkpoints(folder.path, settings.keep_checkpoints)

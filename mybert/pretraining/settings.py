@@ -142,9 +142,10 @@ class PretrainSettings(TextOptions):
             raise UserError("give either --corpus (a folder of `mybert corpus`) or --text (files)")
         for option in dataclasses.fields(TextOptions) if self.corpus is not None else ():
             if getattr(self, option.name) != option.default:
+                name = option.metadata["negation"] or option.name.replace("_", "-")
                 raise UserError(
-                    f"--{option.name.replace('_', '-')} is an option for --text; with --corpus, give it to `mybert "
-                    "tokenizer` and `mybert corpus`"
+                    f"--{name} is an option for --text; with --corpus, give it to `mybert tokenizer` and `mybert "
+                    "corpus`"
                 )
         if self.time_budget is not None and not isinstance(self.time_budget, Duration):
             self.time_budget = _duration(self.time_budget)
@@ -181,6 +182,11 @@ class PretrainSettings(TextOptions):
                 "--phase2-corpus cannot be used with --time-budget, --length-schedule, --start-tokens-per-batch or "
                 "--start-mlm-probability: a schedule reads one corpus"
             )
+
+    def of_training(self) -> dict[str, Any]:
+        """The settings by name, without the options of the text: the corpus records its own."""
+        of_text = {option.name for option in dataclasses.fields(TextOptions)}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_text}
 
     @property
     def is_scheduled(self) -> bool:

@@ -180,10 +180,16 @@ def _is_of(folder: str, settings: PretrainSettings, names: Sequence[str]) -> boo
         before, now = manifest["settings"].get(name, getattr(TextOptions, name)), getattr(settings, name)
         if before != now:
             raise UserError(
-                f"{folder} was made with {name} {before!r}, not {now!r}; give that value, another --output, or start "
-                "again with --overwrite"
+                f"{folder} was made with {_flag(name, before)}, not {_flag(name, now)}; give the first, another "
+                "--output, or start again with --overwrite"
             )
     return True
+
+
+def _flag(name: str, value: str | bool) -> str:
+    if isinstance(value, bool):
+        return "--uncased" if value else "--cased"
+    return f"--{name.replace('_', '-')} {value}"
 
 
 def _contents(inputs: dict[str, dict]) -> dict[str, str]:

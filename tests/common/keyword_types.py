@@ -55,7 +55,7 @@ def type_of(option: Option) -> str:
     elif list in kinds:
         one = {str: "Name", int: "int", float: "float"}.get(option.convert, "str")
         found = f"{one} | Sequence[{one}]" + " | Mapping[str, object]" * (name in MAPPINGS)
-    elif option.choices and not option.inherited:
+    elif option.choices and "positional" in option.field.metadata:  # of a setting of ours
         found = f"Literal[{', '.join(map(repr, option.choices))}]"
     elif option.convert in (Duration, Quantity):
         found = "str | float"

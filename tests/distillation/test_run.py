@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from modeling_mybert import MyBertForPreTraining
-from mybert import UserError
+from mybert import UserError, cli
 from mybert.common.manifest import fingerprint, read_manifest
 from mybert.distillation.run import _Pair
 from mybert.distillation.settings import DistillSettings
@@ -19,6 +19,13 @@ from mybert.distillation.trainer import DistillationTrainer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.sections import training_rows
 from tokenization import MyBertTokenizer
+
+
+def test_the_help_leaves_out_the_options_of_text(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["distill", "--help"])
+    shown = capsys.readouterr().out
+    assert "--teacher" in shown and not re.search(r"--(text|language|uncased|cased|errors)\b", shown)
 
 
 def logs_of(output: Path) -> list[dict]:
