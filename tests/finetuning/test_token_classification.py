@@ -413,7 +413,9 @@ def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, t
     assert any("[" in line and "ART" in line and "the the" in line for line in text.splitlines())
 
 
-@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
+@pytest.mark.parametrize(
+    ("suffix", "separator"), [("csv", ","), ("csv", ";"), ("csv", "\t"), ("tsv", "\t"), ("tsv", ";")]
+)
 def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix, separator):
     new, path = task(), tmp_path / f"rows.{suffix}"
     words = pd.DataFrame({"tokens": [["Ann", "sings"], ["Bo"]], "tags": [["B-PER", "O"], ["B-PER"]]})
@@ -436,11 +438,18 @@ def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix, separator):
     assert list(read_split(str(path), trained).rows["tokens"]) == [["text", "Bo"]]
 
 
-def test_a_comma_separated_file_without_a_known_header_is_refused(tmp_path):
+def test_blank_lines_before_the_header_of_a_table_are_skipped(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text("id,word,tag\n1,Ann,B-PER\n")
+    path.write_text("\ntext;spans\nAnn sings;[]\n")
+    assert list(read_split(str(path), task()).rows["tokens"]) == [["Ann", "sings"]]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|"])
+def test_a_separated_file_without_a_known_header_is_refused(tmp_path, separator):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,word,tag\n1,Ann,B-PER\n".replace(",", separator))
     with pytest.raises(UserError, match="--columns"):
-        read_split(str(path), task())
+        read_split(str(path), task(), labelled=False)
 
 
 def test_an_annotation_whose_own_text_differs_is_a_problem():

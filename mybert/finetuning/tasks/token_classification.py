@@ -70,18 +70,19 @@ class TokenClassification(Task):
     def _has_header(self, path: Path, delimiter: str) -> bool:
         """Whether the first line of a table names a column of texts or words, and is not a word with its tag."""
         with open_text(str(path)) as file:
-            first, second = (line.rstrip("\n") for line in (next(file, ""), next(file, "")))
-        between = header_delimiter(first, delimiter) if delimiter == "," and "\t" not in first else delimiter
+            lines = (line.rstrip("\n") for line in file if line.strip())
+            first, second = next(lines, ""), next(lines, "")
+        between = header_delimiter(first, delimiter)
         names = [name.strip(' "') for name in first.split(between)]
         given = self.options.given_columns().values()
         content = {*COLUMNS["text"], *self.inputs["tokens"], *given}
         known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
-        is_tagged = delimiter == "\t" and len(names) > 1 and len(known & set(names)) < 2
+        is_tagged = between == "\t" and len(names) > 1 and len(known & set(names)) < 2
         if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
             is_tagged = names[-1] in self.config.label2id
         if not content.isdisjoint(names) and not is_tagged:
             return True
-        if delimiter == "," and "," in first and "," in second and " " not in first and "\t" not in first:
+        if delimiter == "," and between in first and between in second and len(first.split()) == 1:
             raise UserError(
                 f"{path}: no column of texts or words in {short(first)}; name it by --columns text=COLUMN, or write "
                 "CoNLL columns with tabs"
