@@ -29,6 +29,7 @@ from modeling_mybert import (
 )
 from mybert import cli
 from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.stream_input import read_lines
@@ -663,6 +664,7 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     right = np.array([one["label"] == row["label"] for one, row in zip(predicted, rows, strict=True)])
     assert found["metrics"]["accuracy"] == pytest.approx(right.mean())
     assert found["constant_baselines"]["accuracy"] == 0.5  # equally many of both labels
+    assert found["settings"] == read_manifest(output)["settings"]
     low, high = found["intervals_95"]["accuracy"]
     spread = 1.96 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))  # normal approximation
     assert (low, high) == pytest.approx((right.mean() - spread, min(1, right.mean() + spread)), abs=0.11)

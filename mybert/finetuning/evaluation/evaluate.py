@@ -1,5 +1,6 @@
 """`mybert evaluate`: score a fine-tuned checkpoint on labelled rows."""
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
@@ -61,7 +62,8 @@ def evaluate(settings: EvaluateSettings) -> Path:
         found = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
-        facts = {"task": task.name, "metric": task.best_metric, "settings": vars(settings), "versions": versions()}
+        of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
+        facts = {"task": task.name, "metric": task.best_metric, **of_run}
         write_evaluation(folder, found, split, facts, task, settings.slices)
         write_manifest(
             folder,
