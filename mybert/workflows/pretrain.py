@@ -178,7 +178,7 @@ def _is_of(folder: str, settings: PretrainSettings, names: Sequence[str]) -> boo
         )
     for name in names:
         before, now = manifest["settings"].get(name, getattr(TextOptions, name)), getattr(settings, name)
-        if before != now:
+        if before != now and (name, before) != ("errors", "strict"):  # then no line is skipped
             raise UserError(
                 f"{folder} was made with {_flag(name, before)}, not {_flag(name, now)}; give the first, another "
                 "--output, or start again with --overwrite"
