@@ -270,9 +270,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = {404: "no such path; /info names the functions of this checkpoint", 405: "another method is needed"}
     message, kind = detail.get(error.status_code, error.detail), getattr(error, "kind", "Validation")
-    return error_response(error.status_code, message, kind, request.url.path, error.headers)
+    return error_response(error.status_code, message, kind, request.scope["path"], error.headers)
 
 
 async def _own_error(request: Request, error: Exception) -> Response:
     """An error of the service, which is in its log."""
-    return error_response(500, "an error of the service; see its log", "Backend", request.url.path)
+    return error_response(500, "an error of the service; see its log", "Backend", request.scope["path"])

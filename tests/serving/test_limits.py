@@ -103,6 +103,14 @@ def test_a_hostile_request_gets_one_clear_error(service, path, caplog):
     assert service.service._bytes == service.service._batcher.tokens == 0
 
 
+@pytest.mark.parametrize("host", [b"[", b"a?b", b"a/v1/b"])
+def test_a_host_that_is_none_does_not_change_the_error(service, host):
+    request = b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Length: 1\r\nConnection: close\r\n\r\n{"
+    answer = raw(service, request % (b"/v1/embeddings", host))
+    assert answer.startswith(b"HTTP/1.1 400 ") and b'{"error":{"message":"not JSON' in answer
+    assert raw(service, request % (b"/nowhere", host)).startswith(b"HTTP/1.1 404 ")
+
+
 def test_an_error_of_the_model_is_a_500_without_a_trace_and_only_for_its_request(service, monkeypatch):
     monkeypatch.setitem(service.functions, "embed", lambda ids: 1 / 0)
     found = service.post("/embed", {"inputs": "sea"})
