@@ -228,8 +228,9 @@ def test_any_space_may_precede_a_full_stop(space):
 
 
 @pytest.mark.parametrize(("language", "word"), [("en", "people"), ("th", "สวัสดีครับ")])
-def test_a_long_text_without_sentence_ends_is_cut_between_words(language, word):
-    sentences = sentence_splitter(language)(f"{word} " * 3000)
+@pytest.mark.parametrize("space", [" ", "\t", "\xa0", "\u3000"])
+def test_a_long_text_without_sentence_ends_is_cut_between_words(language, word, space):
+    sentences = sentence_splitter(language)(f"{word}{space}" * 3000)
     assert len(sentences) > 3 and {*" ".join(sentences).split()} == {word}
     assert "".join(sentence_splitter(language)(word * 3000)) == word * 3000
 

@@ -10,6 +10,7 @@ Splitter = Callable[[str], list[str]]
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
 # sentencex 1.0.32 panics at a capital letter, a space of several bytes and a full stop, such as "C\xa0."
 _LINE_END_OR_SPACE_BEFORE_STOP = re.compile(r"\n|[^\S ](?=\.)")
+_TO_LAST_SPACE = re.compile(r".*\s", re.DOTALL)
 _WINDOW = 4000  # characters; sentencex takes quadratic time in scripts without spaces
 # ISO 639-1. sentencex accepts any word and falls back to English rules, for Japanese named "jp" too.
 _TWO_LETTER_CODES = (
@@ -38,7 +39,7 @@ def sentence_splitter(language: str) -> Splitter:
     """Returns a function that splits a text into sentences by the rules of `language`.
 
     A blank line ends a sentence; a single line end is a space, as is any space before a full stop. No text is dropped,
-    and no word is cut: a sentence of more than 4,000 characters is cut at a space.
+    and no word is cut: a sentence of more than 4,000 characters is cut at a space, of any kind.
     """
 
     def split(text: str) -> list[str]:
@@ -55,7 +56,9 @@ def _split_paragraph(paragraph: str, language: str) -> list[str]:
     while len(paragraph) - start > _WINDOW:
         window = paragraph[start : start + _WINDOW]
         complete = sentencex.segment(language, window)[:-1]  # the last one may continue after the window
-        complete = complete or [window[: window.rfind(" ") + 1] or window]  # a long one is cut at a space
+        if not complete:
+            words = _TO_LAST_SPACE.match(window)
+            complete = [words[0] if words else window]
         sentences += complete
         start += sum(map(len, complete))
     return sentences + sentencex.segment(language, paragraph[start:])
