@@ -159,12 +159,15 @@ def test_outputs_come_as_transformers_gives_them(tiny_config, head):
     torch.testing.assert_close(as_tuple[0], outputs[0])
 
 
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForMaskedLM"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_gradients_of_each_sample_by_torch_func_equal_berts(tiny_config, attention):
+def test_gradients_of_each_sample_by_torch_func_equal_berts(tiny_config, attention, head):
     labels, ids = torch.tensor([0, 2, 1, 1]), torch.arange(5, 41).view(4, 9)
-    found = []
-    for model in twins(tiny_config, "ForSequenceClassification", num_labels=3):
-        model.set_attn_implementation(attention)
+    if head == "ForMaskedLM":  # the samples have one to four labels
+        labels = ids.where(torch.arange(9) < torch.arange(1, 5)[:, None], -100)
+    found, no_dropout = [], {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for model in twins(tiny_config, head, num_labels=3, **no_dropout):
+        model.train().set_attn_implementation(attention)
 
         def loss(weights, label, row, model=model):
             return torch.func.functional_call(model, weights, (row[None],), {"labels": label[None]}).loss
