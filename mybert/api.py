@@ -20,7 +20,7 @@ from mybert.commands import COMMANDS
 from mybert.common.command_line import make_settings
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
-from mybert.common.invocation import called_in_python
+from mybert.common.invocation import called_in_python, warn_once
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import manifest_beside
@@ -264,6 +264,7 @@ def _run(
 ) -> Any:
     """Calls the function of a command, or another one with the same settings."""
     before = called_in_python.set(True)
+    warn_once.cache_clear()  # a second call names what it skips again
     try:
         with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
             saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}

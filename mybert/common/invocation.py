@@ -1,8 +1,13 @@
-"""How the running command was called: in a shell, or as a function of `mybert`."""
+"""The running command: whether it was called in a shell or as a function of `mybert`, and what it has warned of."""
 
+import functools
+import logging
 from contextvars import ContextVar
 
 called_in_python: ContextVar[bool] = ContextVar("called_in_python", default=False)
+
+warn_once = functools.cache(logging.getLogger(__name__).warning)
+"""Logs a warning once in a command: `mybert pretrain --text` finds and reads its inputs several times."""
 
 
 def resuming_call(stage: str) -> str:

@@ -2,10 +2,8 @@
 
 import codecs
 import contextlib
-import functools
 import gzip
 import io
-import logging
 import re
 import sys
 import zlib
@@ -26,9 +24,6 @@ STDIN = "-"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: 31}  # reads what `zstd --long=31` writes
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-warn_once = functools.cache(logging.getLogger(__name__).warning)
-"""Logs a warning once in a process: `mybert pretrain --text` finds and reads its inputs several times."""
 
 
 class FileFormat(NamedTuple):

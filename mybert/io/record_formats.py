@@ -12,8 +12,9 @@ import pyarrow.parquet
 
 from mybert.common.error_messages import cause, short, short_list
 from mybert.common.errors import UserError
+from mybert.common.invocation import warn_once
 from mybert.common.json_io import is_json, parse_json
-from mybert.io.files import is_unicode, open_file, open_text, warn_once
+from mybert.io.files import is_unicode, open_file, open_text
 
 NOT_UTF8 = "not UTF-8"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}

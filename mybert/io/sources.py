@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mybert.common.errors import UserError
+from mybert.common.invocation import warn_once
 from mybert.common.manifest import identity, read_manifest
 from mybert.common.quantities import counted
-from mybert.io.files import COMPRESSIONS, STDIN, file_format, warn_once
+from mybert.io.files import COMPRESSIONS, STDIN, file_format
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
 

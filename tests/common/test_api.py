@@ -80,6 +80,17 @@ def test_tokenizer_and_corpus_are_those_of_the_commands(folder, tmp_path):
     assert found.manifest["counts"] == expected["counts"]
 
 
+def test_every_call_names_skipped_files_once(tmp_path, caplog):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("some words of a text\n")
+    (tmp_path / "texts" / "b.docx").write_text("others")
+    for count in (1, 2):
+        mybert.train_tokenizer(
+            inputs=[tmp_path / "texts"], vocab_size=200, output=tmp_path / "tokenizer", overwrite=True
+        )
+        assert caplog.text.count("skipped 1 file of other formats (.docx)") == count
+
+
 def test_pretraining_gives_the_weights_and_metrics_of_the_command(folder, tmp_path, capsys):
     output = tmp_path / "model"
     settings = {"size": "tiny", "max_steps": 2, "learning_rate": 1e-3, "use_cpu": True}

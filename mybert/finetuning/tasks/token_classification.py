@@ -1,6 +1,5 @@
 """token-classification: a tag for each word, such as parts of speech or entities."""
 
-import functools
 import itertools
 import logging
 from collections import Counter
@@ -18,6 +17,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.invocation import warn_once
 from mybert.common.quantities import counted
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.label_columns import expand_label, with_column
@@ -32,7 +32,6 @@ from mybert.io.files import file_format, open_text
 from mybert.io.record_formats import header_delimiter
 
 logger = logging.getLogger(__name__)
-_warn_once = functools.cache(logger.warning)
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
@@ -118,7 +117,7 @@ class TokenClassification(Task):
         """The line as a text."""
         words = line.split()
         if len(words) > 1 and self._scheme is not None and words[-1] in self.config.label2id and words[-1] != "O":
-            _warn_once(
+            warn_once(
                 "a line ends in a tag, which is read as a word: .txt and standard input hold one text per line; "
                 "rename a file of columns to .conll"
             )
