@@ -52,7 +52,7 @@ def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Of all matrices as one vector."""
     products = torch.stack([torch.stack([(a * b).sum(), (a * a).sum(), (b * b).sum()]) for a, b in pairs])
     product, first, second = products.sum(0)
-    return product / (first * second).sqrt().clamp(min=1e-30)
+    return product / (first.sqrt() * second.sqrt()).clamp(min=1e-30)  # before the product, for its range
 
 
 def _sample(model: nn.Module) -> list[tuple[Tensor, Tensor | None]]:

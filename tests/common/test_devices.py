@@ -13,10 +13,9 @@ def model() -> MyBertModel:
     return MyBertModel(MyBertConfig.from_size("tiny", vocab_size=10))
 
 
-@pytest.mark.parametrize("kind", ["mps", "xpu"])
-def test_auto_is_the_accelerator(kind, model, monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device(kind))
-    with pytest.raises(UserError, match=f"--device {kind} cannot be used"):  # this machine has none
+def test_auto_is_the_accelerator(model, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
+    with pytest.raises(UserError, match="--device meta cannot be used"):  # on any machine
         choose_device("auto", model)
 
 

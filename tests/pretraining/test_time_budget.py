@@ -103,10 +103,11 @@ def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, cap
 
 
 def test_what_is_given_stays_and_what_is_not_is_chosen(run):
-    given = {"dropout": 0.2, "length_schedule": ["12:0.5", "24"]}
+    given = {"dropout": 0.2, "length_schedule": ["12:0.5", "24"], "mlm_probability": 0.2}
     results = read_results(run(learning_rate=7e-4, **given))
     assert results["training_arguments"]["learning_rate"] == 7e-4
     assert results["settings"].items() >= {**given, "size": "tiny", "optimizer": "muon"}.items()
+    assert results["budget"]["expected"] == {}, "the scaling law was fitted with 15% masked"
 
 
 def test_weight_decay_and_epsilon_are_higher_for_new_weights_trained_by_muon_only(run, tmp_path):

@@ -99,14 +99,14 @@ def test_the_update_ratio_is_the_change_of_the_weights_relative_to_their_norm(ma
     assert noise == pytest.approx([0.0] * 3, abs=1e-6)
 
 
-@pytest.mark.parametrize("noise", [0.1, 1.0, 9.0])
-def test_gradient_noise_is_the_share_of_the_squared_gradient_that_is_not_common_to_the_steps(noise):
+@pytest.mark.parametrize(("noise", "scale"), [(0.1, 1.0), (1.0, 1.0), (9.0, 1.0), (1.0, 1e-14), (1.0, 1e14)])
+def test_gradient_noise_is_the_share_of_the_squared_gradient_that_is_not_common_to_the_steps(noise, scale):
     generator = torch.Generator().manual_seed(0)
     model = nn.ModuleDict({"encoder": nn.ModuleDict({"layer": nn.Linear(200, 200)})})
     weights, measures = model["encoder"]["layer"].weight, StepMeasures()
     common = torch.randn(200, 200, generator=generator)
     for step in range(4):
-        weights.grad = common + noise**0.5 * torch.randn(200, 200, generator=generator)
+        weights.grad = scale * (common + noise**0.5 * torch.randn(200, 200, generator=generator))
         measures.on_pre_optimizer_step(None, SimpleNamespace(global_step=step, logging_steps=2), None, model=model)
     assert measures.take()["gradient_noise"] == pytest.approx(noise / (1 + noise), abs=0.02)
     assert measures.take() == {}
