@@ -6,7 +6,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 PYTHONWARNDEFAULTENCODING=1
 VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-SUITE = $(OFFLINE) $(ENVIRONMENT)/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+# A test that hangs ends its worker (pyproject.toml, faulthandler_timeout); a new worker would run into it again.
+PYTEST = python -m pytest -n auto --dist loadfile --max-worker-restart 0
+SUITE = $(OFFLINE) $(ENVIRONMENT)/bin/$(PYTEST) $(ARGS)
 
 # Wheels only: the oldest version that has one for this Python. UV_TORCH_BACKEND=cpu takes torch without CUDA.
 define install
@@ -23,13 +25,13 @@ quickstart: .venv/installed ## train, evaluate and load a tiny BERT in a few min
 	$(BIN)/mybert quickstart --output quickstart --overwrite
 
 test: .venv/installed ## install the dependencies and run the whole test suite
-	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile
+	$(OFFLINE) $(BIN)/$(PYTEST)
 
 test-fast: .venv/installed ## run the quick tests only
-	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+	$(OFFLINE) $(BIN)/$(PYTEST) -m "not slow"
 
 coverage: .venv/installed ## run the test suite and report line coverage in build/coverage
-	$(OFFLINE) $(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term --cov-report=html
+	$(OFFLINE) $(BIN)/$(PYTEST) --cov --cov-report=term --cov-report=html
 
 test-oldest: ENVIRONMENT = build/environments/oldest-$(VERSION)
 test-oldest: ## the test suite with the lowest versions that pyproject.toml allows (PYTHON=python3.12 chooses another)
@@ -79,7 +81,7 @@ clients: .venv/installed ## other libraries on a checkpoint; rewrites their tabl
 	OMP_NUM_THREADS=1 $(BIN)/python tests/clients/run.py $(CLIENTS)
 
 fuzz: .venv/installed ## malformed inputs for every reader; INPUTS=1000000 takes half an hour
-	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto
+	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto -o faulthandler_timeout=0
 
 format: .venv/installed ## apply the style
 	$(BIN)/ruff check --fix .

@@ -186,6 +186,7 @@ def start_processes(forks, tmp_path_factory):
             children[-1].start()
         for child in children:
             child.join(300)
+            child.kill()
         files = [Path(f"{log}.{rank}.{name}") for rank in range(count) for name in ("stdout", "stderr")]
         return [child.exitcode for child in children], "".join(file.read_text() for file in files)
 

@@ -253,11 +253,16 @@ def test_sigterm_in_the_middle_ends_the_command_with_status_0_and_loses_no_reque
         gate = hold(service.checkpoint.functions)
         post = lambda: httpx.post(f"{built[0].url}/embed", json={"inputs": "sea"}, timeout=60)  # noqa: E731
         threads, answers = in_threads(post, 4)
-        wait_until(lambda: service.in_progress == 4)
-        os.kill(os.getpid(), signal.SIGTERM)
-        wait_until(lambda: service.is_stopping)
-        found.append(post().status_code)
-        gate.set()
+        try:
+            wait_until(lambda: service.in_progress == 4)
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(lambda: service.is_stopping)
+            found.append(post().status_code)
+        except BaseException:
+            built[0].should_exit = built[0].force_exit = True  # or the command would never end
+            raise
+        finally:
+            gate.set()
         for thread in threads:
             thread.join()
         found.extend(answer.status_code for answer in answers)
