@@ -50,22 +50,10 @@ def interrupt_after(monkeypatch):
     return install
 
 
-def start(words: list[str]) -> int:
-    """Runs a command in a forked process, which has imported everything; returns its id."""
-    process = os.fork()
-    if process == 0:
-        try:
-            for stream in (1, 2):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            os._exit(cli.main(words))
-        finally:
-            os._exit(1)
-    return process
-
-
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
-    build, inputs, vocabulary_folder, tmp_path, content, caplog
+    build, forks, inputs, vocabulary_folder, tmp_path, content, caplog
 ):
+    """Killed processes are no forks of this one: with it they would share tqdm's lock, which nobody then releases."""
     output = tmp_path / "corpus"
     command = ["corpus", *inputs, "--tokenizer", str(vocabulary_folder), "--output", str(output), "--resume"]
     command += ["--one-sentence-per-line", "--dupe-factor", "4", "--num-proc"]
@@ -75,12 +63,15 @@ def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
         "3": "../validation/*",  # while writing the data set
     }
     for processes, moment in moments.items():
-        process = start([*command, processes])
-        while not list(tmp_path.glob(f".corpus.partial-*/.scratch/{moment}")):
-            assert os.waitpid(process, os.WNOHANG) == (0, 0), "ended before it could be killed"
+        process, deadline = forks.Process(target=cli.main, args=([*command, processes],)), time.monotonic() + 120
+        process.start()
+        while not (begun := list(tmp_path.glob(f".corpus.partial-*/.scratch/{moment}"))):
+            if not process.is_alive() or time.monotonic() > deadline:
+                break
             time.sleep(0.001)
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        process.kill()
+        process.join()
+        assert begun and process.exitcode == -signal.SIGKILL, "it was not killed at the moment that is tested"
         assert len(list(tmp_path.glob(".corpus.partial-*"))) == 1 and not output.exists()
     assert cli.main([*command, "2"]) == 0 and "continuing in" in caplog.text
     assert not list(tmp_path.glob(".corpus.*"))
