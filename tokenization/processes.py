@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 _AHEAD = 2  # jobs submitted per process: the running one and the next
+_may_end = threading.Lock()
+"""Of a worker: free while it computes. If it ended while it sends a result, its parent would wait for the rest."""
 
 
 def map_unordered(function: Callable[[Any], Any], jobs: Iterable[Any], processes: int) -> Iterator[tuple[int, Any]]:
@@ -32,7 +34,7 @@ def map_unordered(function: Callable[[Any], Any], jobs: Iterable[Any], processes
     numbers: dict[Future[Any], int] = {}
     try:
         for number, job in enumerate(jobs):
-            numbers[pool.submit(function, job)] = number
+            numbers[pool.submit(_compute, function, job)] = number
             if len(numbers) == _AHEAD * processes:
                 yield from _take_done(numbers)
         while numbers:
@@ -49,13 +51,26 @@ def _take_done(numbers: dict[Future[Any], int]) -> Iterator[tuple[int, Any]]:
         yield numbers.pop(future), future.result()
 
 
+def _compute(function: Callable[[Any], Any], job: Any) -> Any:
+    _may_end.release()
+    try:
+        return function(job)
+    finally:
+        _may_end.acquire()
+
+
 def _serve(listen: Connection) -> None:
-    """Set up a worker: ignore Ctrl-C, and end when told to or when the parent ends."""
+    """Set up a worker: ignore Ctrl-C, and end when the pool ends it, when told to, or when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a pool ends its processes; a fork inherits the handler
+    _may_end.acquire()
 
     def end() -> None:
         parent = multiprocessing.parent_process()
         wait([parent.sentinel, listen] if parent else [listen])
+        while not _may_end.acquire(timeout=0.1):
+            if parent and not parent.is_alive():
+                break
         os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, word_counting
 from tokenization.new_words import count_uses
+from tokenization.processes import map_unordered
 
 UNCASED = MyBertTokenizer(SPECIAL_TOKENS).backend_tokenizer
 CASED = MyBertTokenizer(SPECIAL_TOKENS, do_lower_case=False).backend_tokenizer
@@ -74,3 +75,31 @@ def test_a_killed_process_ends_the_count_and_leaves_no_other_behind():
         with pytest.raises(BrokenProcessPool):
             count_words(texts(), [UNCASED], num_proc=3)
     assert len(ours) > 1 and not any(process.is_alive() for process in ours)
+
+
+def fail_while_results_are_sent() -> None:
+    def jobs(seconds):
+        yield from [20_000_000] * 2
+        time.sleep(seconds)
+        raise ValueError
+
+    for number in range(8):
+        with pytest.raises(ValueError):
+            list(map_unordered(bytes, jobs(number / 50), 2))
+
+
+def test_an_error_ends_the_processes_even_while_they_send_results():
+    process = multiprocessing.get_context("fork").Process(target=fail_while_results_are_sent)
+    process.start()
+    process.join(60)
+    status = process.exitcode
+    process.kill()
+    assert status == 0  # None: it still waits
+
+
+def test_sigterm_ends_a_process_whatever_its_parent_does_at_sigterm():
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert list(map_unordered(signal.getsignal, [signal.SIGTERM], 2)) == [(0, signal.SIG_DFL)]
+    finally:
+        signal.signal(signal.SIGTERM, before)
