@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from forked import exit_status
 from tiny_domain import PIECES, UNUSED, write_documents
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
@@ -151,11 +152,9 @@ def test_a_time_budget_that_is_too_short_leaves_nothing(bert, texts, tmp_path):
 @pytest.mark.parametrize("function", ["_build_corpus", "_choose_words"])
 def test_a_preparation_that_was_killed_is_continued_or_removed(function, adapted, run, texts, tmp_path, monkeypatch):
     output = str(tmp_path / "adapted")
-    child = os.fork()
-    if not child:
-        monkeypatch.setattr(preparation, function, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        run(output, replay=texts["general"])
-    os.waitpid(child, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, function, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        assert exit_status(lambda: run(output, replay=texts["general"])) == -signal.SIGKILL
     left = tmp_path / ".adapted.partial-adapt"
     made = json.loads((left / "counts.json").read_text())
     assert not Path(output).exists()

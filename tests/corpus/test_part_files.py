@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from forked import exit_status
 
 from mybert import UserError, cli
 from mybert.corpus.part_files import Parts
@@ -41,11 +42,7 @@ def test_killed_and_interrupted_runs_resume_to_the_bytes_of_a_whole_run(
     assert parts >= 6
     numbers.clear()
     limit[:] = [2, lambda: os.kill(os.getpid(), signal.SIGKILL)]
-    child = os.fork()
-    if child == 0:
-        run_in_parts(command, texts, output)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL and not output.exists()
+    assert exit_status(run_in_parts, command, texts, output) == -signal.SIGKILL and not output.exists()
     limit[1] = interrupt
     assert run_in_parts(command, texts, output, "--resume") == 130 and not output.exists()
     limit[0] = None

@@ -19,12 +19,14 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 FILTER = """
 import time, ray
+end = time.monotonic() + 120
 def keep(text):
     if ray.is_initialized():
         node = ray.get_runtime_context().get_node_id()
         with open({seen!r}, "a") as file:
             file.write(node + "\\n")
         while node == {doomed!r} or {doomed!r} not in open({seen!r}).read():  # leaves work for the second node
+            assert time.monotonic() < end, "the second node has no work, or still lives"
             time.sleep(0.01)
     return "school" not in text[:40]
 """

@@ -22,6 +22,7 @@ class Running:
         self.thread = threading.Thread(target=asyncio.run, args=(self.server.serve(),), daemon=True)
         self.thread.start()
         while not self.server.started:
+            assert self.thread.is_alive(), "the service has not started"
             time.sleep(0.01)
         self.client = httpx.Client(base_url=self.url, timeout=60)
 

@@ -173,7 +173,8 @@ def test_a_connection_stays_open_after_an_answer_in_the_middle_of_a_body(serve):
             connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: 400000\r\n\r\n" + b" " * 1000)
             answer = b""
             while not answer.endswith(b"}"):
-                answer += connection.recv(65536)
+                answer += (block := connection.recv(65536))
+                assert block, "the connection was closed"
             assert answer.startswith(b"HTTP/1.1 401")
             connection.sendall(b" " * 399_000)
         connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
