@@ -399,9 +399,10 @@ def test_the_first_line_may_be_broken(finetune, tmp_path, type_in, capsys):
 def test_each_line_of_standard_input_is_predicted_when_it_arrives(classifier, monkeypatch):
     (read_end, typed), (printed, write_end) = os.pipe(), os.pipe()
     monkeypatch.setattr("sys.stdin", os.fdopen(read_end))
-    monkeypatch.setattr("sys.stdout", os.fdopen(write_end, "w"))
+    monkeypatch.setattr("sys.stdout", output := os.fdopen(write_end, "w"))
     with ThreadPoolExecutor(1) as pool, os.fdopen(printed) as lines:
         status = pool.submit(predict, classifier, "-")
+        status.add_done_callback(lambda _: output.close())  # so that no line is waited for after an error
         for text in (b"a good film", b"a dull film", b"no"):
             os.write(typed, text + b"\n")
             assert json.loads(lines.readline())["input"] == {"text": text.decode()}
@@ -510,8 +511,12 @@ def test_errors_of_the_last_row_are_reported_before_the_first_prediction(classif
 def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
     pipe = tmp_path / name
     os.mkfifo(pipe)
-    with subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"]):
+    writer = subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"])
+    try:
         assert predict(classifier, pipe, "--output", tmp_path / "predictions.jsonl") == 0
+    finally:
+        writer.kill()  # which waits for a reader
+        writer.wait()
     check(tmp_path / "predictions.jsonl", expected)
     inputs = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["inputs"]
     assert inputs["rows"] == [{"path": str(pipe)}]  # a pipe has no fingerprint
