@@ -1,6 +1,7 @@
 """Builds that continue after they were killed or interrupted."""
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -50,6 +51,12 @@ def interrupt_after(monkeypatch):
     return install
 
 
+def run(words: list[str]) -> None:
+    """A command in a process of its own; its processes are forks, as where it is started by hand."""
+    multiprocessing.set_start_method("fork", force=True)
+    cli.main(words)
+
+
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
     build, forks, inputs, vocabulary_folder, tmp_path, content, caplog
 ):
@@ -63,7 +70,7 @@ def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
         "3": "../validation/*",  # while writing the data set
     }
     for processes, moment in moments.items():
-        process, deadline = forks.Process(target=cli.main, args=([*command, processes],)), time.monotonic() + 120
+        process, deadline = forks.Process(target=run, args=([*command, processes],)), time.monotonic() + 120
         process.start()
         while not (begun := list(tmp_path.glob(f".corpus.partial-*/.scratch/{moment}"))):
             if not process.is_alive() or time.monotonic() > deadline:
