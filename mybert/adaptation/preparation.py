@@ -13,7 +13,7 @@ from typing import Any
 from modeling_mybert import MyBertForPreTraining
 from mybert.adaptation.own_words import read_words
 from mybert.adaptation.settings import AUTO, AdaptSettings
-from mybert.adaptation.texts import digest, documents, held_out_texts, read_texts, up_to, write_texts
+from mybert.adaptation.texts import digest, documents, held_out_texts, read_texts, sample, write_texts
 from mybert.adaptation.token_rows import change_rows
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.error_messages import short_list
@@ -43,13 +43,14 @@ _MAY_BE_NEW = ("cls.", "bert.pooler.")
 """Weights that a BERT checkpoint may lack, depending on how it was trained."""
 
 
-def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> dict:
+def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed: int = 0) -> dict:
     """Writes the extended model (`START`), the corpus (`CORPUS`) and the held-out texts into the folder `work`.
 
     Results of an interrupted call in `work` are used again.
 
     Args:
         rows: texts of labelled rows, used like those of `settings.inputs`.
+        seed: determines which documents of `settings.replay` are used.
 
     Returns:
         Facts of the adaptation: `counts`, `new_head`, `new_words`, `new_ids`, `vocabulary_size`.
@@ -73,7 +74,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = ()) -> di
             "model. For sentence vectors, train it again, for example by examples/train_sentence_embeddings.py"
         )
     own = read_words(settings.words, tokenizer) if settings.words else []
-    counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows))
+    counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows, seed))
     found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
     words = [NewWord(**word) for word in found]
     adapted, new_ids = _change_model(model, tokenizer, words, settings.model)
@@ -97,9 +98,9 @@ def _once(file: Path, make: Callable[[], Any]) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
+def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str], seed: int) -> dict[str, int]:
     counts = _write_domain(settings, work, rows)
-    return counts | _write_general(settings, work, counts["characters"])
+    return counts | _write_general(settings, work, counts["characters"], seed)
 
 
 def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
@@ -126,7 +127,7 @@ def _distinct(texts: Iterable[str], skipped: Counter) -> Iterator[str]:
             yield text
 
 
-def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str, int]:
+def _write_general(settings: AdaptSettings, work: Path, domain: int, seed: int) -> dict[str, int]:
     """Writes the replayed and the held-out general text. `domain`: characters of the domain."""
     if settings.general:
         _write_given("general", settings, work / GENERAL)
@@ -136,7 +137,8 @@ def _write_general(settings: AdaptSettings, work: Path, domain: int) -> dict[str
     _write_given("replay", settings, everything)
     held = held_out_texts(everything, settings.validation_share)
     room = int(domain * settings.replay_share / (1 - settings.replay_share))
-    replayed = write_texts(work / f"replay-{_TRAINING}", up_to(_part(everything, held, is_held=False), room))
+    replay = sample(lambda: _part(everything, held, is_held=False), room, seed)
+    replayed = write_texts(work / f"replay-{_TRAINING}", replay)
     if not settings.general:
         write_texts(work / GENERAL, _part(everything, held, is_held=True))
     return {"replay_characters": replayed}

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import random
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mybert.adaptation.settings import TextSettings
@@ -51,13 +52,24 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
-def up_to(texts: Iterable[str], characters: int) -> Iterator[str]:
-    """Yields the first texts, up to this number of characters in total; the last one is cut after a word."""
-    for text in texts:
+def sample(read: Callable[[], Iterator[str]], characters: int, seed: int) -> Iterator[str]:
+    """Yields random texts of `read`, up to this number of characters in total, in the order of `read`.
+
+    Args:
+        read: starts to read the texts; called twice.
+        characters: the text that exceeds them is cut after a word.
+        seed: determines which texts are chosen.
+    """
+    lengths = list(map(len, read()))
+    taken: dict[int, int] = {}
+    for index in random.Random(seed).sample(range(len(lengths)), len(lengths)):
         if characters <= 0:
-            return
-        yield text if len(text) <= characters else text[:characters].rsplit(maxsplit=1)[0]
-        characters -= len(text)
+            break
+        taken[index] = characters
+        characters -= lengths[index]
+    for index, text in enumerate(read()):
+        if index in taken:
+            yield text if len(text) <= taken[index] else text[: taken[index]].rsplit(maxsplit=1)[0]
 
 
 def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[str]:

@@ -134,7 +134,7 @@ def _prepared(
             print(f"--resume: the preparation in {folder} is continued")
         try:
             set_seed(arguments.seed)  # of a new head
-            write_json(folder / _FACTS, prepare(settings, folder, task_texts(settings)))
+            write_json(folder / _FACTS, prepare(settings, folder, task_texts(settings), arguments.seed))
             yield folder
         except BaseException as error:
             if isinstance(error, Exception) or not settings.resume:  # Ctrl-C keeps it for --resume

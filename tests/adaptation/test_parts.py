@@ -17,7 +17,7 @@ from mybert.adaptation import preparation
 from mybert.adaptation.comparison import held_out_scores, nearest_tokens
 from mybert.adaptation.preparation import START, prepare
 from mybert.adaptation.settings import AdaptSettings
-from mybert.adaptation.texts import digest, documents, held_out_texts, passages, read_texts, up_to, write_texts
+from mybert.adaptation.texts import digest, documents, held_out_texts, passages, read_texts, sample, write_texts
 from mybert.adaptation.token_rows import change_rows
 from tokenization import MyBertTokenizer
 
@@ -53,11 +53,26 @@ def test_a_copy_at_the_end_of_a_file_without_a_line_end_is_no_other_document(tmp
     assert list(preparation._distinct(documents(settings.inputs, settings), Counter())) == ["the oil", "the price"]
 
 
-def test_texts_are_read_up_to_a_number_of_characters():
-    assert list(up_to(["abc", "de", "f"], 5)) == ["abc", "de"]
-    assert list(up_to(["abc", "one two\nthree four", "f"], 14)) == ["abc", "one two"]
-    assert list(up_to(["тексты", "f"], 4)) == ["текс"]
-    assert list(up_to(["abc"], 0)) == []
+def test_a_sample_is_spread_over_the_texts_and_has_a_number_of_characters():
+    texts = [f"{number:03}" for number in range(100)]
+    chosen = list(sample(lambda: iter(texts), 150, seed=0))
+    assert chosen == sorted(set(chosen)) and len(chosen) == 50
+    assert 15 < sum(text < "050" for text in chosen) < 35
+    assert list(sample(lambda: iter(texts), 150, seed=0)) == chosen != list(sample(lambda: iter(texts), 150, seed=1))
+    assert list(sample(lambda: iter(texts), 300, seed=0)) == list(sample(lambda: iter(texts), 999, seed=0)) == texts
+    assert list(sample(lambda: iter(["one two\nthree four"]), 11, seed=0)) == ["one two"]
+    assert list(sample(lambda: iter(["тексты"]), 4, seed=0)) == ["текс"]
+    assert list(sample(lambda: iter(texts), 0, seed=0)) == []
+
+
+def test_replayed_documents_are_a_sample_of_the_original_text(tmp_path):
+    write_texts(tmp_path / "domain.jsonl", ["x" * 100])
+    write_texts(tmp_path / "news.jsonl", (f"{number:05}" for number in range(100)))
+    settings = AdaptSettings("domain", model="model", output="out", replay=str(tmp_path / "news.jsonl"))
+    settings.replay_share, settings.validation_share = 0.5, 0.0
+    assert preparation._write_general(settings, tmp_path, 100, seed=3) == {"replay_characters": 100}
+    found = [int(text) for text in read_texts(tmp_path / "replay-training.jsonl")]
+    assert len(found) == 20 and max(found) > 50
 
 
 @pytest.mark.parametrize("tied", [True, False])
