@@ -252,7 +252,7 @@ COMMANDS = {
         (
             "mybert quickstart",
             "mybert quickstart --max-steps 500 --output demo",
-            "mybert quickstart --seed 1 --overwrite",
+            "mybert quickstart --resume",
         ),
     ),
 }

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
@@ -105,8 +105,10 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     check(settings, "language", is_language(settings.language), "an ISO 639 code such as en, ja or zh")
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
-    has_vocabulary = not settings.overwrite and _is_of(tokenizer, settings, ("uncased", "text_column", "errors"))
-    if not settings.overwrite and _is_of(corpus, settings, ("language", "text_column", "errors")):
+    has_vocabulary = not settings.overwrite and was_made_from(
+        tokenizer, settings, ("uncased", "text_column", "errors")
+    )
+    if not settings.overwrite and was_made_from(corpus, settings, ("language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
         return
     rules = budget_rules()["text"]
@@ -164,8 +166,12 @@ def _held_out_share(size: TextSize, parts: int) -> float:
     return min(max(share, 2.5 / (size.documents * parts)), 0.5)
 
 
-def _is_of(folder: str, settings: PretrainSettings, names: Sequence[str]) -> bool:
-    """Whether a folder is finished. Raises a UserError if other text or values of the settings `names` made it."""
+def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool:
+    """Whether a folder is finished.
+
+    Raises:
+        UserError: it was made from another text than `settings.text`, or with other values of the settings `names`.
+    """
     from mybert.io.sources import describe_sources, find_sources
 
     manifest = read_manifest(folder) if Path(folder).is_dir() else {}
@@ -177,7 +183,7 @@ def _is_of(folder: str, settings: PretrainSettings, names: Sequence[str]) -> boo
             "or start again with --overwrite"
         )
     for name in names:
-        before, now = manifest["settings"].get(name, getattr(TextOptions, name)), getattr(settings, name)
+        before, now = manifest["settings"].get(name, getattr(TextOptions, name, None)), getattr(settings, name)
         if before != now and (name, before) != ("errors", "strict"):  # then no line is skipped
             raise UserError(
                 f"{folder} was made with {_flag(name, before)}, not {_flag(name, now)}; give the first, another "
@@ -186,7 +192,7 @@ def _is_of(folder: str, settings: PretrainSettings, names: Sequence[str]) -> boo
     return True
 
 
-def _flag(name: str, value: str | bool) -> str:
+def _flag(name: str, value: str | int) -> str:
     if isinstance(value, bool):
         return "--uncased" if value else "--cased"
     return f"--{name.replace('_', '-')} {value}"

@@ -6,12 +6,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import refuse_existing
-from mybert.common.quantities import duration
-from mybert.common.settings import check, check_choices, setting
+from mybert.common.quantities import counted, duration
+from mybert.common.settings import check, check_choices, check_resume, setting
 from mybert.common.tables import print_table
 from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
+from mybert.workflows.pretrain import was_made_from
 
 _CLEAN_PROCESS = """
 import sys
@@ -63,11 +65,13 @@ class QuickstartSettings:
     max_steps: int = setting(2400, "Optimizer steps of pretraining (1 or more).", old_name="steps", least=1)
     seed: int = setting(0, "Random seed (0 or more).")
     overwrite: bool = setting(False, "Replace the output of an earlier quickstart.")
+    resume: bool = setting(False, "Continue an interrupted quickstart in OUTPUT; start a new one if there is none.")
 
     def __post_init__(self):
         check_choices(self)
         check(self, "text", STDIN not in self.text, "files: standard input can be read only once")
         check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
+        check_resume(self)
 
 
 def quickstart(settings: QuickstartSettings) -> Path:
@@ -77,21 +81,45 @@ def quickstart(settings: QuickstartSettings) -> Path:
         The folder of the model.
 
     Raises:
-        UserError: the output folder exists.
+        UserError: the output folder exists, or with `resume` its contents have another text or seed.
+        Preempted: SIGTERM or Ctrl-C stopped the training after a checkpoint was saved.
     """
-    from mybert.corpus.build import build_corpus
-    from mybert.corpus.settings import CorpusSettings, TokenizerSettings
-    from mybert.corpus.train_tokenizer import build_tokenizer
-
     started = time.perf_counter()
     output = Path(settings.output)
-    if not settings.overwrite:
+    if not settings.overwrite and not settings.resume:
         refuse_existing(output, overwrite=False)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
     print("\n1. train a WordPiece vocabulary")
-    build_tokenizer(TokenizerSettings(settings.text, output=tokenizer, vocab_size=6144, overwrite=settings.overwrite))
+    _build_tokenizer(settings, tokenizer)
     print("\n2. build MLM and NSP examples")
+    _build_corpus(settings, tokenizer, corpus)
+    print("\n3. pretrain, with evaluation on held-out documents")
+    _pretrain(settings, corpus, model)
+    print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
+    load_in_clean_process(Path(model))
+    rows = [("total time of all stages", duration(time.perf_counter() - started)), ("seed", settings.seed)]
+    print_table("Quickstart", rows)
+    return Path(model)
+
+
+def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
+    from mybert.corpus.settings import TokenizerSettings
+    from mybert.corpus.train_tokenizer import build_tokenizer
+
+    if settings.resume and was_made_from(tokenizer, settings):
+        print(f"the vocabulary in {tokenizer} is used again")
+        return
+    build_tokenizer(TokenizerSettings(settings.text, output=tokenizer, vocab_size=6144, overwrite=settings.overwrite))
+
+
+def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:
+    from mybert.corpus.build import build_corpus
+    from mybert.corpus.settings import CorpusSettings
+
+    if settings.resume and was_made_from(corpus, settings, ("seed",)):
+        print(f"the examples in {corpus} are used again")
+        return
     build_corpus(
         CorpusSettings(
             settings.text,
@@ -102,26 +130,23 @@ def quickstart(settings: QuickstartSettings) -> Path:
             validation_share=0.05,
             seed=settings.seed,
             overwrite=settings.overwrite,
+            resume=settings.resume,
         )
     )
     print("Examples have at most 64 tokens to save time, so many are truncated.")
     if all(map(is_python_docs, settings.text)):
         print("Similar functions share passages: a tenth of the held-out passages also occur in training examples.")
-    print("\n3. pretrain, with evaluation on held-out documents")
-    _pretrain(settings, corpus, model)
-    print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
-    load_in_clean_process(Path(model))
-    rows = [("total time of all stages", duration(time.perf_counter() - started)), ("seed", settings.seed)]
-    print_table("Quickstart", rows)
-    return Path(model)
 
 
 def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
     from mybert.pretraining.arguments import PretrainingArguments
-    from mybert.pretraining.run import pretrain
+    from mybert.pretraining.run import Objective, pretrain
     from mybert.pretraining.settings import PretrainSettings
-    from mybert.training.stopping import Preempted
 
+    finished = read_manifest(model) if settings.resume and Path(model).is_dir() else {}
+    if finished.get("complete"):
+        print(f"the model in {model} is finished: {counted(finished['counts']['steps'], 'step')}")
+        return
     arguments = PretrainingArguments(
         output_dir=model,
         max_steps=settings.max_steps,
@@ -144,12 +169,9 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         optimizer="muon",
         max_tokens_per_batch=2048,
         overwrite=settings.overwrite,
+        resume=settings.resume,
     )
-    try:
-        pretrain(choices, arguments)
-    except Preempted:
-        print("the quickstart itself starts again with --overwrite")
-        raise
+    pretrain(choices, arguments, Objective(command="quickstart"))
 
 
 def load_in_clean_process(model: Path) -> None:

@@ -22,18 +22,35 @@ def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tm
     pairs = [float(line.split()[3]) for line in lines if "P(next sentence) =" in line]
     assert len(guesses) == 5 and len(pairs) == 4
     assert all(0 <= probability <= 1 for probability in pairs)
+    assert quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)], resume=True)) == model
+    assert "is finished: 8 steps" in capfd.readouterr().out
 
 
-def test_a_quickstart_that_is_stopped_says_how_to_start_it_again(tmp_path, monkeypatch, capsys):
-    def stop(*_):
+def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, monkeypatch):
+    calls = []
+
+    def stop(choices, arguments, objective):
+        calls.append((choices.resume, objective.command))
         raise Preempted
 
     monkeypatch.setattr("mybert.pretraining.run.pretrain", stop)
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"A cat sleeps for {n} hours. A dog runs. It rains." for n in range(60)), "utf-8")
+    given = {"output": str(tmp_path / "out"), "text": [str(text)]}
     with pytest.raises(Preempted):
-        quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)]))
-    assert capsys.readouterr().out.endswith("the quickstart itself starts again with --overwrite\n")
+        quickstart(QuickstartSettings(**given))
+    with pytest.raises(UserError, match="exists"):
+        quickstart(QuickstartSettings(**given))
+    with pytest.raises(UserError, match="corpus was made with --seed 0, not --seed 1"):
+        quickstart(QuickstartSettings(**given, seed=1, resume=True))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    with pytest.raises(Preempted):
+        quickstart(QuickstartSettings(**given, resume=True))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+    assert calls == [(False, "quickstart"), (True, "quickstart")]
+    text.write_text("other text", "utf-8")
+    with pytest.raises(UserError, match="tokenizer was made from other text"):
+        quickstart(QuickstartSettings(**given, resume=True))
 
 
 def test_standard_input_is_refused_before_anything_is_written():

@@ -74,9 +74,9 @@ def test_a_corpus_of_other_text_is_not_used_again(before, now, tmp_path, monkeyp
     inputs = {**describe_sources(find_sources(before)), "tokenizer": {"path": "t"}}
     write_manifest("corpus", "corpus", settings={}, inputs=inputs, counts={})
     skips = PretrainSettings(output="out", text=before, errors="skip")
-    assert workflow._is_of("corpus", skips, ("errors",)), "strict before: the text has no invalid lines"
+    assert workflow.was_made_from("corpus", skips, ("errors",)), "strict before: the text has no invalid lines"
     with pytest.raises(UserError, match="corpus was made from other text than"):
-        workflow._is_of("corpus", PretrainSettings(output="out", text=now), ())
+        workflow.was_made_from("corpus", PretrainSettings(output="out", text=now), ())
 
 
 def test_a_dry_run_leaves_nothing(one_document, tmp_path):
