@@ -45,9 +45,11 @@ class EndpointHandler:
         device = "cuda" if torch.cuda.is_available() and not is_int8 else "cpu"
         if head in TASKS:
             texts_alone = {"add_special_tokens": False} if TASKS[head] == "text-generation" else {}
-            self._predict = transformers.pipeline(
+            self._pipeline = transformers.pipeline(
                 TASKS[head], model=folder, trust_remote_code=True, device=device, **texts_alone
             )
+            self.tokenizer = self._pipeline.tokenizer
+            self._predict = self._by_pipeline
             return
         self._predict = {
             "MyBertForNextSentencePrediction": self._next_sentences,
@@ -76,6 +78,10 @@ class EndpointHandler:
         with torch.inference_mode():
             return _plain(self._predict(data["inputs"], **parameters))
 
+    def _by_pipeline(self, inputs: Any, **parameters: Any) -> Any:
+        short = list(map(self._shortened, inputs)) if isinstance(inputs, list) else self._shortened(inputs)
+        return self._pipeline(short, **parameters)
+
     def _next_sentences(self, inputs: Any) -> Any:
         """For each pair of texts, the probabilities that the second follows the first (IsNext) or not (NotNext)."""
         if not isinstance(inputs, list):
@@ -103,8 +109,41 @@ class EndpointHandler:
         return [{"generated_text": text} for text in self.tokenizer.batch_decode(found, skip_special_tokens=True)]
 
     def _tokenized(self, *texts: list[str]) -> dict[str, torch.Tensor]:
+        if len(texts) == 2 and isinstance(texts[1], list):
+            texts = tuple(map(list, zip(*map(self._short_pair, *texts), strict=True)))
         batch = self.tokenizer(*texts, padding=True, truncation=True, return_tensors="pt")
         return dict(batch.to(self.model.device))
+
+    def _shortened(self, one: Any) -> Any:
+        if not isinstance(one, dict) or not {"text", "text_pair"} <= one.keys():
+            return one
+        first, second = self._short_pair(one["text"], one["text_pair"])
+        return one | {"text": first, "text_pair": second}
+
+    def _short_pair(self, first: Any, second: Any) -> tuple[Any, Any]:
+        """Shortens one of two long texts; truncation still gives the same result.
+
+        The tokenizers library stores the truncated tokens of a pair in every combination of its parts, so two texts of
+        a hundred thousand characters would take minutes and gigabytes.
+        """
+        limit = self.tokenizer.model_max_length
+        if not all(isinstance(text, str) and len(text) > limit for text in (first, second)):
+            return first, second
+        if self.tokenizer.truncation_side != "right":
+            return first, second
+        ends = [self._token_ends(text) for text in (first, second)]
+        if len(ends[0]) <= len(ends[1]):  # the longer text gets the odd token
+            return _up_to_space(first, ends[0][limit:]), second
+        return first, _up_to_space(second, ends[1][limit:])
+
+    def _token_ends(self, text: str) -> list[int]:
+        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [end for _, end in found["offset_mapping"]]
+
+
+def _up_to_space(text: str, ends: list[int]) -> str:
+    """The text up to the first of these places that a space follows."""
+    return text[: next((end for end in ends if text[end : end + 1].isspace()), len(text))]
 
 
 def _fields(inputs: list[Any], *names: str) -> list[list[Any]]:
