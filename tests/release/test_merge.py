@@ -63,6 +63,25 @@ def test_models_of_different_meaning_are_refused(change, named, saved_head, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("problem_type", ("single_label_classification", "multi_label_classification")),
+        ("tag_scheme", ("IOB1", "IOB2")),
+        ("finetuned", ({"task": "text-classification"}, {"task": "own"})),
+        ("finetuned", ({"inputs": ["text"]}, {"inputs": ["text", "text_pair"]})),
+    ],
+)
+def test_models_of_different_tasks_are_refused_as_far_as_their_checkpoints_tell(name, values, saved_head, tmp_path):
+    first, second, silent = (
+        str(saved_head(CLASSIFIER, folder, **({name: value} if value else {})))
+        for folder, value in zip("abc", (*values, None), strict=True)
+    )
+    with pytest.raises(UserError, match=f"have different tasks: {name}"):
+        merge(models=[first, second], output=str(tmp_path / "merged"))
+    assert merge(models=[first, silent], output=str(tmp_path / "merged")).path.is_dir()
+
+
 def test_both_parts_of_encoder_decoders_are_compared(saved_head, tmp_path):
     pairs = []
     for heads in (2, 4):

@@ -1,8 +1,10 @@
 """`mybert merge`: the weighted average of models of one shape."""
 
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
@@ -26,8 +28,8 @@ def merge(settings: MergeSettings) -> Path:
         The folder: the model, the tokenizer and configuration of the first model, and a manifest with the weights.
 
     Raises:
-        UserError: a checkpoint cannot be used, or two differ in shape, vocabulary, head or labels; nothing is written
-            then.
+        UserError: a checkpoint cannot be used, or two differ in shape, vocabulary, head, labels or task; nothing is
+            written then.
     """
     output = Path(settings.output)
     with staged_folder(output, overwrite=settings.overwrite, stage=STAGE, inputs=settings.models) as folder:
@@ -72,6 +74,18 @@ def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str
         raise UserError(f"{pair} differ in their {different}; merge models that were trained from one checkpoint")
 
 
+def _meaning(config: PreTrainedConfig) -> dict[str, Any]:
+    """What the inputs and outputs of a task model mean; None where its checkpoint does not tell."""
+    finetuned = getattr(config, "finetuned", None)
+    record = finetuned if isinstance(finetuned, dict) else {}
+    return {
+        "problem_type": config.problem_type,
+        "tag_scheme": getattr(config, "tag_scheme", None),
+        "finetuned.task": record.get("task"),
+        "finetuned.inputs": record.get("inputs"),
+    }
+
+
 def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     """Raises unless the weights of both models have the same meaning."""
     pair = f"{first.name} and {other.name}"
@@ -82,6 +96,9 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     configs = [checkpoint.model.config for checkpoint in (first, other)]
     if configs[0].id2label != configs[1].id2label:
         raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
+    for (name, one), two in zip(_meaning(configs[0]).items(), _meaning(configs[1]).values(), strict=True):
+        if None not in (one, two) and one != two:
+            raise UserError(f"{pair} have different tasks: {name} is {one} and {two}; merge models of one task")
     parts = [[x.encoder, x.decoder] if x.is_encoder_decoder else [x] for x in configs]
     for one, two in zip(*parts, strict=True):
         for name in _COMPUTATION:
