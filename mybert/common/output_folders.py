@@ -1,6 +1,7 @@
 """Output files and folders, written to a temporary name and renamed when complete."""
 
 import contextlib
+import errno
 import glob
 import logging
 import os
@@ -16,6 +17,9 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, PARTIAL, read_manifest
 
 logger = logging.getLogger(__name__)
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Errors of file systems without locks, such as some NFS mounts."""
 
 
 @contextlib.contextmanager
@@ -115,21 +119,32 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
     try:
-        lock.acquire()
+        if not acquire(lock):
+            logger.warning("%s cannot be locked on this file system; let no other run write there", path)
     except filelock.Timeout as error:
         raise UserError(f"another run is writing to {path}; wait until it ends, or stop it") from error
-    except NotImplementedError:  # a file system without locks
-        logger.warning("%s cannot be locked; make sure that no other run writes there", path)
     try:
         yield
     finally:
-        if lock.is_locked:
-            with contextlib.suppress(PermissionError):  # on Windows, where filelock removes it
-                Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release()
+        with contextlib.suppress(PermissionError):  # on Windows, where filelock removes it
+            Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
         with contextlib.suppress(OSError):  # not empty
             for folder in missing:
                 folder.rmdir()
+
+
+def acquire(lock: filelock.BaseFileLock) -> bool:
+    """Acquires a lock; returns whether the file system has locks."""
+    try:
+        lock.acquire()
+    except NotImplementedError:
+        return False
+    except OSError as error:  # also filelock.Timeout, which has no errno
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
 
 
 def manifest_beside(path: Path) -> Path:

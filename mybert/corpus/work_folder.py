@@ -17,7 +17,7 @@ import filelock
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import identity, versions, write_json
-from mybert.common.output_folders import staged_file, staged_folder
+from mybert.common.output_folders import acquire, staged_file, staged_folder
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import close_stored, open_stored
 from mybert.io.sources import Source, files_of
@@ -61,7 +61,7 @@ def _working(settings: Any, job: dict, staged: Callable, is_worth: Callable[[Pat
             opened.callback(close_stored)
             if left is None:
                 scratch.mkdir()
-                opened.enter_context(filelock.FileLock(scratch / _LOCK))
+                _lock(scratch, opened)
                 write_json(scratch / _JOB, job)
             yield path, scratch
             opened.close()
@@ -114,9 +114,16 @@ def unfinished_folder(output: str | Path, job: dict, opened: contextlib.ExitStac
             logger.warning("--resume: %s is of a run with other %s; starting anew", folder, " and ".join(different))
             continue
         try:
-            opened.enter_context(filelock.FileLock(folder / _SCRATCH / _LOCK, timeout=LOCK_SECONDS))
+            _lock(folder / _SCRATCH, opened)
         except filelock.Timeout as error:
             raise UserError(f"--resume: another run is working in {folder}; wait for it or stop it") from error
         logger.warning("--resume: continuing in %s", folder)
         return folder
     return None
+
+
+def _lock(scratch: Path, opened: contextlib.ExitStack) -> None:
+    """Locks the scratch folder until `opened` is closed; not on a file system without locks."""
+    lock = filelock.FileLock(scratch / _LOCK, timeout=LOCK_SECONDS)
+    acquire(lock)
+    opened.callback(lock.release)

@@ -1,5 +1,7 @@
 """Output files and folders are complete or absent."""
 
+import contextlib
+import errno
 import os
 import resource
 import signal
@@ -185,6 +187,22 @@ def test_a_killed_process_leaves_only_a_temporary_folder_that_the_next_run_repor
     assert not (tmp_path / ".out.lock").exists()
     with staged_folder(tmp_path / "other"):
         assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_without_locks_is_used_with_a_warning(code, tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    fails = pytest.raises(OSError, match=os.strerror(code)) if code == errno.EIO else contextlib.nullcontext()
+    with fails, staged_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("whole")
+        assert caplog.messages == [
+            f"{tmp_path / 'out'} cannot be locked on this file system; let no other run write there"
+        ]
+    assert {path.name for path in tmp_path.iterdir()} - {".out.lock"} == ({"out"} if code != errno.EIO else set())
+    assert code == errno.EIO or not (tmp_path / ".out.lock").exists()
 
 
 WRITERS = {
