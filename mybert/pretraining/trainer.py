@@ -24,8 +24,8 @@ from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard
 from mybert.pretraining.token_accuracy import TokenAccuracy
 from mybert.training.epochs import innermost_sampler, steps_per_epoch
+from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.muon import MuonAdamW
-from mybert.training.stopping import ignore_signals_in_workers
 from mybert.training.trainer import RunTrainer
 
 logger = logging.getLogger(__name__)

@@ -1,18 +1,14 @@
 """Stopping on SIGTERM (sent by schedulers) and Ctrl-C: save after the step, exit with status 143."""
 
 import contextlib
-import functools
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing.util import Finalize
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
-from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
 from mybert.common.invocation import resuming_call
@@ -104,33 +100,3 @@ class StopOnSignal(TrainerCallback):
         # raised here because the end of Trainer.train deletes this checkpoint if another one is the best
         if not args.save_only_model:
             self.check(args, f"step {state.global_step:,} of {state.max_steps:,} in {args.output_dir}")
-
-
-def ignore_signals_in_workers(loader: DataLoader) -> DataLoader:
-    """Keeps loader workers alive when a signal goes to the whole process group, since saving needs them."""
-    for part in (loader, getattr(loader, "base_dataloader", loader)):  # accelerate's loader and torch's inside it
-        part.worker_init_fn = functools.partial(_ignore_signals, part.worker_init_fn)
-    _end_workers_at_exit(os.getpid())
-    return loader
-
-
-@functools.cache
-def _end_workers_at_exit(process: int) -> None:
-    Finalize(None, _end_workers, exitpriority=0)  # before multiprocessing waits for its daemons
-
-
-def _end_workers() -> None:
-    """Ends what ignores SIGTERM, as loader workers do after an error within a step: their exit would never come."""
-    daemons = [child for child in multiprocessing.active_children() if child.daemon]
-    for child in daemons:
-        child.terminate()
-    for child in daemons:
-        child.join(1)
-        child.kill()
-
-
-def _ignore_signals(start: Callable[[int], None] | None, worker: int) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    if start is not None:
-        start(worker)

@@ -27,13 +27,14 @@ from mybert.training.checkpoint_trainer import CheckpointTrainer
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.history import History
 from mybert.training.live_display import LiveDisplay
+from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.reporters import name_as_in_log
 from mybert.training.speed import StepTimer, measure_peak, thread_advice
 from mybert.training.step_measures import StepMeasures
-from mybert.training.stopping import Preempted, StopOnSignal, ignore_signals_in_workers
+from mybert.training.stopping import Preempted, StopOnSignal
 
 METRICS = "training_metrics.json"
 """File of a checkpoint with the clock, the steps since the last log, and the numbers of skipped steps."""

@@ -1,13 +1,17 @@
 """SIGTERM and Ctrl-C during training."""
 
 import os
+import pickle
 import signal
+import subprocess
+import sys
 
 import pytest
 from forked import exit_status
 from torch.utils.data import DataLoader
 
-from mybert.training.stopping import ignore_signals_in_workers, on_signals
+from mybert.training.loader_workers import ignore_signals_in_workers
+from mybert.training.stopping import on_signals
 
 
 @pytest.fixture
@@ -53,3 +57,11 @@ def fail_while_a_worker_waits() -> None:
 
 def test_a_process_that_fails_within_a_step_ends_although_its_loader_workers_ignore_signals():
     assert exit_status(fail_while_a_worker_waits) == 1
+
+
+def test_a_worker_that_is_not_forked_starts_without_transformers():
+    """Its import takes seconds in each worker, and the data and collator of pretraining do not need all of it."""
+    start = pickle.dumps(ignore_signals_in_workers(DataLoader(range(8), num_workers=1)).worker_init_fn)
+    script = "import pickle, sys; pickle.load(sys.stdin.buffer)(0); print('transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], input=start, capture_output=True, check=True)
+    assert done.stdout.split() == [b"False"]
