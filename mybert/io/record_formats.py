@@ -3,6 +3,7 @@
 import csv
 import functools
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from mybert.io.files import is_unicode, open_file, open_text
 
 NOT_UTF8 = "not UTF-8"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_DECLARED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
 _LONG_NAME = 80  # characters; a longer name of a column is probably a text
 
 
@@ -128,17 +130,26 @@ def header_delimiter(header: str, delimiter: str) -> str:
     return delimiter if delimiter in header else next((other for other in ";\t|," if other in header), delimiter)
 
 
+def declared_delimiter(line: str) -> str | None:
+    """The delimiter that a first line such as `sep=;` declares to Excel, before the header."""
+    found = _DECLARED.fullmatch(line.rstrip("\r\n"))
+    return found and found[1]
+
+
 def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The line in which each row begins, and its fields; blank lines are skipped.
 
     Raises csv.Error if a quote is not closed or is followed by text.
     """
     csv.field_size_limit(2**31 - 1)  # Python's default of 131,072 characters is less than a long document
-    lines, start, before = iter(file), [], 0
+    lines, start, before, declared = iter(file), [], 0, None
     for line in lines:
+        if declared is None and (declared := declared_delimiter(line)):
+            start.append("\n")  # keeps the numbers of lines
+            continue
         start.append(line)
         if line.strip():
-            delimiter = header_delimiter(line, delimiter)
+            delimiter = declared or header_delimiter(line, delimiter)
             break
     rows = csv.reader(itertools.chain(start, lines), strict=True, delimiter=delimiter)
     try:

@@ -255,12 +255,20 @@ def test_choices_of_a_table_may_be_numbers(write):
         ("a.csv", '\ufeff\n"text"|label\n"fine; really, yes"|1\n'),
         ("a.csv", "text\tlabel\nfine; really, yes\t1\n"),
         ("a.tsv", 'text,label\n"fine; really, yes",1\n'),
+        ("a.csv", '\ufeffsep=;\r\ntext;label\r\n"fine; really, yes";1\r\n'),
+        ("a.csv", '"sep=|"\ntext|label\nfine; really, yes|1\n'),
     ],
 )
 def test_the_delimiter_of_a_table_is_that_of_its_header(write, name, content):
     path = write(name, content)
     assert read(path) == [{"text": "fine; really, yes", "label": "1"}]
     assert [document.text for document in read_documents([str(path)])] == ["fine; really, yes"]
+
+
+def test_the_delimiter_that_a_first_line_declares_decides_and_counts_as_a_line(write):
+    path = write("a.csv", "sep=;\ntext,label;id\nfirst;1\nsecond\n")
+    with pytest.raises(UserError, match="line 4: wrong number of columns"):
+        list(read_documents([str(path)], text_column="text,label"))
 
 
 def test_one_column_of_texts_with_semicolons_is_a_table(write):

@@ -438,9 +438,10 @@ def test_a_table_with_a_header_is_no_conll_file(tmp_path, suffix, separator):
     assert list(read_split(str(path), trained).rows["tokens"]) == [["text", "Bo"]]
 
 
-def test_blank_lines_before_the_header_of_a_table_are_skipped(tmp_path):
+@pytest.mark.parametrize("before", ["", "sep=;\n"])
+def test_lines_before_the_header_of_a_table_are_skipped(tmp_path, before):
     path = tmp_path / "rows.csv"
-    path.write_text("\ntext;spans\nAnn sings;[]\n")
+    path.write_text(f"\n{before}text;spans\nAnn sings;[]\n")
     assert list(read_split(str(path), task()).rows["tokens"]) == [["Ann", "sings"]]
 
 

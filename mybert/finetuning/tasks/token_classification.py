@@ -29,7 +29,7 @@ from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows, t
 from mybert.finetuning.tasks.options import TokenOptions
 from mybert.finetuning.tasks.word_windows import tokenize_words, window_words
 from mybert.io.files import file_format, open_text
-from mybert.io.record_formats import header_delimiter
+from mybert.io.record_formats import declared_delimiter, header_delimiter
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,9 @@ class TokenClassification(Task):
         with open_text(str(path)) as file:
             lines = (line.rstrip("\n") for line in file if line.strip())
             first, second = next(lines, ""), next(lines, "")
-        between = header_delimiter(first, delimiter)
+            if declared := declared_delimiter(first):
+                first, second = second, next(lines, "")
+        between = declared or header_delimiter(first, delimiter)
         names = [name.strip(' "') for name in first.split(between)]
         given = self.options.given_columns().values()
         content = {*COLUMNS["text"], *self.inputs["tokens"], *given}
