@@ -113,6 +113,7 @@ class Predictions:
         total: number of rows of the data.
         packed: gzip-compressed JSON rows in base64.
         first: the first rows, shown without JavaScript and until the packed rows are read.
+        graded: whether a row with an error is incorrect; predicted numbers have errors of any size.
     """
 
     kind: ClassVar[str] = "predictions"
@@ -123,6 +124,7 @@ class Predictions:
     packed: str
     first: Sequence[Sequence[Any]]
     note: str = ""
+    graded: bool = True
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ def prediction_table(
     predictions: Iterable[Mapping[str, Any]],
     names: tuple[str, str, str],
     limit: int,
+    graded: bool = True,
 ) -> Predictions:
     """
     Args:
@@ -29,6 +30,7 @@ def prediction_table(
         names: headers of reference, prediction and confidence; one that is not `confidence` is no probability.
         limit: maximum number of bytes of the packed rows. Rows with the largest errors come first; the rest is left
             out.
+        graded: see `Predictions`.
     """
     rows = [_row(number, line) for number, line in enumerate(predictions, 1)]
     rows.sort(key=lambda row: -row[1])
@@ -48,7 +50,7 @@ def prediction_table(
         kept = max(1, int(kept * 0.95 * limit / len(content)))
         content = packed(rows[:kept])
     note = "" if kept == len(rows) else f"{kept:,} of {len(rows):,} rows are in this page, the largest errors first."
-    return Predictions(title, columns, len(rows), content, rows[:_FIRST], note)
+    return Predictions(title, columns, len(rows), content, rows[:_FIRST], note, graded)
 
 
 def packed(rows: Any) -> str:

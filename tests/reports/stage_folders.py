@@ -101,6 +101,11 @@ PREDICTIONS = [
     | {"line": number + 1, "input": {"text": f"text number {number}", "label": true}}
     for number, (label, true) in enumerate([("good", "good"), ("bad", "bad"), ("good", "bad")] * 60)
 ]
+NUMBERS = [
+    {"score": number / 10, "reference": number / 10 + 0.01, "error": 0.01, "line": number, "input": {"text": "t"}}
+    for number in range(1, 60)
+]
+"""Predictions of a regression; it needs the metric of one: {"results/metric": "pearson"}."""
 FINETUNING = {
     "manifest": manifest("finetune", output="m"),
     "results": {

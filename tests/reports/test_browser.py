@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stage_folders import PREDICTIONS, STAGES, write_stage
+from stage_folders import NUMBERS, PREDICTIONS, STAGES, write_stage
 from test_pages import HOSTILE
 
 from mybert.reports.write import write_report
@@ -20,6 +20,8 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         for number, text in enumerate([*HOSTILE, "<b>" * 350_000], 1)
     ]
     changes = {"analysis/confusion/names": HOSTILE[:2], "manifest/settings": {"output": HOSTILE[0]}}
+    numbers = write_stage(folder / "numbers", "finetune", {"results/metric": "pearson"}, NUMBERS)
+    made["numbers"] = write_report(numbers)
     return made | {"hostile": write_report(write_stage(folder / "hostile", "finetune", changes, rows))}
 
 
@@ -44,7 +46,7 @@ def rows_of(browser) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("width", [1280, 768, 390])
-@pytest.mark.parametrize("name", [*STAGES, "hostile"])
+@pytest.mark.parametrize("name", [*STAGES, "numbers", "hostile"])
 def test_a_page_opens_without_errors_and_fits_every_width(name, width, opened):
     browser = opened(name, width)
     assert browser.run("return document.documentElement.scrollWidth") <= width
@@ -76,6 +78,13 @@ def test_rows_are_sorted_searched_filtered_and_paged(opened):
     found = rows_of(browser)
     assert found and all("17" in row[5] and row[2] != row[3] for row in found)
     assert f"{len(found)} of 180 rows" in browser.first(".count").text
+
+
+def test_predicted_numbers_are_searched_and_paged_without_a_mark(opened):
+    browser = opened("numbers")
+    assert len(rows_of(browser)) == 50 and browser.all(".predictions tr.wrong, .which") == []
+    browser.first("input[type=search]").send_keys("5.9")
+    browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 1")
 
 
 def test_the_axis_and_the_colours_are_chosen(opened):

@@ -10,7 +10,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from stage_folders import EVALUATION, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
+from stage_folders import EVALUATION, NUMBERS, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
 
 from mybert.reports.escaping import printable
 from mybert.reports.metric_names import metric_of, percent
@@ -288,6 +288,16 @@ def test_a_megabyte_in_a_row_takes_little_room(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", predictions=rows)))
     assert packed_rows(text)[0][5].endswith("(1,050,000 characters)")
     assert len(text) < 400_000
+
+
+def test_predicted_numbers_are_neither_correct_nor_incorrect(tmp_path):
+    """All of them have an error, so all rows would be marked."""
+    folder = write_stage(tmp_path / "numbers", "finetune", {"results/metric": "pearson"}, NUMBERS)
+    numbers, _ = read(write_report(folder))
+    labels, _ = read(write_report(write_stage(tmp_path / "labels", "finetune")))
+    assert len(packed_rows(numbers)) == len(NUMBERS)
+    assert '<tr class="wrong">' in labels and '<tr class="wrong">' not in numbers
+    assert '<select class="which">' in labels and '<select class="which">' not in numbers
 
 
 def test_rows_that_do_not_fit_are_left_out_errors_last():

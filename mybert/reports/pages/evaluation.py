@@ -97,7 +97,8 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
-    table = prediction_table(f"Predictions{named}", files.predictions(part), names, limit)
+    graded = not files.is_regression
+    table = prediction_table(f"Predictions{named}", files.predictions(part), names, limit, graded)
     return [
         Section(
             f"Scores{named}",

@@ -33,7 +33,7 @@ async function predictions(card) {
   if (!("DecompressionStream" in window)) return; // the first rows stay
   const rows = await unpack(card.querySelector(".packed").textContent);
   const headers = [...card.querySelectorAll("th")];
-  const [search, which] = [card.querySelector("input"), card.querySelector(".which")];
+  const [search, which] = [card.querySelector("input"), card.querySelector(".which")]; // null: no row is incorrect
   const lists = [];
   const state = { column: -1, ascending: false, page: 0, found: rows };
   const texts = rows.map((row) => row.slice(2).join("\u0000").toLowerCase());
@@ -64,7 +64,7 @@ async function predictions(card) {
   }
 
   function keeps(row, number, words) {
-    if (which.value !== "all" && (row[1] > 0) !== (which.value === "wrong")) return false;
+    if (which && which.value !== "all" && (row[1] > 0) !== (which.value === "wrong")) return false;
     if (lists.some(([column, list]) => list.value !== "any" && String(row[column]) !== list.values[Number(list.value)])) return false;
     return words.every((word) => texts[number].includes(word));
   }
@@ -87,7 +87,7 @@ async function predictions(card) {
     const body = document.createElement("tbody");
     for (const row of shown) {
       const line = body.insertRow();
-      line.className = row[1] > 0 ? "wrong" : "";
+      line.className = which && row[1] > 0 ? "wrong" : "";
       row.forEach((value, column) => {
         const cell = line.insertCell();
         const isNumber = typeof value === "number" || value === null;
@@ -113,7 +113,7 @@ async function predictions(card) {
 
   let waiting;
   search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 150); });
-  which.addEventListener("change", update);
+  which?.addEventListener("change", update);
   card.querySelector(".previous").addEventListener("click", () => turn(-1));
   card.querySelector(".next").addEventListener("click", () => turn(1));
   card.querySelector(".controls").hidden = card.querySelector(".pager").hidden = false;
