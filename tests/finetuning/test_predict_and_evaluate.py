@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from scipy.special import softmax
 
 from modeling_mybert import (
@@ -739,6 +741,26 @@ def test_pictures_depend_on_the_task_and_show_the_best_constant_prediction_dashe
     assert [line.get_linestyle() for line in left.lines] == ["-", "--"]
     left, _ = drawn(tmp_path, monkeypatch, evaluation([{"answer": "a"}] * 3, [["b"]] * 3, [1.0, 0.0, 1.0], None))
     assert sum(bar.get_height() for bar in left.patches) == 3
+
+
+def test_a_label_that_no_installed_font_can_draw_is_numbered(tmp_path, monkeypatch):
+    """It would be a row of boxes."""
+    characters = [chr(number) for number in range(0x400, 0x30000) if chr(number).isprintable()]
+    usual = get_font(findfont(FontProperties()))
+    lacking = [character for character in characters if not usual.get_char_index(ord(character))]
+    (stix,) = {font.fname for font in fontManager.ttflist if Path(font.fname).name == "STIXGeneral.ttf"}
+    other = next(one for one in lacking if get_font(stix).get_char_index(ord(one)))
+    monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if font.fname == stix])
+    nowhere = next(one for one in lacking if not get_font(stix).get_char_index(ord(one)))
+    names = ["good", f"{other}\tb", f"bad {nowhere}"]
+    found = evaluation([{"label": "good"}] * 3, names, [0.0] * 3, Matrix(names, np.eye(3, dtype=int)))
+    left, _ = drawn(tmp_path, monkeypatch, found)
+    shown = [label.get_text() for label in left.get_yticklabels()]
+    assert shown == [label.get_text() for label in left.get_xticklabels()] == ["good", f"{other} b", "label 3"]
+    assert left.get_yticklabels()[0].get_fontfamily() == [*rcParams["font.family"], "STIXGeneral"]
+    labels = {name: LabelScores(8, 4, 3, 0.75, 0.375, 0.5) for name in names}
+    left, _ = drawn(tmp_path, monkeypatch, evaluation([{"labels": []}], [["good"]], [1.0], None, labels=labels))
+    assert [label.get_text() for label in left.get_yticklabels()] == ["good (8)", f"{other} b (8)", "label 3 (8)"]
 
 
 def test_batches_contain_every_index_once_within_the_limit():

@@ -1,7 +1,6 @@
 """Errors of an evaluation: errors.txt with the worst rows, errors.png with pictures of scores and errors."""
 
 import io
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mybert.common.tables import format_cell
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, LabelScores
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
+from mybert.finetuning.evaluation.label_fonts import drawable
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Matrix
 
 _LISTED = 100  # confusions and labels
@@ -104,9 +104,7 @@ def draw_errors(path: Path, found: Evaluation) -> None:
         left.yaxis.set_major_locator(MaxNLocator(integer=True))
         left.set(xlabel="error of a row", ylabel="rows")
     _draw_scores(right, found)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # one for each character; report.html shows all labels
-        figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120)
 
 
 def _draw_matrix(axis: Axes, matrix: Matrix) -> None:
@@ -114,8 +112,9 @@ def _draw_matrix(axis: Axes, matrix: Matrix) -> None:
     image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     if len(matrix.names) <= _NAMES_AT_SIDES:
         ticks = range(len(matrix.names))
-        axis.set_xticks(ticks, matrix.names, rotation=90, parse_math=False)
-        axis.set_yticks(ticks, matrix.names, parse_math=False)
+        names, fonts = drawable(matrix.names)
+        axis.set_xticks(ticks, names, rotation=90, parse_math=False, fontfamily=fonts)
+        axis.set_yticks(ticks, names, parse_math=False, fontfamily=fonts)
     axis.set(xlabel="predicted", ylabel="reference")
     axis.figure.colorbar(image, ax=axis, label="share of the reference label")
     if len(matrix.names) <= _NAMES_IN_CELLS:
@@ -130,7 +129,9 @@ def _draw_labels(axis: Axes, labels: dict[str, LabelScores]) -> None:
     places = np.arange(len(names))
     for offset, score in ((-0.2, "precision"), (0.2, "recall")):
         axis.barh(places + offset, [getattr(labels[name], score) for name in names], height=0.4, label=score)
-    axis.set_yticks(places, [f"{name} ({labels[name].true:,})" for name in names], parse_math=False)
+    drawn, fonts = drawable(names)
+    shown = [f"{name} ({labels[key].true:,})" for name, key in zip(drawn, names, strict=True)]
+    axis.set_yticks(places, shown, parse_math=False, fontfamily=fonts)
     axis.invert_yaxis()
     axis.set(xlim=(0, 1), xlabel="precision and recall of each label (with its number of rows)")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
