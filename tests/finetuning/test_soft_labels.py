@@ -189,6 +189,17 @@ def test_the_teacher_is_scored_on_rows_of_its_student(finetune, write_rows, opin
     assert f"its teacher {expected['accuracy']:.1%}" in report
 
 
+def test_a_dry_run_with_a_teacher_does_not_say_that_it_keeps_predictions(
+    finetune, write_rows, opinions, classifier, tmp_path, capsys
+):
+    words = ("--train", write_rows("train.jsonl", opinions[:8]), "--teacher", classifier, "--max-steps", 1)
+    assert finetune("text-classification", *words, "--dry-run") == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("teacher:"))
+    assert line.endswith("features once, for all epochs and runs") and not (tmp_path / "out").exists()
+    assert finetune("text-classification", *words) == 0
+    assert f"its predictions are kept in {tmp_path / 'out'} until the end" in capsys.readouterr().out
+
+
 def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(finetune, write_rows, opinions, classifier, tmp_path):
     rows = write_rows("train.jsonl", opinions[:8])
     assert finetune("text-classification", "--train", rows, "--max-steps", 1, "--layers", 2) == 2  # it has one

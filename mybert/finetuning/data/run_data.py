@@ -112,9 +112,10 @@ def _with_teacher(
     logits = stored_logits(Path(settings.output)) if settings.resume else None
     if logits is None or len(logits) != count:
         if verbose:
+            kept = f"; its predictions are kept in {settings.output} until the end, for --resume"
             print(
-                f"teacher: {settings.teacher} predicts {count:,} features once, for all epochs and runs; its "
-                f"predictions are kept in {settings.output} until the end, for --resume",
+                f"teacher: {settings.teacher} predicts {count:,} features once, for all epochs and runs"
+                + ("" if settings.dry_run else kept),
                 flush=True,
             )
         logits = [found for part in parts for found in soft.of_teacher(teacher, task, part)]
