@@ -29,6 +29,8 @@ _MARGIN = 1.15
 """Factor of the expected time after the last step."""
 _VIRTUAL_STEPS = 10_000
 """Number of steps of transformers' schedules when the clock determines the progress."""
+_MEASURED = 20
+"""Steps between two measures of steps at most, when the clock determines which steps are logged."""
 
 
 class ScheduledTrainer(MyBertTrainer):
@@ -60,6 +62,8 @@ class ScheduledTrainer(MyBertTrainer):
             self.args.max_steps = self._steps_of_epochs()  # the sampler has one epoch with all steps
         self.train_dataset = ScheduledDataset(self._corpora[0], self.data_collator.masker.seed)
         self.add_callback(_EndOfStep(self))
+        if "log" in self.events:  # the clock decides which steps are logged
+            self.measures.every = min(max(int((expected_steps or 1) / self.events["log"]), 1), _MEASURED)
         self._keep_reserve()
 
     # The share of the run

@@ -8,15 +8,20 @@ _SAMPLED = 4  # weight matrices
 
 
 class StepMeasures(TrainerCallback):
-    """Measures the steps that are logged, on a sample of the weight matrices of the encoder's layers."""
+    """Measures the steps that are logged, on a sample of the weight matrices of the encoder's layers.
+
+    Attributes:
+        every: steps between two measures (default: `logging_steps`), if it is not known which steps are logged.
+    """
 
     def __init__(self):
+        self.every: int | None = None
         self._weights: list[Tensor] = []
         self._gradients: list[Tensor] = []
         self._found: dict[str, Tensor] = {}
 
     def take(self) -> dict[str, float]:
-        """The measures of the last logged step; those that could not be taken are absent.
+        """The measures of the last measured step; those that could not be taken are absent.
 
         `update_ratio`: the median of ‖change‖ / ‖weights‖ over the matrices.
 
@@ -29,7 +34,7 @@ class StepMeasures(TrainerCallback):
         return {name: round(value.item(), 8) for name, value in found.items()}
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        step, every = state.global_step + 1, max(int(state.logging_steps), 1)
+        step, every = state.global_step + 1, self.every or max(int(state.logging_steps), 1)
         is_logged, is_before = step % every == 0, (step + 1) % every == 0
         sample = _sample(model) if is_logged or is_before else []
         gradients = [gradient for _, gradient in sample]
