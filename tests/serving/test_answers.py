@@ -120,6 +120,19 @@ def test_embed_normalizes_and_truncates_as_asked(serve, models):
 
 
 @pytest.mark.parametrize(
+    ("name", "row", "problem"),
+    [
+        ("classifier", {"url": "sea"}, "it has no column for 'text' (looked for text, "),
+        ("classifier", {}, "there are none"),
+        ("pairs", {"premise": "sea", "sentence2": "song"}, "'premise' and 'sentence2' are no usual pair"),
+    ],
+)
+def test_a_row_without_the_columns_of_the_model_is_refused_without_naming_an_option(serve, name, row, problem):
+    found = serve(name).post("/predict", {"rows": [row]})
+    assert found.status_code == 422 and problem in found.json()["error"] and "--columns" not in found.text
+
+
+@pytest.mark.parametrize(
     ("more", "status"),
     [
         ({"truncation_direction": "Left"}, 422),

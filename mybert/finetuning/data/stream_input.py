@@ -1,6 +1,7 @@
 """Rows read one by one: lines of standard input, .txt and .jsonl, and Python values given to a `Predictor`."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -81,7 +82,7 @@ class LineReader:
     def __init__(self, name: str, task: Task):
         self.task, self.kind = task, file_format(name).kind
         self.is_json = True if self.kind == ".jsonl" else None
-        self.columns = RowColumns(task)
+        self.columns = RowColumns(task, asks=True)
 
     def read(self, number: int, line: bytes) -> Line:
         shown: dict | str = line.decode(errors="backslashreplace").rstrip("\r\n")
@@ -112,10 +113,14 @@ class LineReader:
 
 
 class RowColumns:
-    """Finds the task's columns in single rows, each of which may have other columns."""
+    """Finds the task's columns in single rows, each of which may have other columns.
 
-    def __init__(self, task: Task):
-        self.task = task
+    Args:
+        asks: whether messages ask for `--columns`; not for rows of a request or in memory.
+    """
+
+    def __init__(self, task: Task, asks: bool = False):
+        self.task = dataclasses.replace(task, asks=asks)
         self._columns = functools.lru_cache(self._find)  # most rows have the same columns
 
     def row(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Task(ABC):
         options: of the class `Options`.
         config: configuration of the model, with the labels.
         trained_inputs: canonical names of the inputs that the training rows have; None if they are not known.
+        asks: whether messages about missing columns ask for `--columns`.
 
     Class attributes:
         name: the value of `--task`.
@@ -71,6 +72,7 @@ class Task(ABC):
     options: TaskOptions
     config: MyBertConfig
     trained_inputs: tuple[str, ...] | None = None
+    asks: bool = True
 
     name: ClassVar[str]
     head: ClassVar[type[PreTrainedModel]]
@@ -145,9 +147,9 @@ class Task(ABC):
             problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
         if absent or unnamed:
             nameless = {role: wanted[role] for role in unnamed}
-            asks = trained is not None and source != "it"  # a single row, such as a request to `mybert serve`
-            stored = [role for role in given if asks and role in wanted and given[role] not in names]
-            problems.append(_lacking(source, names, absent, nameless, [*stored, *unnamed]))
+            stored = [role for role in given if trained is not None and role in wanted and given[role] not in names]
+            asked = [*stored, *unnamed] if self.asks else []
+            problems.append(_lacking(source, names, absent, nameless, asked))
         if problems:
             raise UserError("; ".join(problems))
         return found
@@ -329,7 +331,7 @@ def _lacking(
     """
     lacking = [f"no column {name!r}" for name in absent]
     lacking += [f"no column for {role!r} (looked for {', '.join(tried)})" for role, tried in unnamed.items()]
-    message = f"{source} has {' and '.join(lacking)}; there are {short_list(names)}"
+    message = f"{source} has {' and '.join(lacking)}; there are {short_list(names) or 'none'}"
     if roles:
         message += f"; name {'it' if len(roles) == 1 else 'them'} by --columns "
         message += " ".join(f"{role}=COLUMN" for role in roles)

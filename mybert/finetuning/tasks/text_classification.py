@@ -96,10 +96,8 @@ class TextClassification(Task):
         pair = (found["text"], found.get("text_pair"))
         if "text_pair" in found and "text_pair" not in given and pair not in _PAIRS:
             if self.trained_inputs is not None:
-                raise UserError(
-                    f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; name both by --columns text=COLUMN "
-                    "text_pair=COLUMN"
-                )
+                how = "name both by --columns text=COLUMN text_pair=COLUMN" if self.asks else "use text and text_pair"
+                raise UserError(f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; {how}")
             del found["text_pair"]  # the two columns do not belong together
         return found
 
