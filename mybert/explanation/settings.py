@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from mybert.common.errors import UserError
 from mybert.common.settings import check, setting
 from mybert.finetuning.settings import PredictSettings
 
@@ -51,3 +52,10 @@ class ExplainSettings(PredictSettings):
         super().__post_init__()
         self.labels = [self.labels] if isinstance(self.labels, str) else list(self.labels)
         check(self, "tolerance", self.tolerance > 0, "a positive number")
+        for name, other, value in (
+            ("attention", "output", ".html"),
+            ("steps", "method", INTEGRATED_GRADIENTS),
+            ("tolerance", "method", INTEGRATED_GRADIENTS),
+        ):
+            if getattr(self, name) != getattr(type(self), name) and not getattr(self, other).endswith(value):
+                raise UserError(f"--{name} has no effect without --{other} {value}; leave it out")

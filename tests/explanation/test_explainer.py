@@ -239,6 +239,13 @@ def test_the_command_writes_lines_in_order_with_errors_in_place(models, tmp_path
         ("reader", ("--labels", "x"), "question-answering has no labels"),
         ("classifier", ("--output", "why.pdf"), "--output: expected a file name in .html, .jsonl"),
         ("classifier", ("--steps", "0"), "--steps: expected 1 or more"),
+        (
+            "classifier",
+            ("--attention", "2", "--output", "why.jsonl"),
+            "--attention has no effect without --output .html",
+        ),
+        ("classifier", ("--method", "occlusion", "--steps", "8"), "--steps has no effect without --method integ"),
+        ("classifier", ("--method", "occlusion", "--tolerance", "0.1"), "--tolerance has no effect without --method"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(models, tmp_path, capsys, monkeypatch, name, words, message):
