@@ -23,9 +23,14 @@ def short(value: Any, longest: int = 200) -> str:
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
-def short_list(names: Iterable[str]) -> str:
-    """The first twenty names, separated by commas, with an ellipsis if there are more."""
-    first = [" ".join(name.split())[:80] for name in itertools.islice(names, 21)]
+def short_list(names: Iterable[str], longest: int = 80) -> str:
+    """The first twenty names, separated by commas, with an ellipsis if there are more.
+
+    Args:
+        longest: characters of a name; the rest is an ellipsis. A shortened path names nothing: give it more.
+    """
+    lines = (" ".join(name.split()) for name in itertools.islice(names, 21))
+    first = [line if len(line) <= longest else f"{line[:longest]}…" for line in lines]
     return ", ".join(first[:20] + ["…"] * (len(first) > 20))
 
 

@@ -27,6 +27,8 @@ _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")
 _CHARACTERS_PER_WORD = 10  # at most, on average; scripts without spaces have longer runs
 _BUILDING = 8.0
 """Time of vocabulary and examples, in units of the time that counting the words takes."""
+_PATH = 4096
+"""Characters of a path in a message."""
 _MOST_BUILDING = 0.5
 """Largest share of the time budget for vocabulary and examples."""
 
@@ -178,9 +180,10 @@ def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool
     if not manifest:
         return False
     if _contents(manifest["inputs"]) != _contents(describe_sources(find_sources(settings.text))):
+        text = short_list(settings.text, longest=_PATH)
         raise UserError(
-            f"{folder} was made from other text than {short_list(settings.text)}; name that text, another --output, "
-            "or start again with --overwrite"
+            f"{folder} was made from other text than {text}; name that text, another --output, or start again with "
+            "--overwrite"
         )
     for name in names:
         before, now = manifest["settings"].get(name, getattr(TextOptions, name, None)), getattr(settings, name)

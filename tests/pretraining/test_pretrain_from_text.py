@@ -2,10 +2,12 @@
 
 import json
 import random
+import re
 
 import pytest
 
 import mybert
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest, write_manifest
 from mybert.io.sources import describe_sources, find_sources
@@ -77,6 +79,17 @@ def test_a_corpus_of_other_text_is_not_used_again(before, now, tmp_path, monkeyp
     assert workflow.was_made_from("corpus", skips, ("errors",)), "strict before: the text has no invalid lines"
     with pytest.raises(UserError, match="corpus was made from other text than"):
         workflow.was_made_from("corpus", PretrainSettings(output="out", text=now), ())
+
+
+def test_the_message_about_other_text_has_the_whole_path(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    write_manifest(tmp_path / "corpus", "corpus", settings={}, inputs={}, counts={})
+    text = tmp_path / ("a" * 90) / "b.txt"
+    text.parent.mkdir()
+    text.write_text("text")
+    with pytest.raises(UserError, match=re.escape(f"other text than {text}; name that text")):
+        workflow.was_made_from(tmp_path / "corpus", PretrainSettings(output="out", text=[str(text)]))
+    assert short_list(["a" * 81, "b" * 80]) == f"{'a' * 80}…, {'b' * 80}"
 
 
 def test_a_dry_run_leaves_nothing(one_document, tmp_path):
