@@ -6,8 +6,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
-_BOXES = "last resort"
-"""In the names of fonts that draw a box for every character."""
+_BOXES = "lastresort"
+"""In the names, without spaces, of fonts that draw a box for every character, such as .LastResort of macOS."""
 
 
 def drawable(names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -22,7 +22,8 @@ def drawable(names: Sequence[str]) -> tuple[list[str], list[str]]:
         if not missing:
             break
         is_regular = font.style == "normal" and font.weight in (400, "normal")
-        if is_regular and _BOXES not in font.name.lower() and (found := _characters(font.fname, missing)):
+        draws_boxes = _BOXES in font.name.lower().replace(" ", "")
+        if is_regular and not draws_boxes and (found := _characters(font.fname, missing)):
             families.append(font.name)
             missing -= found
     drawn = [name if missing.isdisjoint(name) else f"label {number}" for number, name in enumerate(names, 1)]
