@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mybert.common.manifest import read_manifest
+from mybert.common.errors import UserError
+from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted, duration
 from mybert.common.settings import check, check_choices, check_resume, setting
@@ -81,7 +82,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
         The folder of the model.
 
     Raises:
-        UserError: the output folder exists, or with `resume` its contents have another text or seed.
+        UserError: the output folder exists, or with `resume` its contents have another text or seed, or its model
+            other examples.
         Preempted: SIGTERM or Ctrl-C stopped the training after a checkpoint was saved.
     """
     started = time.perf_counter()
@@ -98,7 +100,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
     _pretrain(settings, corpus, model)
     print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
     load_in_clean_process(Path(model))
-    rows = [("total time of all stages", duration(time.perf_counter() - started)), ("seed", settings.seed)]
+    title = "time since --resume" if settings.resume else "total time of all stages"
+    rows = [(title, duration(time.perf_counter() - started)), ("seed", settings.seed)]
     print_table("Quickstart", rows)
     return Path(model)
 
@@ -145,6 +148,8 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
 
     finished = read_manifest(model) if settings.resume and Path(model).is_dir() else {}
     if finished.get("complete"):
+        if finished["inputs"].get("corpus", {}).get("sha256") != fingerprint(Path(corpus) / MANIFEST):
+            raise UserError(f"{model} was trained on other examples than {corpus}; start again with --overwrite")
         print(f"the model in {model} is finished: {counted(finished['counts']['steps'], 'step')}")
         return
     arguments = PretrainingArguments(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mybert.common.errors import UserError
+from mybert.common.manifest import write_manifest
 from mybert.training.stopping import Preempted
 from mybert.workflows.quickstart import QuickstartSettings, quickstart
 
@@ -23,7 +24,8 @@ def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tm
     assert len(guesses) == 5 and len(pairs) == 4
     assert all(0 <= probability <= 1 for probability in pairs)
     assert quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)], resume=True)) == model
-    assert "is finished: 8 steps" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "is finished: 8 steps" in printed and "time since --resume" in printed
 
 
 def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, monkeypatch):
@@ -48,6 +50,11 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
         quickstart(QuickstartSettings(**given, resume=True))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
     assert calls == [(False, "quickstart"), (True, "quickstart")]
+    finished = {"settings": {}, "inputs": {"corpus": {"sha256": "of other examples"}}, "counts": {"steps": 8}}
+    (tmp_path / "out/model").mkdir()  # of a finished quickstart; a second one with --overwrite stopped before training
+    write_manifest(tmp_path / "out/model", "pretrain", **finished, complete=True)
+    with pytest.raises(UserError, match=r"model was trained on other examples than .*corpus; start again with --over"):
+        quickstart(QuickstartSettings(**given, resume=True))
     text.write_text("other text", "utf-8")
     with pytest.raises(UserError, match="tokenizer was made from other text"):
         quickstart(QuickstartSettings(**given, resume=True))
