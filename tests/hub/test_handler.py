@@ -187,3 +187,15 @@ def test_one_of_two_long_texts_is_shortened_and_the_scores_stay_the_same(name, l
         inputs = {key: x.unsqueeze(0) for key, x in batch.items()} if name == "chooser" else batch
         expected = model(**inputs).logits[0].softmax(-1).tolist()
     assert sorted(entry["score"] for entry in found) == pytest.approx(sorted(expected), abs=1e-6)
+
+
+def test_a_text_without_spaces_is_shortened_too_but_not_if_a_request_sets_the_truncation(tmp_path):
+    folder = TinyModels(tmp_path)("pairs")
+    MyBertTokenizer.from_pretrained(folder, model_max_length=32).save_pretrained(folder)
+    handler = EndpointHandler(folder)
+    handler._pipeline = lambda inputs, **_: inputs
+    pair = {"text": "漢字、" * 200, "text_pair": "漢字" * 200}
+    assert handler({"inputs": [pair]}) == [{**pair, "text_pair": "漢字" * 16}]
+    assert handler({"inputs": pair, "parameters": {"truncation": True}}) == {**pair, "text_pair": "漢字" * 16}
+    for parameters in ({"truncation": False}, {"truncation": True, "max_length": 64}):  # the model may read more
+        assert handler({"inputs": pair, "parameters": parameters}) == pair

@@ -79,8 +79,9 @@ class EndpointHandler:
             return _plain(self._predict(data["inputs"], **parameters))
 
     def _by_pipeline(self, inputs: Any, **parameters: Any) -> Any:
-        short = list(map(self._shortened, inputs)) if isinstance(inputs, list) else self._shortened(inputs)
-        return self._pipeline(short, **parameters)
+        if parameters.get("truncation", True) is True and "max_length" not in parameters:
+            inputs = list(map(self._shortened, inputs)) if isinstance(inputs, list) else self._shortened(inputs)
+        return self._pipeline(inputs, **parameters)
 
     def _next_sentences(self, inputs: Any) -> Any:
         """For each pair of texts, the probabilities that the second follows the first (IsNext) or not (NotNext)."""
@@ -131,19 +132,18 @@ class EndpointHandler:
             return first, second
         if self.tokenizer.truncation_side != "right":
             return first, second
-        ends = [self._token_ends(text) for text in (first, second)]
-        if len(ends[0]) <= len(ends[1]):  # the longer text gets the odd token
-            return _up_to_space(first, ends[0][limit:]), second
-        return first, _up_to_space(second, ends[1][limit:])
-
-    def _token_ends(self, text: str) -> list[int]:
-        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return [end for _, end in found["offset_mapping"]]
+        tokens = [self.tokenizer(text, add_special_tokens=False) for text in (first, second)]
+        lengths = [len(found["input_ids"]) for found in tokens]
+        if lengths[0] <= lengths[1]:  # the longer text gets the odd token
+            return _first_tokens(first, tokens[0], limit), second
+        return first, _first_tokens(second, tokens[1], limit)
 
 
-def _up_to_space(text: str, ends: list[int]) -> str:
-    """The text up to the first of these places that a space follows."""
-    return text[: next((end for end in ends if text[end : end + 1].isspace()), len(text))]
+def _first_tokens(text: str, tokens: Any, count: int) -> str:
+    """`text` up to the end of a word, with at least `count` tokens, if it has more. `tokens`: of the whole text."""
+    words = tokens.word_ids()
+    cut = next((place for place in range(count, len(words)) if words[place] != words[place - 1]), None)
+    return text if cut is None else text[: tokens.token_to_chars(cut).start]
 
 
 def _fields(inputs: list[Any], *names: str) -> list[list[Any]]:
