@@ -53,10 +53,12 @@ def merge(settings: MergeSettings) -> Path:
 def _average(settings: MergeSettings) -> Checkpoint:
     """The first checkpoint, with the average of all weights."""
     first, total = load_checkpoint(settings.models[0]), {}
+    told: dict[str, tuple[str, Any]] = {}
     for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
         checkpoint = load_checkpoint(name) if number else first
         refuse_int8(checkpoint)
         _refuse_different(first, checkpoint)
+        _refuse_other_task(checkpoint, told)
         for key, value in checkpoint.model.state_dict().items():
             total[key] = total.get(key, 0) + share * value.double() if value.is_floating_point() else value
     first.model.load_state_dict({key: total[key].to(value.dtype) for key, value in first.model.state_dict().items()})
@@ -86,6 +88,17 @@ def _meaning(config: PreTrainedConfig) -> dict[str, Any]:
     }
 
 
+def _refuse_other_task(checkpoint: Checkpoint, told: dict[str, tuple[str, Any]]) -> None:
+    """Raises if the checkpoint tells another task than an earlier one. `told`: which one told each entry, and what."""
+    for name, value in _meaning(checkpoint.model.config).items():
+        if value is None:
+            continue
+        first, expected = told.setdefault(name, (checkpoint.name, value))
+        if value != expected:
+            pair = f"{first} and {checkpoint.name}"
+            raise UserError(f"{pair} have different tasks: {name} is {expected} and {value}; merge models of one task")
+
+
 def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     """Raises unless the weights of both models have the same meaning."""
     pair = f"{first.name} and {other.name}"
@@ -96,9 +109,6 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     configs = [checkpoint.model.config for checkpoint in (first, other)]
     if configs[0].id2label != configs[1].id2label:
         raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
-    for (name, one), two in zip(_meaning(configs[0]).items(), _meaning(configs[1]).values(), strict=True):
-        if None not in (one, two) and one != two:
-            raise UserError(f"{pair} have different tasks: {name} is {one} and {two}; merge models of one task")
     parts = [[x.encoder, x.decoder] if x.is_encoder_decoder else [x] for x in configs]
     for one, two in zip(*parts, strict=True):
         for name in _COMPUTATION:
