@@ -766,6 +766,13 @@ def test_a_label_that_no_installed_font_can_draw_is_numbered(tmp_path, monkeypat
     assert [label.get_text() for label in left.get_yticklabels()] == ["good (8)", f"{other} b (8)", "label 3 (8)"]
 
 
+def test_long_labels_leave_room_for_the_picture(tmp_path, monkeypatch):
+    names = ["a sentence as a label " * 10, "b"]
+    found = evaluation([{"label": "b"}], names[1:], [0.0], Matrix(names, np.eye(2, dtype=int)))
+    left, _ = drawn(tmp_path, monkeypatch, found)
+    assert [label.get_text() for label in left.get_yticklabels()] == ["a sentence as a label a sente…", "b"]
+
+
 def test_batches_contain_every_index_once_within_the_limit():
     sizes = np.random.default_rng(0).integers(1, 30, size=100).tolist()
     found = list(batches(sizes, 64))

@@ -6,16 +6,19 @@ from pathlib import Path
 import matplotlib
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
+_LONGEST = 30
+"""Characters of a name. Longer ones leave no room for the picture."""
 _BOXES = "lastresort"
 """In the names, without spaces, of fonts that draw a box for every character, such as .LastResort of macOS."""
 
 
 def drawable(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names in one line that matplotlib can draw, and the installed font families for them, the usual one first.
+    """Short names in one line that matplotlib can draw, and the installed font families for them, the usual one first.
 
     A name with a character that no installed font has becomes `label N`; N is its place in `names`, from 1.
     """
-    names = [" ".join(name.split()) for name in names]
+    lines = (" ".join(name.split()) for name in names)
+    names = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines]
     families, missing = list(matplotlib.rcParams["font.family"]), set("".join(names))
     missing -= _characters(findfont(FontProperties()), missing)
     for font in sorted(fontManager.ttflist, key=lambda font: (font.name, font.fname)):
