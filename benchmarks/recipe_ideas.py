@@ -31,11 +31,62 @@ class Lamb(torch.optim.AdamW):
             parameter.copy_(old + change * ratio)
 
 
+class NorMuon(torch.optim.Muon):
+    """Muon whose updates have neurons of equal root mean square over time (Li et al. 2025, "NorMuon")."""
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        rate, decay = self.param_groups[0]["lr"], self.param_groups[0]["weight_decay"]
+        before = [p * (1 - rate * decay) for p in parameters]
+        super().step()
+        for parameter, old in zip(parameters, before, strict=True):
+            change = parameter - old
+            state = self.state[parameter]
+            moment = state.setdefault("row_moment", torch.zeros(len(parameter), 1))
+            count = state["count"] = state.get("count", 0) + 1
+            if rate:
+                moment.lerp_((change / rate).square().mean(1, keepdim=True), 0.05)
+                even = change / (moment / (1 - 0.95**count)).sqrt().clamp_min(1e-12)
+                parameter.copy_(old + even * (change.norm() / even.norm().clamp_min(1e-12)))
+
+
 def stack_layers(model: MyBertForPreTraining, layers: int) -> None:
     """Repeats the layers (Gong et al. 2019, "Efficient training of BERT by progressively stacking")."""
     old = model.bert.encoder.layer
     model.bert.encoder.layer = nn.ModuleList(copy.deepcopy(old[i % len(old)]) for i in range(layers))
     model.config.num_hidden_layers = layers
+
+
+def halve_width(config: MyBertConfig) -> None:
+    """Changes the configuration to half the width, with heads of the same size."""
+    config.hidden_size //= 2
+    config.num_attention_heads //= 2
+    config.intermediate_size //= 2
+
+
+def double_width(model: MyBertForPreTraining) -> MyBertForPreTraining:
+    """A model of twice the width with the same outputs (Chen et al. 2016, "Net2Net"; Chen et al. 2022, "bert2BERT").
+
+    Every neuron exists twice. Random numbers that cancel in the sum over the two copies let the copies diverge.
+    """
+    config = copy.deepcopy(model.config)
+    config.hidden_size *= 2
+    config.num_attention_heads *= 2
+    config.intermediate_size *= 2
+    wide = MyBertForPreTraining(config).train(model.training)
+    old, new = model.state_dict(), wide.state_dict()
+    for name, value in old.items():
+        columns = new[name].shape[-1] // value.shape[-1]
+        if value.ndim == 2 and columns == 2 and "embeddings" not in name and "decoder" not in name:
+            value = value.repeat(new[name].shape[0] // value.shape[0], 1) / 2
+            noise = torch.randn_like(value) * config.initializer_range / 2
+            value = torch.cat([value + noise, value - noise], 1)
+        else:
+            value = torch.cat([value] * columns, -1)
+        halved = "transform.LayerNorm" in name  # the product with both copies of the word embeddings is twice as large
+        new[name].copy_(value / 2 if halved else value)
+    return wide
 
 
 def skip_layers(model: MyBertForPreTraining, probability: float) -> None:

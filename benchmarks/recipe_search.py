@@ -32,6 +32,7 @@ from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.schedule import Schedule, parse_lengths
 
 EVALUATED, EVALUATION_BATCH = 600, 50
+MUONS = {"muon": torch.optim.Muon, "normuon": ideas.NorMuon}
 START = {  # in this order; with each, the weights that it sets
     "random": "",
     "positions": "position_embeddings",
@@ -52,9 +53,10 @@ def read_options() -> argparse.Namespace:
     add("--size", default="tiny")
     add("--layers", type=int, help="in place of the size's own number")
     add("--initializer-range", type=float, default=0.08)
-    add("--optimizer", choices=("muon", "adamw", "lamb"), default="muon")
+    add("--optimizer", choices=(*MUONS, "adamw", "lamb"), default="muon")
     add("--rate", type=float, default=3e-3)
     add("--embedding-rate", type=float, help="of the embeddings, if different")
+    add("--momentum", type=float, default=0.95, help="of Muon")
     add("--muon-steps", type=int, default=5, help="Newton-Schulz iterations")
     add("--beta2", type=float, default=0.98)
     add("--weight-decay", type=float, default=0.01)
@@ -68,6 +70,7 @@ def read_options() -> argparse.Namespace:
     add("--dropout", type=float, default=0.0)
     add("--average", type=float, help="decay of an exponential moving average of the weights")
     add("--grow", help="SHARE:LAYERS, start with LAYERS and stack them at SHARE of the time")
+    add("--widen", type=float, help="start with half the width and double it at this share of the time")
     add(
         "--start",
         choices=START,
@@ -103,6 +106,8 @@ def start_model(options: argparse.Namespace, corpus: Corpus) -> MyBertForPreTrai
         attention_probs_dropout_prob=options.dropout,
         **layers,
     )
+    if options.widen:
+        ideas.halve_width(config)
     model = MyBertForPreTraining(config)
     if options.start != "random":
         random = copy.deepcopy(model.state_dict())
@@ -120,7 +125,7 @@ def start_model(options: argparse.Namespace, corpus: Corpus) -> MyBertForPreTrai
 def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) -> list[torch.optim.Optimizer]:
     matrices, embeddings, tables, vectors = [], [], [], []
     for name, parameter in model.named_parameters():
-        if options.optimizer == "muon" and parameter.ndim == 2 and ".encoder." in name:
+        if options.optimizer in MUONS and parameter.ndim == 2 and ".encoder." in name:
             matrices.append(parameter)
         elif parameter.ndim < 2:
             vectors.append(parameter)
@@ -138,7 +143,8 @@ def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) ->
     if matrices:
         group = [{"params": matrices, "peak": options.rate}]
         settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, **decay}
-        optimizers.append(torch.optim.Muon(group, options.rate, **settings))
+        settings |= {"momentum": options.momentum}
+        optimizers.append(MUONS[options.optimizer](group, options.rate, **settings))
     return optimizers
 
 
@@ -248,13 +254,16 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
         own = {"params": list(detection.parameters()), "peak": options.rate}
         optimizers[0].add_param_group(own)
     average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
-    steps = tokens = 0
+    previous, steps, tokens = 0.0, 0, 0
     while (share := part_done(options, time.process_time() - began, tokens)) < 1:
         if grow_at is not None and share >= grow_at:
             ideas.stack_layers(model, layers)
             optimizers, grow_at = make_optimizers(options, model), None
             average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
-        factor = rate_factor(options, share)
+        if options.widen and share >= options.widen > previous:
+            model = ideas.double_width(model)
+            optimizers = make_optimizers(options, model)
+        previous, factor = share, rate_factor(options, share)
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = group["peak"] * factor
         batch = batches.next(share)
