@@ -42,7 +42,7 @@ def test_one_document_becomes_a_model_and_its_vocabulary_and_examples_are_used_a
     counts = read_manifest(corpus)["counts"]
     assert counts["documents"] >= 50 and counts["documents_held_out"] >= 2
     vocabulary = (tokenizer / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    assert len(vocabulary) == 512 and (output / "vocab.txt").read_text().splitlines() == vocabulary
+    assert len(vocabulary) == 704 and (output / "vocab.txt").read_text().splitlines() == vocabulary
     times = [(folder / "manifest.json").stat().st_mtime_ns for folder in (corpus, tokenizer)]
     with pytest.raises(UserError, match="exists"):
         mybert.pretrain(text=[one_document], output=output, **QUICK)
