@@ -58,11 +58,10 @@ def stack_layers(model: MyBertForPreTraining, layers: int) -> None:
     model.config.num_hidden_layers = layers
 
 
-def halve_width(config: MyBertConfig) -> None:
-    """Changes the configuration to half the width, with heads of the same size."""
-    config.hidden_size //= 2
-    config.num_attention_heads //= 2
-    config.intermediate_size //= 2
+def scale_width(config: MyBertConfig, factor: float) -> None:
+    """Changes the width in the configuration; heads keep their size."""
+    for name in ("hidden_size", "num_attention_heads", "intermediate_size"):
+        setattr(config, name, round(getattr(config, name) * factor))
 
 
 def double_width(model: MyBertForPreTraining) -> MyBertForPreTraining:
@@ -71,9 +70,7 @@ def double_width(model: MyBertForPreTraining) -> MyBertForPreTraining:
     Every neuron exists twice. Random numbers that cancel in the sum over the two copies let the copies diverge.
     """
     config = copy.deepcopy(model.config)
-    config.hidden_size *= 2
-    config.num_attention_heads *= 2
-    config.intermediate_size *= 2
+    scale_width(config, 2)
     wide = MyBertForPreTraining(config).train(model.training)
     old, new = model.state_dict(), wide.state_dict()
     for name, value in old.items():

@@ -107,7 +107,7 @@ def start_model(options: argparse.Namespace, corpus: Corpus) -> MyBertForPreTrai
         **layers,
     )
     if options.widen:
-        ideas.halve_width(config)
+        ideas.scale_width(config, 0.5)
     model = MyBertForPreTraining(config)
     if options.start != "random":
         random = copy.deepcopy(model.state_dict())
@@ -143,7 +143,7 @@ def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) ->
     if matrices:
         group = [{"params": matrices, "peak": options.rate}]
         settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, **decay}
-        settings |= {"momentum": options.momentum}
+        settings["momentum"] = options.momentum
         optimizers.append(MUONS[options.optimizer](group, options.rate, **settings))
     return optimizers
 
@@ -254,16 +254,17 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
         own = {"params": list(detection.parameters()), "peak": options.rate}
         optimizers[0].add_param_group(own)
     average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
-    previous, steps, tokens = 0.0, 0, 0
+    widen_at = options.widen
+    steps = tokens = 0
     while (share := part_done(options, time.process_time() - began, tokens)) < 1:
         if grow_at is not None and share >= grow_at:
             ideas.stack_layers(model, layers)
             optimizers, grow_at = make_optimizers(options, model), None
             average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
-        if options.widen and share >= options.widen > previous:
+        if widen_at is not None and share >= widen_at:
             model = ideas.double_width(model)
-            optimizers = make_optimizers(options, model)
-        previous, factor = share, rate_factor(options, share)
+            optimizers, widen_at = make_optimizers(options, model), None
+        factor = rate_factor(options, share)
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = group["peak"] * factor
         batch = batches.next(share)
