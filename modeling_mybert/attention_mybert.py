@@ -20,8 +20,9 @@ from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
 from .cpu_mybert import dropout as apply_dropout
-from .cpu_mybert import eager_on_cpu, is_faster_per_sequence, key_columns, linear, per_sequence_attention, softmax
+from .cpu_mybert import eager_on_cpu, is_faster_per_sequence, linear, per_sequence_attention, softmax
 from .input_checks_mybert import can_read_without_sync
+from .length_groups_mybert import Attention, length_groups
 from .padding_mybert import Layout, RaggedLayout
 from .query_subset_mybert import QuerySubset
 
@@ -212,7 +213,7 @@ class MyBertSelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` after the projections: query (T, H), or (R, H) with `queries`; key and value (T, H)."""
         query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in (query, key, value))
-        query_layout, key_layout = layout if queries is None else queries, layout
+        query_layout = layout if queries is None else queries
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = resolve_backend(backend, query, layout, dropout)
@@ -221,20 +222,25 @@ class MyBertSelfAttention(nn.Module):
             learns = self.training or query.requires_grad  # the same when a checkpointed layer is recomputed
             lengths = query_layout.lengths, layout.lengths
             eager = eager_on_cpu(query.dtype, dropout, learns)
-            if is_faster_per_sequence(query, *lengths, eager):
+            if learns and is_faster_per_sequence(query, *lengths, eager):
                 context = per_sequence_attention(query, key, value, *lengths, self.scaling, dropout, eager)
                 return context.flatten(-2), None
             backend = "eager" if eager else "sdpa"
-            key_layout = layout.widened(key_columns(layout.grid[1], eager, learns))
+            if (groups := length_groups(query_layout, layout, query.shape[1])) is not None:
+                return groups.attend(query, key, value, self._attention(backend, dropout)).flatten(-2), None
         interface = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
-        context, probabilities = compute(interface, query, key, value, query_layout, key_layout, dropout)
+        context, probabilities = compute(interface, query, key, value, query_layout, layout, dropout)
         return context.flatten(-2), probabilities.to(value.dtype) if output_attentions else None
+
+    def _attention(self, backend: str, dropout: float) -> Attention:
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
+        return lambda *inputs: attend(self, *inputs, scaling=self.scaling, dropout=dropout, is_causal=False)[0]
 
     def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:
         """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): only this step computes padding."""
-        query = query_layout.to_attention_grid(query).transpose(1, 2)
-        key, value = (key_layout.to_attention_grid(x).transpose(1, 2) for x in (key, value))
+        query = query_layout.to_grid(query).transpose(1, 2)
+        key, value = (key_layout.to_grid(x).transpose(1, 2) for x in (key, value))
         context, probabilities = attend(
             self, query, key, value, key_layout.mask, scaling=self.scaling, dropout=dropout, is_causal=False
         )

@@ -123,16 +123,6 @@ def eager_on_cpu(dtype: torch.dtype, p: float, learns: bool) -> bool:
     return learns or (dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16"))
 
 
-def key_columns(length: int, eager: bool, learns: bool) -> int:
-    """Columns of the grid of keys for a longest sequence of `length` tokens.
-
-    Without gradients, and in the fused kernel, a partial block of 16 keys takes up to three times as long as a full
-    one (Zen 5, benchmarks/RESULTS.md).
-    """
-    missing = -length % 16
-    return length + missing if missing <= 8 and not (eager and learns) else length
-
-
 def is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], eager: bool) -> bool:
     """Whether `per_sequence_attention` is faster than the grid.
 

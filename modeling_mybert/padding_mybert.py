@@ -8,9 +8,10 @@ Shape letters of this package:
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from .input_checks_mybert import can_read_without_sync
@@ -36,24 +37,6 @@ class TokenRows:
             return rows.unflatten(0, self.grid)
         flat = rows.new_zeros(self.grid[0] * self.grid[1], *rows.shape[1:])
         return flat.index_copy(0, self.indices[: len(rows)], rows).unflatten(0, self.grid)
-
-    def to_attention_grid(self, rows: Tensor) -> Tensor:
-        """`to_grid` for attention, which reads no place without a token: such a place repeats a token of its sequence.
-
-        On the CPU, reading rows takes an eighth of the time of writing them, but their gradients take longer.
-        """
-        if self.indices is None or torch.is_grad_enabled() or not can_read_without_sync(rows, training=True):
-            return self.to_grid(rows)
-        return rows.index_select(0, self._row_of_each_place).unflatten(0, self.grid)
-
-    @cached_property
-    def _row_of_each_place(self) -> Tensor:
-        """(N·L,) the row of the token at each place of the grid, or of another token of the same sequence."""
-        bounds, total = self.cu_seq_lens.long()[:, None], int(self.cu_seq_lens[-1])
-        places = torch.arange(self.grid[0] * self.grid[1]).view(self.grid)
-        assert self.indices is not None
-        before = torch.searchsorted(self.indices[:total], places, right=True) - 1
-        return before.clamp(bounds[:-1], bounds[1:] - 1).flatten()
 
     def from_grid(self, grid: Tensor) -> Tensor:
         """(N, L, …) → (T, …)."""
@@ -90,7 +73,7 @@ class RaggedLayout(TokenRows):
     packed: bool = False
     padding_to_multiple: int = 0
     _block_mask: BlockMask | None = None
-    _widened: "RaggedLayout | None" = None
+    length_groups: Any = None  # LengthGroups of all tokens, by the first layer of inference on the CPU
 
     def to_batch(self, rows: Tensor) -> Tensor:
         """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
@@ -112,22 +95,6 @@ class RaggedLayout(TokenRows):
         if self.indices is not None:
             return self.indices % length
         return torch.arange(length, device=self.cu_seq_lens.device).repeat(self.grid[0])
-
-    def widened(self, length: int) -> "RaggedLayout":
-        """The same tokens on a grid with `length` columns, built once a batch; the mask hides the added ones."""
-        sequences, own = self.grid
-        if length == own:
-            return self
-        if self._widened is None or self._widened.grid[1] != length:
-            places = torch.arange(sequences * own) if self.indices is None else self.indices
-            mask = torch.ones(sequences, 1, 1, own, dtype=torch.bool) if self.mask is None else self.mask
-            self._widened = replace(
-                self,
-                grid=(sequences, length),
-                indices=places + places // own * (length - own),
-                mask=nn.functional.pad(mask, (0, length - own)),
-            )
-        return self._widened
 
     def block_mask(self) -> BlockMask:
         """The mask of flex attention over the T tokens, built once a batch (T·T bytes meanwhile)."""
@@ -164,7 +131,7 @@ class DenseLayout:
         """(B, S, …), unchanged."""
         return batch
 
-    from_grid = to_attention_grid = to_grid
+    from_grid = to_grid
 
     def to_batch(self, batch: Tensor) -> Tensor:
         """(B, S, …) with zeros at padding."""
@@ -223,7 +190,7 @@ def padded_layout(
     lengths = real.sum(1)
     if can_read_without_sync(lengths, training=False) and not lengths.all():  # `nonzero` has already synchronised
         raise ValueError(f"attention_mask has no real token in row {int(lengths.argmin())}; leave empty rows out")
-    cu_seq_lens = nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    cu_seq_lens = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
     return RaggedLayout(grid, indices, cu_seq_lens, real[:, None, None, :])
 
 
