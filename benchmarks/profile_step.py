@@ -16,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, Step, make
 
-from modeling_mybert import attention_mybert, cpu_mybert
+from modeling_mybert import attention_mybert, cpu_mybert, length_groups_mybert
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 
@@ -67,7 +67,7 @@ def milliseconds(row: str, tuned: bool, arguments: argparse.Namespace) -> Counte
     with (
         mock.patch.object(cpu_mybert, "dropout", torch.nn.functional.dropout),
         mock.patch.object(attention_mybert, "apply_dropout", torch.nn.functional.dropout),
-        mock.patch.object(cpu_mybert, "_MIN_SCORES", never),
+        mock.patch.object(length_groups_mybert, "COST_OF_A_GROUP", never),
         mock.patch.object(cpu_mybert, "_PIECE", never),
     ):
         return measure(row, arguments)

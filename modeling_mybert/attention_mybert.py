@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
 from .cpu_mybert import dropout as apply_dropout
-from .cpu_mybert import eager_on_cpu, is_faster_per_sequence, linear, per_sequence_attention, softmax
+from .cpu_mybert import eager_on_cpu, linear, softmax
 from .input_checks_mybert import can_read_without_sync
 from .length_groups_mybert import Attention, length_groups
 from .padding_mybert import Layout, RaggedLayout
@@ -220,12 +220,7 @@ class MyBertSelfAttention(nn.Module):
         on_cpu = query.device.type == "cpu" and can_read_without_sync(query, self.training)
         if backend == "sdpa" and on_cpu and isinstance(layout, RaggedLayout):
             learns = self.training or query.requires_grad  # the same when a checkpointed layer is recomputed
-            lengths = query_layout.lengths, layout.lengths
-            eager = eager_on_cpu(query.dtype, dropout, learns)
-            if learns and is_faster_per_sequence(query, *lengths, eager):
-                context = per_sequence_attention(query, key, value, *lengths, self.scaling, dropout, eager)
-                return context.flatten(-2), None
-            backend = "eager" if eager else "sdpa"
+            backend = "eager" if eager_on_cpu(query.dtype, dropout, learns) else "sdpa"
             if (groups := length_groups(query_layout, layout, query.shape[1])) is not None:
                 return groups.attend(query, key, value, self._attention(backend, dropout)).flatten(-2), None
         interface = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)

@@ -95,9 +95,6 @@ class MyBertDropout(nn.Dropout):
 
 # Attention
 
-_MIN_SCORES = 20_000  # mean scores per sequence; with fewer, calls for each sequence cost more than padding
-_MIN_PADDED_SHARE = 4  # scores of the grid / of real tokens; with less, padding is cheaper than compiling new shapes
-
 
 def softmax(scores: Tensor) -> Tensor:
     """`scores.softmax(-1)`, by way of float32 where the kernel for half precision is up to five times as slow."""
@@ -121,56 +118,6 @@ def eager_on_cpu(dtype: torch.dtype, p: float, learns: bool) -> bool:
         return p > 0
     has = cpu_capabilities()
     return learns or (dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16"))
-
-
-def is_faster_per_sequence(query: Tensor, lengths_q: list[int], lengths_k: list[int], eager: bool) -> bool:
-    """Whether `per_sequence_attention` is faster than the grid.
-
-    Half-precision products are compiled for each new shape, 1.5 to 2.5 ms each. Lengths change with every batch, so
-    this pays only where the grid would be mostly padding.
-    """
-    scores = query.shape[1] * sum(q * k for q, k in zip(lengths_q, lengths_k, strict=True))
-    if scores < _MIN_SCORES * len(lengths_k):
-        return False
-    if query.dtype == torch.float32 or not eager:
-        return True
-    return query.shape[1] * len(lengths_k) * max(lengths_q) * max(lengths_k) > _MIN_PADDED_SHARE * scores
-
-
-def per_sequence_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths_q: list[int],
-    lengths_k: list[int],
-    scaling: float,
-    p: float,
-    eager: bool,
-) -> Tensor:
-    """Attention one sequence at a time, without padding or mask; the scores of one sequence fit in the cache.
-
-    Args:
-        query: (R, A, D); rows beyond the lengths are padding and become zeros.
-        key, value: (T, A, D).
-        lengths_q, lengths_k: (N,) queries and keys of each sequence.
-        scaling: factor of the scores.
-        p: dropout probability.
-        eager: by products; otherwise by the fused kernel, without dropout.
-
-    Returns:
-        (R, A, D).
-    """
-    parts = ((query, lengths_q), (key, lengths_k), (value, lengths_k))
-    sequences = (x[: sum(lengths)].transpose(0, 1).split(lengths, dim=1) for x, lengths in parts)
-    context = []
-    for q, k, v in zip(*sequences, strict=True):
-        if eager:
-            scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scaling)
-            mixed = dropout(softmax(scores).to(v.dtype), p, True) @ v
-        else:
-            mixed = nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scaling)[0]
-        context.append(mixed.transpose(0, 1))
-    return torch.cat([*context, query.new_zeros(len(query) - sum(lengths_q), *query.shape[1:])])
 
 
 # Cross-entropy

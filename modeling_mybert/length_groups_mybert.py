@@ -15,7 +15,8 @@ from .padding_mybert import RaggedLayout, TokenRows
 BLOCK = 16
 """PyTorch's kernels compute this many keys at a time."""
 
-_COST_OF_A_GROUP = 20_000  # scores that are computed in the time that one more group takes
+COST_OF_A_GROUP = 20_000
+"""Scores that are computed in the time that one more group takes."""
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(n, A, Lq, D), (n, A, Lk, D) twice, and a mask (n, 1, 1, Lk) or None → (n, Lq, A, D)."""
@@ -90,7 +91,7 @@ def _similar(lengths: list[int], heads: int) -> list[list[int]]:
     for _, numbers in groupby(order, key=lambda number: (lengths[number] - 1) // BLOCK):
         some = [*numbers]
         wider = lengths[groups[-1][0]] if groups else 0
-        if groups and heads * len(some) * (wider**2 - lengths[some[0]] ** 2) < _COST_OF_A_GROUP:
+        if groups and heads * len(some) * (wider**2 - lengths[some[0]] ** 2) < COST_OF_A_GROUP:
             groups[-1] += some
         else:
             groups.append(some)

@@ -13,12 +13,19 @@ from transformers.models.bert.modeling_bert import eager_attention_forward as be
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
 
-from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert, cpu_mybert, padding_mybert
+from modeling_mybert import (
+    MyBertForPreTraining,
+    MyBertModel,
+    attention_mybert,
+    cpu_mybert,
+    length_groups_mybert,
+    padding_mybert,
+)
 from modeling_mybert.attention_mybert import MyBertSelfAttention
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
 from modeling_mybert.query_subset_mybert import query_subset
 
-DROPPING = ["eager", "sdpa", "sdpa alone"]
+DROPPING = ["eager", "sdpa", "sdpa apart"]
 ON_CPU = [*DROPPING, "flex_attention", "varlen_attn"]  # the last two by way of sdpa
 ON_TOKENS = ["flex_attention", "varlen_attn", "flash_attention_2"]
 LENGTHS = [7, 1, 19, 12]
@@ -26,10 +33,9 @@ LENGTHS = [7, 1, 19, 12]
 
 @pytest.fixture
 def backend(request, monkeypatch) -> str:
-    """The backend to set; "sdpa alone" is sdpa with one sequence at a time, however short."""
-    name, _, alone = request.param.partition(" ")
-    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1 if alone else 10**9)
-    monkeypatch.setattr(cpu_mybert, "_MIN_PADDED_SHARE", 0)
+    """The backend to set; "sdpa apart" is sdpa in groups of similar length, however few sequences they have."""
+    name, _, apart = request.param.partition(" ")
+    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0 if apart else 10**9)
     return name
 
 
@@ -292,14 +298,9 @@ def test_softmax_is_the_formula_in_its_dtype(dtype, length):
     torch.testing.assert_close(found.double(), scores.double().softmax(-1), rtol=torch.finfo(dtype).eps, atol=1e-7)
 
 
-@pytest.mark.parametrize(("lengths", "alone"), [([64, 50, 64], False), ([64, *[2] * 8], True)])
-def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_of_the_formula(
-    tiny_config, monkeypatch, lengths, alone
-):
-    calls = []
-    each = attention_mybert.per_sequence_attention
-    monkeypatch.setattr(attention_mybert, "per_sequence_attention", lambda *args: calls.append(args) or each(*args))
-    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1)
+@pytest.mark.parametrize("lengths", [[64, 50, 64], [64, *[2] * 8]])
+def test_half_precision_trains_on_the_cpu_to_the_gradients_of_the_formula(tiny_config, monkeypatch, lengths):
+    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0)
     module = attention(tiny_config, "sdpa").train()
     x = tokens(tiny_config, lengths)
     per_sequence(module, x, lengths).square().mean().backward()
@@ -307,7 +308,6 @@ def test_half_precision_trains_on_the_cpu_without_much_padding_to_the_gradients_
     module.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
         module(x, pack(lengths))[0].float().square().mean().backward()
-    assert bool(calls) == alone
     for name, parameter in module.named_parameters():
         if name != "key.bias":  # which changes no probability: rounding alone
             assert (parameter.grad - expected[name]).norm() < 0.05 * expected[name].norm(), name

@@ -4,13 +4,13 @@ import pytest
 import torch
 from labelled_batches import LENGTHS, batch, tokens_computed
 
-from modeling_mybert import MyBertForPreTraining, MyBertModel, backbone_mybert, cpu_mybert
+from modeling_mybert import MyBertForPreTraining, MyBertModel, backbone_mybert, cpu_mybert, length_groups_mybert
 
 
-@pytest.fixture(params=["grid", "one by one"])
+@pytest.fixture(params=["one group", "several groups"])
 def filled_up(request, monkeypatch):
     """Called, it makes models pad every batch to a multiple of tokens."""
-    monkeypatch.setattr(cpu_mybert, "_MIN_SCORES", 1 if request.param == "one by one" else 10**9)
+    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0 if request.param == "several groups" else 10**9)
 
     def fill(multiple: int) -> None:
         monkeypatch.setattr(backbone_mybert, "row_multiple", lambda total, device, dtype: multiple)
