@@ -164,7 +164,7 @@ def test_pandas_reads_a_table_of_predictions_back_with_equal_values(classifier, 
     if suffix == "parquet":
         table = pd.read_parquet(path)
     else:
-        table = pd.read_csv(path, sep="\t" if suffix == "tsv" else ",", dtype=text)
+        table = pd.read_csv(path, sep="\t" if suffix == "tsv" else ",", dtype=text, float_precision="round_trip")
     assert len(table) == 4
     for one, (_, row) in zip(expected[:3], table.iterrows(), strict=False):
         assert (row["label"], row["line"]) == (one["label"], one["line"])
