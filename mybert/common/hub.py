@@ -1,5 +1,6 @@
 """Check that a Hub repository exists, before libraries retry for minutes."""
 
+import contextlib
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ from mybert.common.errors import UserError
 
 
 def check_repository(name: str, kind: str = "model", cache: Path | None = None) -> None:
-    """Checks that a repository exists on the Hub. Sends nothing if HF_HUB_OFFLINE is set.
+    """Checks that a repository exists on the Hub; if HF_HUB_OFFLINE is set, only that a model is cached.
 
     If the Hub cannot be reached but the repository is cached, the process continues offline.
 
@@ -23,6 +24,9 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
         cache: the folder of its cached copy (default: the one in HF_HUB_CACHE).
     """
     if constants.is_offline_mode():
+        if kind == "model" and not _is_cached(name, kind, cache):
+            missing = f"{name}: no such folder, and no cached model of this name"
+            raise UserError(f"{missing}; HF_HUB_OFFLINE is set, so the Hub is not asked{did_you_mean(name)}")
         return
     error = _ask(name, kind)
     if isinstance(error, HFValidationError):
@@ -33,12 +37,17 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
     if error is None or isinstance(error, GatedRepoError):
         return
     reason = f"HTTP {error.response.status_code}" if isinstance(error, HfHubHTTPError) else cause(error)
-    cache = cache or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)
-    if not cache.is_dir():
+    if not _is_cached(name, kind, cache):
         unreachable = f"{name}: no such folder, and the Hub cannot be reached ({reason})"
         raise UserError(f"{unreachable}{did_you_mean(name)}") from error
     print(f"note: the Hub cannot be reached ({reason}); using the cached copy of {name}", file=sys.stderr)
     constants.HF_HUB_OFFLINE = True  # what HF_HUB_OFFLINE=1 sets
+
+
+def _is_cached(name: str, kind: str, folder: Path | None) -> bool:
+    with contextlib.suppress(HFValidationError):  # a name that the Hub cannot have
+        return (folder or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir()
+    return False
 
 
 def check_reachable(repo_id: str) -> None:

@@ -23,7 +23,7 @@ def test_the_most_similar_name_in_the_folder_is_suggested(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("modle", "checkpoint modle cannot be used .*did you mean model?"),
+        ("modle", "modle: no such folder, .*did you mean model?"),
         ("./modle", r"no such folder; did you mean model\?"),
         ("./elsewhere", "a repository of the Hub as OWNER/NAME"),
         ("model", "checkpoint model is not finished; .*`mybert finetune … --resume`"),

@@ -149,7 +149,7 @@ def test_a_cached_repository_is_used_offline_when_the_hub_cannot_be_reached(serv
     hub.check_repository("owner/name")
     assert "using the cached copy of owner/name" in capsys.readouterr().err
     assert constants.is_offline_mode()
-    hub.check_repository("nope")  # offline: nothing is asked
+    hub.check_repository("owner/name")  # offline: nothing is asked
     assert len(server.requests) == 1
 
 
@@ -160,3 +160,11 @@ def test_push_asks_for_the_hub_before_it_verifies(serve):
     assert len(server.requests) == 1
     serve(404, X_Error_Code="RepoNotFound")
     hub.check_reachable("alice/bert")  # push creates it
+
+
+def test_offline_a_model_that_is_not_cached_is_not_said_to_be_damaged(endpoint, monkeypatch, labelled, capsys):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for command in ("--model", "--tokenizer", "embed", "export"):
+        assert cli.main(COMMANDS[command].split()) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "nope: no such folder" in error and "HF_HUB_OFFLINE is set" in error, error
