@@ -10,7 +10,7 @@ from mybert.common.json_io import is_json
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import STDIN, is_unicode, open_text
 from mybert.io.python_docs import PYTHON_DOCS, python_documents
-from mybert.io.record_formats import NOT_UTF8, READERS, Record, TextColumn, parse_lines
+from mybert.io.record_formats import CORRECT, NOT_UTF8, READERS, Record, TextColumn, parse_lines
 from mybert.io.sources import Source, find_sources
 
 _Found = Iterator[tuple[str, int, dict]]  # text, line, other columns
@@ -40,7 +40,8 @@ class Problems(NamedTuple):
     def report(self, name: str, place: str, reason: str, detail: str = "") -> None:
         if self.errors == "strict":
             detail = f" ({detail})" if detail else ""
-            raise UserError(f"{name}, {place}: {reason}{detail}; correct it, or skip such lines by --errors skip")
+            remedy = CORRECT.get(reason, "correct it")
+            raise UserError(f"{name}, {place}: {reason}{detail}; {remedy}, or skip such lines by --errors skip")
         self.skipped[reason] += 1
 
 

@@ -18,6 +18,7 @@ from mybert.common.json_io import is_json, parse_json
 from mybert.io.files import is_unicode, open_file, open_text
 
 NOT_UTF8 = "not UTF-8"
+CORRECT = {NOT_UTF8: "save the file as UTF-8"}  # what to do about a record by its problem; else "correct it"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _DECLARED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
 _LONG_NAME = 80  # characters; a longer name of a column is probably a text

@@ -246,7 +246,7 @@ def test_the_documentation_of_a_package_is_a_corpus_and_a_missing_one_is_refused
 
 
 BAD_JSONL = {
-    "not UTF-8": (b'{"text": "\xe9t\xe9"}', "line 2: not UTF-8"),
+    "not UTF-8": (b'{"text": "\xe9t\xe9"}', "line 2: not UTF-8; save the file as UTF-8, or"),
     "not JSON": (b"{text: 1}", "line 2: not JSON"),
     "deep": (b'{"text": ' + b"[" * 100_000, "line 2: not JSON .nested too deeply"),
     "huge number": (b'{"text": ' + b"1" * 10_000 + b"}", "line 2: not JSON .a number of too many digits"),

@@ -56,8 +56,8 @@ def test_dates_in_json_stay_text(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("latin.jsonl", LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8"),
-        ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8"),
+        ("latin.jsonl", LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8; save the file"),
+        ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8; save the file as UTF-8"),
         ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", line 2001: .* is half a surrogate pair"),
         ("blank.jsonl", b"\n\n", " holds no rows"),
         ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: not an object .found int"),

@@ -15,7 +15,7 @@ from mybert.common.json_io import unwritable
 from mybert.finetuning.tasks.base import Task
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import file_format
-from mybert.io.record_formats import NOT_COMPRESSED, READERS, Record
+from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, READERS, Record
 
 
 class Split(NamedTuple):
@@ -128,7 +128,7 @@ def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], 
         problem = problem or unwritable(fields)
         if problem:
             detail = f" ({detail})" if detail else ""
-            raise UserError(f"{name}, {unit} {number}: {problem}{detail}; correct it")
+            raise UserError(f"{name}, {unit} {number}: {problem}{detail}; {CORRECT.get(problem, 'correct it')}")
         for column in fields:
             columns.setdefault(column, [None] * len(numbers))
         for column, values in columns.items():
