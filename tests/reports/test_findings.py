@@ -297,6 +297,14 @@ def test_few_pairs_above_chance_are_not_called_chance_and_no_remedy_is_an_option
     assert {finding.name: finding for finding in found}["overfitting"].level in ("amber", "red")
 
 
+def test_more_steps_are_not_advised_if_the_held_out_loss_of_next_sentences_rises(tmp_path):
+    for name, values in (("flat", [0.70, 0.69, 0.69]), ("rising", [0.72, 0.77, 1.09])):
+        log = pretraining_log(held_out=evaluation_log(eval_mlm_loss=[3.0, 2.0, 1.0], eval_nsp_loss=values))
+        found = doctor(write_stage(tmp_path / name, "pretrain", next_sentence(0.49, 0.55, 0.52) | log))
+        remedy = next(finding.remedy for finding in found if finding.name == "next-sentence")
+        assert remedy.startswith("Train for more steps") == (name == "flat")
+
+
 def test_an_evaluation_that_has_not_finished_has_no_findings(tmp_path):
     (tmp_path / "manifest.json").write_text('{"stage": "evaluate"}')
     assert doctor(tmp_path) == []

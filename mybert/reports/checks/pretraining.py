@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mybert.reports.checks.training import advises_rate
 from mybert.reports.finding import Finding, judged, passed
-from mybert.reports.stage_files import StageFiles
+from mybert.reports.stage_files import StageFiles, is_number
 
 _PLATEAU_RED, _PLATEAU_AMBER = 1.15, 1.5  # times the share of the most frequent token
 _FEW_TOKENS, _MORE_TOKENS = 500, 3000
@@ -12,6 +12,7 @@ _FEW_PAIRS = 500
 _HOLD_OUT_MORE = (
     "Use more text, or hold out more of it when building the corpus (--validation-share, --split-documents)."
 )
+_OVERFITTED = 1.1  # times the lowest held-out loss of next sentences
 _LEARNED = 3  # times the share of the most frequent token: next sentences are learned by then
 
 
@@ -66,6 +67,13 @@ def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
         "Train for more steps: it is learned after masked tokens. If it stays, check that documents have several "
         "sentences in order, or build the corpus with --no-nsp."
     )
+    losses = [entry["eval_nsp_loss"] for entry in files.evaluations if is_number(entry.get("eval_nsp_loss"))]
+    if len(losses) > 2 and losses[-1] > _OVERFITTED * min(losses):
+        evidence += f" Its held-out loss rose from {min(losses):.4g} to {losses[-1]:.4g}: the model overfits pairs."
+        remedy = (
+            "Use more text, check that documents have several sentences in order, or build the corpus with --no-nsp. "
+            "More steps do not help."
+        )
     yield Finding("next-sentence", found, "Next-sentence prediction is at chance", evidence, remedy)
 
 
