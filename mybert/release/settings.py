@@ -11,6 +11,7 @@ from mybert.common.settings import TextFileOptions, check, check_choices, settin
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
 _REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no quoting
+_CODES = "ISO 639 codes, such as en de"
 _PATTERNS = {
     "revision": (_REF, "letters, digits and . _ - / between them"),
     "tag": (f"(?!refs/){_REF}", "letters, digits and . _ - / between them, without refs/"),
@@ -159,7 +160,7 @@ class PushSettings:
             value = getattr(self, name)
             check(self, name, value is None or re.fullmatch(pattern, value) is not None, expected)
         for code in self.language or ():
-            check(self, "language", re.fullmatch(r"[a-z]{2,3}|code|multilingual", code) is not None, "ISO 639 codes")
+            check(self, "language", re.fullmatch(r"[a-z]{2,3}|code|multilingual", code) is not None, _CODES)
         if self.create_pr and (self.revision != "main" or self.tag):
             raise UserError("--create-pr opens a pull request on main; it excludes --revision and --tag")
         if self.pull_request and self.tag:
