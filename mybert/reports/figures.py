@@ -44,6 +44,7 @@ _VARIABLES |= {"#0000f1": "var(--line)", "#0000f2": "var(--muted)", "#0000f3": "
 _PREFIXES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SIZES = {"half": (4.4, 2.5), "third": (3.2, 2.1)}  # inches: text as large as that around it
 _BORDERS = (0.62, 0.2, 0.47, 0.1)  # inches at the left, right, bottom and top of the axes
+_LABELLED = 0.82  # inches at the left for a name of the axis beside values such as 98.75%
 
 
 class Line(NamedTuple):
@@ -162,7 +163,10 @@ def figure(label: str, draw, *, name: str | None = None, width: str = "half") ->
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs that matplotlib's font lacks: the browser has others
         picture = Figure(figsize=_SIZES[width])
-        draw(picture.add_axes(_inside(*_SIZES[width])))  # fixed borders: layout="constrained" draws twice
+        axis = picture.add_axes(_inside(*_SIZES[width]))  # fixed borders: layout="constrained" draws twice
+        draw(axis)
+        if axis.get_ylabel():
+            axis.set_position(_inside(*_SIZES[width], left=_LABELLED))
         picture.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = content.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -175,9 +179,9 @@ def figure(label: str, draw, *, name: str | None = None, width: str = "half") ->
     return Markup(svg.replace("<svg ", Markup('<svg role="img" aria-label="{}" ').format(label), 1))
 
 
-def _inside(width: float, height: float) -> tuple[float, float, float, float]:
+def _inside(width: float, height: float, left: float = _BORDERS[0]) -> tuple[float, float, float, float]:
     """Left, bottom, width and height of the axes as shares of the picture."""
-    left, right, bottom, top = _BORDERS
+    _, right, bottom, top = _BORDERS
     return left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height
 
 
