@@ -32,4 +32,4 @@ def summary_line(findings: list[Finding]) -> str:
         "green": ("check passed", "checks passed"),
     }
     said = [f"{count} {names[level][count != 1]}" for level, count in counts.items() if count]
-    return f"{', '.join(said)}." if said else "No check applies to this stage."
+    return f"{', '.join(said)}." if said else "No findings: this stage has no checks, or its log is still too short."

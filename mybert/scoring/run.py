@@ -76,10 +76,12 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
             problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}", found)
             continue
         lengths = map(len, scorer.backend.encode_batch_fast(values, add_special_tokens=False))
-        empty = [name for name, length in zip(columns, lengths, strict=True) if not length]
-        if empty:
-            named = f"column {empty[0]!r}" if len(columns) > 1 else ""
-            problems.report(text.source, f"line {text.line}", "no token", named)
+        bare = [one for *one, length in zip(columns, values, lengths, strict=True) if not length]
+        if bare:
+            name, value = bare[0]
+            named = f"column {name!r}" if len(columns) > 1 else ""
+            reason = "no token" if value.strip() else "empty text"
+            problems.report(text.source, f"line {text.line}", reason, named)
         else:
             kept.append(text)
     return kept

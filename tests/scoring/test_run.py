@@ -98,7 +98,8 @@ def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, 
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ('{"text": "one"}\n{"text": " "}\n', (), "line 2: no token"),
+        ('{"text": "one"}\n{"text": " "}\n', (), "line 2: empty text"),
+        ('{"text": "one"}\n{"text": "\u200d"}\n', (), "line 2: no token"),
         (
             '{"good": "one", "worse": "on"}\n',
             ("--pairs", "good,bad"),
@@ -109,7 +110,7 @@ def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, 
             ("--pairs", "good,bad"),
             "no column 'good' (there are 'better', 'bad'; choose two by --pairs A,B)",
         ),
-        ('{"good": "one", "bad": ""}\n', ("--pairs", "good,bad"), "line 1: no token (column 'bad')"),
+        ('{"good": "one", "bad": ""}\n', ("--pairs", "good,bad"), "line 1: empty text (column 'bad')"),
         ('{"good": "one", "bad": 1}\n', ("--pairs", "good,bad"), "line 1: no text in column 'bad'; correct it"),
         ('{"good": "one"}\n', ("--pairs", "good"), "two columns such as good,bad"),
         ('{"good": "one"}\n', ("--pairs", "good,bad", "--masking", "whole-word"), "--pairs compares whole texts"),
@@ -134,4 +135,4 @@ def test_texts_without_tokens_are_skipped_and_counted(folders, tmp_path):
         folders["stock"], tmp_path / "in.jsonl", errors="skip", output=tmp_path / "out.jsonl", device="cpu"
     )
     assert [line["text"] for line in lines_of(result.path)] == ["one"]
-    assert result.manifest["counts"]["skipped"] == {"no token": 1}
+    assert result.manifest["counts"]["skipped"] == {"empty text": 1}
