@@ -365,7 +365,7 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, 
     [
         (("--metric", "bleu"), "--metric bleu: expected one of accuracy, f1_macro"),
         (("--max-length", 999), "--max-length 999: "),
-        (("--model", "nowhere"), "checkpoint nowhere cannot be used"),
+        (("--model", "nowhere"), "nowhere: no such folder"),
         (("--validation", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
         (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
         (("--columns", "text=body"), "has no column 'body'; there are text, label"),

@@ -154,7 +154,7 @@ def test_an_import_with_differing_outputs_is_refused_and_nothing_is_written(tmp_
         (["c", "--output", "o", "--to", "tflite"], "'tflite' (choose from 'bert', 'onnx')"),
         (["c", "--output", "o", "--to", "bert", "--int8"], "--int8 needs --to onnx"),
         (["c", "--output", "o", "--to", "bert", "--tolerance", "0"], "--tolerance: expected a positive number"),
-        (["nowhere", "--output", "o", "--to", "bert"], "checkpoint nowhere cannot be used"),
+        (["nowhere", "--output", "o", "--to", "bert"], "nowhere: no such folder"),
     ],
 )
 def test_invalid_settings_are_one_message(tmp_path, monkeypatch, capsys, arguments, message):
