@@ -6,6 +6,7 @@ little padding. Tokens are read into the grids, since writing them takes eight t
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from .padding_mybert import RaggedLayout, TokenRows
 BLOCK = 16
 """PyTorch's kernels compute this many keys at a time."""
 
-COST_OF_A_GROUP = 20_000
+COST_OF_A_GROUP = 40_000
 """Scores that are computed in the time that one more group takes."""
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -44,34 +45,64 @@ class LengthGroups:
 
     def __init__(self, queries: TokenRows, keys: TokenRows, heads: int):
         groups = [torch.tensor(numbers) for numbers in _similar(keys.lengths, heads)]
-        query_grids = [_grid(queries, numbers, block=1)[0] for numbers in groups]
-        key_grids, are_tokens = zip(*(_grid(keys, numbers, block=BLOCK) for numbers in groups), strict=True)
-        self._queries, self._keys = _Grids(query_grids), _Grids(key_grids)
-        self._masks = [None if real.all() else real[:, None, None] for real in are_tokens]
-        self._places = torch.zeros(queries.total, dtype=torch.long)
-        self._places[self._queries.rows] = torch.arange(len(self._queries.rows))
+        self._queries, self._keys = _Grids(queries, groups, block=1), _Grids(keys, groups, block=BLOCK)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, attention: Attention) -> Tensor:
         """(R, A, D), (T, A, D), (T, A, D) → (R, A, D)."""
-        grids = zip(self._queries.of(query), self._keys.of(key), self._keys.of(value), self._masks, strict=True)
-        return torch.cat([attention(*inputs).flatten(0, 1) for inputs in grids]).index_select(0, self._places)
+        parts = self._queries.from_rows(query), self._keys.from_rows(key), self._keys.from_rows(value)
+        return self._queries.to_rows([attention(*inputs) for inputs in zip(*parts, self._keys.masks, strict=True)])
 
 
 class _Grids:
-    """The (n, L) rows of the tokens of each group; a place without a token repeats the last one of its sequence."""
+    """The grid of each group.
 
-    def __init__(self, grids: Sequence[Tensor]):
-        self.rows = torch.cat([grid.flatten() for grid in grids])
+    Attributes:
+        masks: bool (n, 1, 1, L) of each group, the places that hold a token of their own; None: all.
+    """
+
+    def __init__(self, tokens: TokenRows, groups: Sequence[Tensor], block: int):
+        grids, own = zip(*(_grid(tokens, numbers, block) for numbers in groups), strict=True)
+        self.masks = [None if real.all() else real[:, None, None] for real in own]
         self._shapes, self._sizes = [grid.shape for grid in grids], [grid.numel() for grid in grids]
+        self._rows, is_own = (torch.cat([x.flatten() for x in parts]) for parts in (grids, own))
+        self._repeated, places = (~is_own).nonzero().squeeze(1), is_own.nonzero().squeeze(1)
+        self._places = places.new_zeros(tokens.total)
+        self._places[self._rows[places]] = places
+        self._padding = torch.arange(len(places), tokens.total)
 
-    def of(self, tokens: Tensor) -> Iterator[Tensor]:
+    def from_rows(self, rows: Tensor) -> Iterator[Tensor]:
         """(T, A, D) → (n, A, L, D) of each group."""
-        parts = tokens.index_select(0, self.rows).split(self._sizes)
+        parts = _Reordered.apply(rows, self._rows, self._places, self._padding).split(self._sizes)
         return (part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self._shapes, strict=True))
+
+    def to_rows(self, grids: Sequence[Tensor]) -> Tensor:
+        """(n, L, A, D) of each group → (T, A, D)."""
+        flat = torch.cat([grid.flatten(0, 1) for grid in grids])
+        return _Reordered.apply(flat, self._places, self._rows, self._repeated)
+
+
+class _Reordered(torch.autograd.Function):
+    """`x[index]`. A gradient is read like the values, which is faster than adding it to each row.
+
+    `x[i]` has the gradient of the output at `inverse[i]`, and no gradient if `i` is in `unused`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, unused: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse, unused)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        inverse, unused = ctx.saved_tensors
+        return gradient.index_select(0, inverse).index_fill_(0, unused, 0), None, None, None
 
 
 def _grid(tokens: TokenRows, sequences: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """(n, L) the rows of some sequences, and which of them stand for themselves. L may be rounded up to a `block`."""
+    """(n, L) the rows of some sequences, and whether a place has a row of its own; else it repeats the last one.
+
+    L may be rounded up to a `block`.
+    """
     bounds = tokens.cu_seq_lens.long()
     starts, ends = bounds[sequences, None], bounds[sequences + 1, None]
     rows = starts + torch.arange(_columns(int((ends - starts).max()), block))
