@@ -8,6 +8,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import validate_repo_id
 
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
@@ -24,7 +25,7 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
         cache: the folder of its cached copy (default: the one in HF_HUB_CACHE).
     """
     if constants.is_offline_mode():
-        if kind == "model" and not _is_cached(name, kind, cache):
+        if kind == "model" and _is_name(name) and not _is_cached(name, kind, cache):
             missing = f"{name}: no such folder, and no cached model of this name"
             raise UserError(f"{missing}; HF_HUB_OFFLINE is set, so the Hub is not asked{did_you_mean(name)}")
         return
@@ -45,8 +46,14 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
 
 
 def _is_cached(name: str, kind: str, folder: Path | None) -> bool:
-    with contextlib.suppress(HFValidationError):  # a name that the Hub cannot have
-        return (folder or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir()
+    return (folder or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir()
+
+
+def _is_name(name: str) -> bool:
+    """Whether it could be the name of a repository; a path could not."""
+    with contextlib.suppress(HFValidationError):
+        validate_repo_id(name)
+        return True
     return False
 
 
