@@ -55,7 +55,7 @@ def test_outputs_and_gradients_are_those_of_the_real_tokens(tiny_config, filled_
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("filled_up", ["grid"], indirect=True)
+@pytest.mark.parametrize("filled_up", ["one group"], indirect=True)
 def test_given_embeddings_and_positions_are_padded_too(tiny_config, filled_up):
     model = MyBertModel(tiny_config).eval()
     inputs, _ = batch("packed", tiny_config.vocab_size)
