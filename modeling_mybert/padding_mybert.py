@@ -73,7 +73,7 @@ class RaggedLayout(TokenRows):
     packed: bool = False
     padding_to_multiple: int = 0
     _block_mask: BlockMask | None = None
-    length_groups: Any = None  # LengthGroups of all tokens, by the first layer of inference on the CPU
+    length_groups: Any = None  # LengthGroups of all tokens, made by the first layer on the CPU
 
     def to_batch(self, rows: Tensor) -> Tensor:
         """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
