@@ -79,8 +79,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     dropped = round(p * _STEPS)
     if dropped == _STEPS or not _is_plain_cpu(x.device):
         return nn.functional.dropout(x, p, training)
-    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    keep = bits[: x.numel()].view(x.shape).to(x.dtype if x.dtype.itemsize > 2 else torch.float32)
+    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    keep = bits.view(torch.int16)[: x.numel()].view(x.shape).to(x.dtype if x.dtype.itemsize > 2 else torch.float32)
     keep = keep.ge_(dropped - _STEPS // 2).mul_(_STEPS / (_STEPS - dropped))
     return x * keep.to(x.dtype)
 

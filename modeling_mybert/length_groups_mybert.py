@@ -44,7 +44,8 @@ class LengthGroups:
     """
 
     def __init__(self, queries: TokenRows, keys: TokenRows, heads: int):
-        groups = [torch.tensor(numbers) for numbers in _similar(keys.lengths, heads)]
+        device = keys.cu_seq_lens.device  # not the default, which may be another
+        groups = [torch.tensor(numbers, device=device) for numbers in _similar(keys.lengths, heads)]
         self._queries, self._keys = _Grids(queries, groups, block=1), _Grids(keys, groups, block=BLOCK)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, attention: Attention) -> Tensor:
@@ -68,7 +69,7 @@ class _Grids:
         self._repeated, places = (~is_own).nonzero().squeeze(1), is_own.nonzero().squeeze(1)
         self._places = places.new_zeros(tokens.total)
         self._places[self._rows[places]] = places
-        self._padding = torch.arange(len(places), tokens.total)
+        self._padding = torch.arange(len(places), tokens.total, device=places.device)
 
     def from_rows(self, rows: Tensor) -> Iterator[Tensor]:
         """(T, A, D) → (n, A, L, D) of each group."""
@@ -105,7 +106,7 @@ def _grid(tokens: TokenRows, sequences: Tensor, block: int) -> tuple[Tensor, Ten
     """
     bounds = tokens.cu_seq_lens.long()
     starts, ends = bounds[sequences, None], bounds[sequences + 1, None]
-    rows = starts + torch.arange(_columns(int((ends - starts).max()), block))
+    rows = starts + torch.arange(_columns(int((ends - starts).max()), block), device=bounds.device)
     return rows.minimum(ends - 1), rows < ends
 
 

@@ -122,6 +122,18 @@ def test_a_row_of_padding_is_refused_on_every_device_while_training(tiny_config,
         MyBertModel(tiny_config).train()(torch.ones(2, 4).long(), torch.tensor([[1, 1, 0, 0], [0] * 4]))
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_the_default_device_need_not_be_that_of_the_batch(tiny_config, training):
+    model = MyBertModel(tiny_config).train(training)
+    inputs, _ = batch("right", tiny_config.vocab_size)
+    found = []
+    for device in ("cpu", "meta"):
+        torch.manual_seed(0)
+        with torch.device(device):
+            found.append(model(**inputs).last_hidden_state)
+    torch.testing.assert_close(*found)
+
+
 def test_a_chunked_feed_forward_layer_changes_nothing(tiny_config):
     pack, _ = batch("packed", tiny_config.vocab_size)
     model = MyBertModel(tiny_config).eval()
