@@ -8,7 +8,8 @@
     flash_attention_2      the tokens, by cu_seq_lens   yes       half           CUDA
     flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
 
-All backends give the same numbers. sdpa replaces a backend that lacks a requested feature, with one warning.
+All backends give the same numbers. On the CPU, sdpa has one grid for each group of sequences of similar length
+(`length_groups_mybert`). sdpa replaces a backend that lacks a requested feature, with one warning.
 `output_attentions` always uses eager. Other functions of `ALL_ATTENTION_FUNCTIONS` work on the grid. They and
 flex_attention, whose BlockMask is square, always get as many queries as keys.
 """
@@ -233,7 +234,7 @@ class MyBertSelfAttention(nn.Module):
         return lambda *inputs: attend(self, *inputs, scaling=self.scaling, dropout=dropout, is_causal=False)[0]
 
     def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:
-        """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): only this step computes padding."""
+        """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): only this step and `LengthGroups` compute padding."""
         query = query_layout.to_grid(query).transpose(1, 2)
         key, value = (key_layout.to_grid(x).transpose(1, 2) for x in (key, value))
         context, probabilities = attend(

@@ -1,4 +1,4 @@
-"""Attention of sequences of similar length together (inference on the CPU)."""
+"""Attention of sequences of similar length together, on the CPU."""
 
 import pytest
 import torch
