@@ -172,13 +172,17 @@ def sentence_transformers_side(folder: str, dtype: str, device: str):
     return lambda texts, size: model.encode(texts, batch_size=size, show_progress_bar=False)
 
 
-def mybert_side(folder: str, dtype: str, device: str):
+def mybert_side(folder: str, dtype: str, device: str, in_order: bool = False):
     from mybert.common.memory_allocator import keep_freed_memory
     from mybert.embedding.embedder import Embedder
 
     keep_freed_memory()  # the default of `mybert embed`
     sizes = {*BATCH_SIZES, *GPU_BATCH_SIZES}
     embedders = {size: Embedder(folder, max_tokens_per_batch=size * 32, dtype=dtype, device=device) for size in sizes}
+    if in_order:
+        return lambda texts, size: np.concatenate(
+            [embedders[size].texts(texts[start : start + size]) for start in range(0, len(texts), size)]
+        )
     return lambda texts, size: embedders[size].texts(texts)
 
 
@@ -187,6 +191,7 @@ SIDES = {
     "transformers": transformers_side,
     "sentence-transformers": sentence_transformers_side,
     "ONNX Runtime": onnx_side,
+    "MyBERT, in order": functools.partial(mybert_side, in_order=True),
     "MyBERT": mybert_side,
 }
 _process = {}  # state of this process
