@@ -70,7 +70,6 @@ def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send
         save_companions(Checkpoint(REPO, None, None, []), folder := Path(tempfile.mkdtemp(dir=tmp_path)))
         found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert found == {*parts, "config_sentence_transformers.json"}
-    save_companions(Checkpoint("alice/not-in-the-cache", None, None, []), folder)
 
 
 def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):
