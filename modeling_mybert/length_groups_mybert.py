@@ -102,7 +102,7 @@ class _Reordered(torch.autograd.Function):
 def _grid(tokens: TokenRows, sequences: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """(n, L) the rows of some sequences, and whether a place has a row of its own; else it repeats the last one.
 
-    L may be rounded up to a `block`.
+    L may be rounded up to whole blocks.
     """
     bounds = tokens.cu_seq_lens.long()
     starts, ends = bounds[sequences, None], bounds[sequences + 1, None]
@@ -111,7 +111,7 @@ def _grid(tokens: TokenRows, sequences: Tensor, block: int) -> tuple[Tensor, Ten
 
 
 def _columns(length: int, block: int) -> int:
-    """A block that is filled by less than half takes no longer than a full one, and less where it has few keys."""
+    """`length`, rounded up to whole blocks if the last one is at least half full: partial blocks take longer."""
     missing = -length % block
     return length + missing if 2 * missing <= block else length
 

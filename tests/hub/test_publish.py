@@ -70,6 +70,9 @@ def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send
         save_companions(Checkpoint(REPO, None, None, []), folder := Path(tempfile.mkdtemp(dir=tmp_path)))
         found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert found == {*parts, "config_sentence_transformers.json"}
+    (tmp_path / "cache" / "models--alice--plain").mkdir()  # cached without modules.json
+    save_companions(Checkpoint("alice/plain", None, None, []), empty := Path(tempfile.mkdtemp(dir=tmp_path)))
+    assert not [*empty.iterdir()]
 
 
 def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):
