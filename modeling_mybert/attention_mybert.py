@@ -222,7 +222,7 @@ class MyBertSelfAttention(nn.Module):
         if backend == "sdpa" and on_cpu and isinstance(layout, RaggedLayout):
             learns = self.training or query.requires_grad  # the same when a checkpointed layer is recomputed
             backend = "eager" if eager_on_cpu(query.dtype, dropout, learns) else "sdpa"
-            if (groups := length_groups(query_layout, layout, query.shape[1])) is not None:
+            if (groups := length_groups(query_layout, layout, query.shape[1], by_head=backend == "eager")) is not None:
                 return groups.attend(query, key, value, self._attention(backend, dropout)).flatten(-2), None
         interface = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid

@@ -23,16 +23,16 @@ Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(n, A, Lq, D), (n, A, Lk, D) twice, and a mask (n, 1, 1, Lk) or None → (n, Lq, A, D)."""
 
 
-def length_groups(queries: TokenRows, layout: RaggedLayout, heads: int) -> "LengthGroups | None":
+def length_groups(queries: TokenRows, layout: RaggedLayout, heads: int, by_head: bool) -> "LengthGroups | None":
     """The groups of a batch, made once if all its tokens are queries; None if one grid without padding is as fast."""
     length = layout.grid[1]
     if layout.indices is None and _columns(length, BLOCK) == length:
         return None
     if queries is not layout:
-        return LengthGroups(queries, layout, heads)
-    if layout.length_groups is None:
-        layout.length_groups = LengthGroups(layout, layout, heads)
-    return layout.length_groups
+        return LengthGroups(queries, layout, heads, by_head)
+    if by_head not in layout.length_groups:
+        layout.length_groups[by_head] = LengthGroups(layout, layout, heads, by_head)
+    return layout.length_groups[by_head]
 
 
 class LengthGroups:
@@ -41,12 +41,14 @@ class LengthGroups:
     Args:
         queries, keys: the tokens that attend and those that they attend to, of the same sequences.
         heads: A.
+        by_head: store each head of a sequence in one piece, as matrix products need it. Fused kernels read any order.
     """
 
-    def __init__(self, queries: TokenRows, keys: TokenRows, heads: int):
+    def __init__(self, queries: TokenRows, keys: TokenRows, heads: int, by_head: bool):
         device = keys.cu_seq_lens.device  # not the default, which may be another
         groups = [torch.tensor(numbers, device=device) for numbers in _similar(keys.lengths, heads)]
-        self._queries, self._keys = _Grids(queries, groups, block=1), _Grids(keys, groups, block=BLOCK)
+        parts = heads if by_head else 1
+        self._queries, self._keys = _Grids(queries, groups, parts, block=1), _Grids(keys, groups, parts, block=BLOCK)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, attention: Attention) -> Tensor:
         """(R, A, D), (T, A, D), (T, A, D) → (R, A, D)."""
@@ -57,29 +59,58 @@ class LengthGroups:
 class _Grids:
     """The grid of each group.
 
+    Args:
+        parts: P, the number of parts into which the row of a token is cut; each part is read and stored by itself. A
+            grid has the form (n, P, L, A / P, D) in memory.
+
     Attributes:
         masks: bool (n, 1, 1, L) of each group, the places that hold a token of their own; None: all.
     """
 
-    def __init__(self, tokens: TokenRows, groups: Sequence[Tensor], block: int):
+    def __init__(self, tokens: TokenRows, groups: Sequence[Tensor], parts: int, block: int):
         grids, own = zip(*(_grid(tokens, numbers, block) for numbers in groups), strict=True)
         self.masks = [None if real.all() else real[:, None, None] for real in own]
-        self._shapes, self._sizes = [grid.shape for grid in grids], [grid.numel() for grid in grids]
-        self._rows, is_own = (torch.cat([x.flatten() for x in parts]) for parts in (grids, own))
+        self._shapes = [(len(grid), parts, grid.shape[1]) for grid in grids]
+        self._sizes = [grid.numel() * parts for grid in grids]
+        self._tokens, self._parts = [grid[:, None] for grid in grids], parts
+        self._rows_by_step: dict[int, Tensor] = {}
+        is_own = torch.cat([x[:, None].expand(shape).flatten() for x, shape in zip(own, self._shapes, strict=True)])
         self._repeated, places = (~is_own).nonzero().squeeze(1), is_own.nonzero().squeeze(1)
-        self._places = places.new_zeros(tokens.total)
-        self._places[self._rows[places]] = places
-        self._padding = torch.arange(len(places), tokens.total, device=places.device)
+        self._places = places.new_zeros(tokens.total * parts)
+        self._places[self._rows(parts)[places]] = places
+        self._padding = torch.arange(len(places), tokens.total * parts, device=places.device)
+
+    def _rows(self, step: int) -> Tensor:
+        """The row of each place, in a tensor with `step` rows for each token, of which the first P are its parts."""
+        if step not in self._rows_by_step:
+            part = torch.arange(self._parts, device=self._tokens[0].device)[:, None]
+            self._rows_by_step[step] = torch.cat([(token * step + part).flatten() for token in self._tokens])
+        return self._rows_by_step[step]
 
     def from_rows(self, rows: Tensor) -> Iterator[Tensor]:
         """(T, A, D) → (n, A, L, D) of each group."""
-        parts = _Reordered.apply(rows, self._rows, self._places, self._padding).split(self._sizes)
-        return (part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self._shapes, strict=True))
+        stride, size = rows.stride(), rows.shape[2]
+        # A part of a wider product is read in place.
+        if self._parts > 1 and not rows.requires_grad and stride[1:] == (size, 1) and stride[0] % size == 0:
+            step = stride[0] // size
+            flat = rows.as_strided(((len(rows) - 1) * step + self._parts, 1, size), (size, size, 1))
+        else:
+            step, flat = self._parts, rows.unflatten(1, (self._parts, -1)).flatten(0, 1)
+        read = _read(flat, self._rows(step), self._places, self._padding).split(self._sizes)
+        return (
+            x.unflatten(0, shape).transpose(2, 3).flatten(1, 2) for x, shape in zip(read, self._shapes, strict=True)
+        )
 
     def to_rows(self, grids: Sequence[Tensor]) -> Tensor:
         """(n, L, A, D) of each group → (T, A, D)."""
-        flat = torch.cat([grid.flatten(0, 1) for grid in grids])
-        return _Reordered.apply(flat, self._places, self._rows, self._repeated)
+        flat = torch.cat([grid.unflatten(2, (self._parts, -1)).transpose(1, 2).flatten(0, 2) for grid in grids])
+        rows = _read(flat, self._places, self._rows(self._parts), self._repeated)
+        return rows.unflatten(0, (-1, self._parts)).flatten(1, 2)
+
+
+def _read(x: Tensor, index: Tensor, inverse: Tensor, unused: Tensor) -> Tensor:
+    """`x[index]`; the other arguments are those of `_Reordered`."""
+    return _Reordered.apply(x, index, inverse, unused) if x.requires_grad else x.index_select(0, index)
 
 
 class _Reordered(torch.autograd.Function):

@@ -5,7 +5,7 @@ Shape letters of this package:
     layout, R queries of a subset, H hidden size, A heads, D head size, V vocabulary.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -73,7 +73,7 @@ class RaggedLayout(TokenRows):
     packed: bool = False
     padding_to_multiple: int = 0
     _block_mask: BlockMask | None = None
-    length_groups: Any = None  # LengthGroups of all tokens, made by the first layer on the CPU
+    length_groups: dict[bool, Any] = field(default_factory=dict)  # LengthGroups of all tokens, by `by_head`
 
     def to_batch(self, rows: Tensor) -> Tensor:
         """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
@@ -230,7 +230,7 @@ def padded_to_multiple(layout: RaggedLayout, multiple: int) -> RaggedLayout:
         return layout
     padding = (~layout.mask).flatten().nonzero().squeeze(1)[: -layout.total % multiple]
     indices = torch.cat([layout.indices, padding])
-    return replace(layout, indices=indices, padding_to_multiple=len(padding))
+    return replace(layout, indices=indices, padding_to_multiple=len(padding), length_groups={})
 
 
 def _full_layout(grid: tuple[int, int], device: torch.device) -> RaggedLayout:

@@ -36,17 +36,20 @@ def alone(query: Tensor, key: Tensor, value: Tensor, lengths_q: list[int], lengt
     return torch.cat([plain(*(x.transpose(0, 1)[None] for x in part))[0] for part in parts])
 
 
+@pytest.mark.parametrize("by_head", [False, True])
 @pytest.mark.parametrize("tokens", ["all", "first", "some"])
 @pytest.mark.parametrize("kind", ["mixed", "short", "equal", "one"])
 @torch.no_grad()
-def test_each_sequence_attends_to_itself(kind, tokens):
+def test_each_sequence_attends_to_itself(kind, tokens, by_head):
     lengths = lengths_like(kind)
     layout = layout_of(lengths)
     some = torch.arange(layout.total)[::3]
     queries = {"all": layout, "first": first_token_queries(layout), "some": query_subset(layout, some)}[tokens]
-    key, value = torch.randn(2, layout.total, HEADS, SIZE, dtype=torch.float64)
+    # Key and value are parts of one product, query is a tensor of its own, as in the last layer.
+    product = torch.randn(layout.total, 2 * HEADS * SIZE, dtype=torch.float64)
+    key, value = (x.unflatten(-1, (HEADS, SIZE)) for x in product.chunk(2, dim=-1))
     query = torch.randn(queries.total, HEADS, SIZE, dtype=torch.float64)
-    found = LengthGroups(queries, layout, HEADS).attend(query, key, value, plain)
+    found = LengthGroups(queries, layout, HEADS, by_head).attend(query, key, value, plain)
     torch.testing.assert_close(found, alone(query, key, value, queries.lengths, lengths))
 
 
@@ -60,7 +63,7 @@ def test_little_is_computed_for_padding_in_few_groups(kind):
 
     rows = torch.zeros(sum(lengths), HEADS, SIZE)
     layout = layout_of(lengths)
-    LengthGroups(layout, layout, HEADS).attend(rows, rows, rows, count)
+    LengthGroups(layout, layout, HEADS, by_head=False).attend(rows, rows, rows, count)
     on_one_grid = len(lengths) * max(lengths) ** 2
     assert sum(computed) < {"mixed": 0.45, "short": 1.1, "equal": 1.34}[kind] * on_one_grid
     assert len(computed) <= max(lengths) / 16 + 1
@@ -68,10 +71,10 @@ def test_little_is_computed_for_padding_in_few_groups(kind):
 
 def test_a_grid_without_padding_needs_no_groups_and_a_batch_makes_them_once():
     full, gaps = layout_of([32, 32]), layout_of([32, 9])
-    assert length_groups(full, full, HEADS) is None
-    assert length_groups(gaps, gaps, HEADS) is length_groups(gaps, gaps, HEADS)
-    first = first_token_queries(gaps)
-    assert length_groups(first, gaps, HEADS) is not length_groups(gaps, gaps, HEADS)
+    assert length_groups(full, full, HEADS, by_head=False) is None
+    groups = [length_groups(gaps, gaps, HEADS, by_head) for by_head in (False, True, False, True)]
+    assert groups[0] is groups[2] and groups[1] is groups[3] and groups[0] is not groups[1]
+    assert length_groups(first_token_queries(gaps), gaps, HEADS, by_head=True) not in groups
 
 
 MASKS = {
@@ -99,7 +102,7 @@ def test_outputs_of_mixed_lengths_are_those_of_bert(tiny_config, side, dtype):
 def test_a_sequence_with_nan_leaves_the_others_as_they_are(tiny_config):
     model = MyBertModel(tiny_config).eval()
     mask = (torch.arange(29) < torch.tensor([[29], [4], [11]])).long()
-    assert length_groups(layout := padded_layout((3, 29), mask, mask.device), layout, HEADS)
+    assert length_groups(layout := padded_layout((3, 29), mask, mask.device), layout, HEADS, by_head=True)
     embeddings = torch.randn(3, 29, tiny_config.hidden_size, generator=torch.Generator().manual_seed(0))
     expected = model(inputs_embeds=embeddings, attention_mask=mask).last_hidden_state
     for bad in range(3):
