@@ -223,8 +223,11 @@ class Embedder:
         if pooler:
             return output.pooler_output.float(), rows
         states = [output.last_hidden_state] if last else [output.hidden_states[i] for i in self.settings.layers]
-        indices = torch.from_numpy(kept).to(self.model.device)
-        return torch.stack([state[0, indices].float() for state in states]).mean(0), rows
+        if len(kept) < output.last_hidden_state.shape[1]:
+            indices = torch.from_numpy(kept).to(self.model.device)
+            states = [state[:, indices] for state in states]
+        means = states[0] if len(states) == 1 else torch.stack([state.float() for state in states]).mean(0)
+        return means[0].float(), rows
 
 
 def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
