@@ -27,8 +27,10 @@ def cut_windows(length: int, size: int, overlap: int) -> list[Window]:
     Returns:
         The windows, in order. The kept ranges partition [0, length). An empty text gives one empty window.
     """
-    starts = [*range(0, max(length - size, 0), size - overlap), max(length - size, 0)]
-    bounds = [(start, min(start + size, length)) for start in starts]
+    if length <= size:
+        return [Window(0, length, 0, length)]
+    starts = [*range(0, length - size, size - overlap), length - size]
+    bounds = [(start, start + size) for start in starts]
     cuts = [(start + end) // 2 for (_, end), (start, _) in itertools.pairwise(bounds)]
     kept = itertools.pairwise([0, *cuts, length])
     return [Window(*bound, *part) for bound, part in zip(bounds, kept, strict=True)]

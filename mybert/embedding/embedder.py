@@ -90,7 +90,7 @@ class Embedder:
         self.model, tokenizer = _load(self.settings)
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()
-        self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
+        self._cls, self._sep = (np.array([token]) for token in (tokenizer.cls_token_id, tokenizer.sep_token_id))
         self.width = config.hidden_size
         self.max_length = self.settings.max_length or trained_tokens(config, tokenizer)
         room = self.max_length - 2
@@ -185,10 +185,9 @@ class Embedder:
             )
         sequences = []
         for start, end, kept_start, kept_end in cut_windows(len(ids), size, self.stride):
-            cls, sep = self.special_ids
             of = np.full(end - start + 2, _NO_ROW)
             of[1 + kept_start - start : 1 + kept_end - start] = rows[kept_start:kept_end]
-            sequences.append(_Sequence(np.concatenate([[cls], ids[start:end], [sep]]), of, start == 0))
+            sequences.append(_Sequence(np.concatenate([self._cls, ids[start:end], self._sep]), of, start == 0))
         return sequences
 
     @torch.inference_mode()
