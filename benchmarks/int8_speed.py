@@ -2,19 +2,24 @@
 
     python benchmarks/int8_speed.py CHECKPOINT TEXTS [--count 200] [--batch 8] [--rounds 5] [--threads 1]
     python benchmarks/int8_speed.py CHECKPOINT TEXTS --quantized FOLDER --calibration TEXTS [--count 200] [--rounds 5]
-        [--threads 1]
+        [--threads 1] [--backend onnx PYTHON] [--backend openvino PYTHON]
 
 Vectors are means over tokens, scaled to length 1. Each round runs all sides, one after the other. The first form
 compares torch, ONNX, and ONNX with int8 weights on the same batches. The second compares CPU seconds from texts to
 vectors: `Embedder` in float32, in bfloat16 and with the int8 FOLDER, and other engines, each in its fastest batches of
 sorted texts. These are transformers, ONNX Runtime with int8 weights and dynamic activations, and OpenVINO with static
-int8 by NNCF, calibrated on the other texts (`pip install openvino nncf`; left out without them). The backends "onnx"
-and "openvino" of sentence-transformers use these engines.
+int8 by NNCF, calibrated on the other texts (`pip install openvino nncf`; left out without them). `--backend` adds a
+backend of sentence-transformers, which runs in the environment of PYTHON (sentence_transformers_int8.py).
 """
 
 import argparse
+import contextlib
 import importlib.util
+import json
+import os
+import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from functools import partial
@@ -30,6 +35,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--quantized", help="output of `mybert quantize CHECKPOINT`")
     parser.add_argument("--calibration", help="texts for OpenVINO, as for `mybert quantize`")
+    parser.add_argument(
+        "--backend", nargs=2, action="append", default=[], help="of sentence-transformers, and a Python"
+    )
     arguments = parser.parse_args()
 
     import torch
@@ -99,31 +107,44 @@ def compare_onnx(arguments: argparse.Namespace) -> None:
 
 
 def compare_quantized(arguments: argparse.Namespace) -> None:
-    import numpy as np
-
-    from mybert import Embedder
     from mybert.common.memory_allocator import keep_freed_memory
     from mybert.io.documents import read_documents
 
     keep_freed_memory()
     texts = [document.text for document in islice(read_documents([arguments.texts]), arguments.count)]
     sides = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        engines = other_engines(arguments, scratch)
-    for name, run in engines.items():
-        side = sorted_batches(arguments.checkpoint, run)
-        sizes = {size: cpu_seconds(side, texts, size)[0] for size in (4, 8, 16, 32, 64)}
-        size = min(sizes, key=sizes.get)
-        sides[f"{name}, batches of {size}"] = partial(side, size=size)
-    sides |= {
-        "MyBERT, float32": Embedder(arguments.checkpoint, normalize=True).texts,
-        "MyBERT, bfloat16": Embedder(arguments.checkpoint, dtype="bfloat16", normalize=True).texts,
-        "MyBERT, int8": Embedder(arguments.quantized, normalize=True).texts,
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        others = {
+            name: partial(cpu_seconds, sorted_batches(arguments.checkpoint, run))
+            for name, run in other_engines(arguments, scratch).items()
+        }
+        for backend, python in arguments.backend:
+            name = f"sentence-transformers, {backend}, int8"
+            others[name] = stack.enter_context(sentence_transformers(backend, python, arguments, scratch))
+        for name, side in others.items():
+            size = min((4, 8, 16, 32, 64), key=lambda size: side(texts, size)[0])
+            sides[f"{name}, batches of {size}"] = partial(side, size=size)
+        compare_sides(sides, texts, arguments)
+
+
+def compare_sides(sides: dict, texts: list[str], arguments: argparse.Namespace) -> None:
+    """Runs all in turn and prints a table; `sides` are functions from texts to CPU seconds and vectors."""
+    import numpy as np
+
+    from mybert import Embedder
+
+    folder, quantized = arguments.checkpoint, arguments.quantized
+    embedders = {
+        "MyBERT, float32": Embedder(folder, normalize=True),
+        "MyBERT, bfloat16": Embedder(folder, dtype="bfloat16", normalize=True),
+        "MyBERT, int8": Embedder(quantized, normalize=True),
     }
+    sides |= {name: partial(cpu_seconds, embedder.texts) for name, embedder in embedders.items()}
     seconds, found = {name: [] for name in sides}, {}
     for _ in range(arguments.rounds + 1):  # the first one warms up
         for name, side in sides.items():
-            spent, found[name] = cpu_seconds(side, texts)
+            spent, found[name] = side(texts)
             seconds[name].append(spent)
     print(f"{len(texts)} texts, {arguments.threads} thread(s)")
     print("| side | CPU seconds | times as fast as transformers | mean cosine | lowest | same nearest neighbour |")
@@ -157,6 +178,35 @@ def other_engines(arguments: argparse.Namespace, scratch: str) -> dict:
     if arguments.calibration and importlib.util.find_spec("openvino") and importlib.util.find_spec("nncf"):
         engines["OpenVINO, int8"] = openvino_int8(folder / ONNX_FILE, arguments)
     return engines
+
+
+@contextlib.contextmanager
+def sentence_transformers(backend: str, python: str, arguments: argparse.Namespace, scratch: str):
+    """A function from texts and batch size to CPU seconds and vectors, by a process in another environment."""
+    import numpy as np
+
+    from mybert.io.documents import read_documents
+
+    copy = shutil.copytree(arguments.checkpoint, Path(scratch) / f"{backend}-model")
+    calibration = Path(scratch) / f"{backend}-texts"
+    calibration.mkdir()
+    with (calibration / "train.jsonl").open("w", encoding="utf-8") as lines:
+        for document in islice(read_documents([arguments.calibration]), 300):
+            print(json.dumps({"text": document.text}), file=lines)
+    worker = Path(__file__).parent / "sentence_transformers_int8.py"
+    command = [python, worker, backend, copy, calibration, str(arguments.threads)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": ""}
+    )
+
+    def run(texts: list[str], size: int):
+        request = {"texts": texts, "size": size, "file": f"{scratch}/vectors.npy"}
+        print(json.dumps(request), file=process.stdin, flush=True)
+        return float(process.stdout.readline()), np.load(request["file"])
+
+    with process:
+        yield run
+        process.stdin.close()
 
 
 def openvino_int8(graph: Path, arguments: argparse.Namespace):
@@ -207,10 +257,10 @@ def sorted_batches(checkpoint: str, run):
     return vectors
 
 
-def cpu_seconds(function, *arguments):
+def cpu_seconds(function, *arguments, **options):
     """CPU seconds of a call, those of other threads included, and its result."""
     began = time.process_time()
-    found = function(*arguments)
+    found = function(*arguments, **options)
     return time.process_time() - began, found
 
 
