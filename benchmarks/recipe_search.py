@@ -294,7 +294,7 @@ def main() -> None:
     encoder = count_parameters(model.config)["encoder"]
     unique = round(corpus.shape.tokens * min(options.examples or math.inf, len(corpus.train)) / len(corpus.train))
     result = {"name": options.name, "arguments": sys.argv[1:], "encoder": encoder, "unique": unique}
-    result |= counts | evaluate(model, corpus)
+    result |= {"vocab_size": model.config.vocab_size} | counts | evaluate(model, corpus)
     print(json.dumps(result))
     with options.output.open("a", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")

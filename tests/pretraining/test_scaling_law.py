@@ -26,13 +26,16 @@ def benchmark():
 
 def test_more_parameters_tokens_and_text_lower_the_loss_and_repeats_count_less():
     law = scaling_law()
-    loss = law.loss(3e6, 5e7, 1e9)
-    assert law.loss(6e6, 5e7, 1e9) < loss and law.loss(3e6, 1e8, 1e9) < loss < law.loss(3e6, 5e7, 1e6)
+    for size in (2_000, law.vocab_size, 100_000):
+        loss = law.loss(3e6, 5e7, 1e9, size)
+        assert law.loss(6e6, 5e7, 1e9, size) < loss and law.loss(3e6, 1e8, 1e9, size) < loss
+        assert loss < law.loss(3e6, 5e7, 1e6, size)
     assert law.counted_tokens(1e6, 1e7) == 1e6
     unique, passes = 1e6, 3
     expected = unique * (1 + law.repeat_limit * (1 - math.exp(-(passes - 1) / law.repeat_limit)))
     assert law.counted_tokens(passes * unique, unique) == pytest.approx(expected)
-    assert law.loss(3e6, 1.0, 1e9) == law.ceiling and 0 <= law.accuracy(law.ceiling) < 0.15
+    assert law.loss(3e6, 1.0, 1e9, law.vocab_size) == law.ceiling
+    assert 0 <= law.accuracy(law.ceiling, law.vocab_size) < 0.15
     interval = law.expectation(3e6, 5e7, 1e9, 30_000)
     assert interval["mlm_accuracy_error"] == pytest.approx(law.accuracy_slope * interval["mlm_loss_error"])
 
@@ -46,20 +49,30 @@ def test_the_fit_finds_the_law_behind_runs_and_predicts_others(benchmark):
         token_factor=450.0,
         token_size_power=0.05,
         token_power=0.38,
+        vocab_power=0.2,
     )
     rng = np.random.default_rng(0)
 
-    def run(parameters, tokens, noise):
-        loss = true.loss(parameters, tokens, 1e10) * (1 + noise)
-        return benchmark.Run("run", int(parameters), int(tokens), 10**10, loss, 0.7 - 0.09 * loss)
+    def run(parameters, tokens, noise, vocab_size=true.vocab_size):
+        loss = true.loss(parameters, tokens, 1e10, vocab_size) * (1 + noise)
+        accuracy = 0.7 - 0.09 * loss * true.split(vocab_size)
+        return benchmark.Run("run", int(parameters), int(tokens), 10**10, vocab_size, loss, accuracy)
 
     sizes, tokens = (4e5, 3e6, 1.3e7, 4e7), (4e6, 1.6e7, 6e7, 2.4e8, 1e9)
-    fitted = benchmark.fit([run(n, d, rng.normal(0, 0.003)) for n in sizes for d in tokens], scaling_law())
-    for parameters, count in ((1e6, 1e8), (2e7, 3e8)):
-        assert fitted.loss(parameters, count, 1e10) == pytest.approx(true.loss(parameters, count, 1e10), rel=0.02)
-    assert fitted.accuracy_slope == pytest.approx(0.09) and fitted.runs == 20 and fitted.loss_error < 0.05
+    runs = [run(n, d, rng.normal(0, 0.003)) for n in sizes for d in tokens]
+    runs += [run(3e6, d, rng.normal(0, 0.003), vocab_size) for d in tokens for vocab_size in (6_000, 30_000)]
+    fitted = benchmark.fit(runs, scaling_law())
+    for asked in ((1e6, 1e8, 1e10, 12_000), (2e7, 3e8, 1e10, 12_000), (3e6, 1e9, 1e10, 50_000)):
+        assert fitted.loss(*asked) == pytest.approx(true.loss(*asked), rel=0.02)
+    assert fitted.accuracy_slope == pytest.approx(0.09) and fitted.runs == 30 and fitted.loss_error < 0.05
     one_size = benchmark.fit([run(3e6, count, 0.0) for count in tokens], scaling_law())
     assert one_size.size_power == scaling_law().size_power, "one size does not tell the exponent of the size"
+
+
+@pytest.mark.parametrize(("vocab_size", "tokens"), [(4_032, 40.35), (6_016, 38.43), (24_064, 34.50), (30_528, 34.21)])
+def test_a_smaller_vocabulary_splits_words_into_more_tokens(vocab_size, tokens):
+    """Millions of tokens of one text (benchmarks/RESULTS.md); 36.04 with 12,032 tokens of vocabulary."""
+    assert scaling_law().split(vocab_size) == pytest.approx(tokens / 36.04, rel=0.005)
 
 
 def test_plan_shows_what_each_size_reaches_in_a_time(capsys):

@@ -237,7 +237,7 @@ def _expected_loss(
     config = MyBertConfig.from_size(size, vocab_size=len(corpus.tokenizer))
     costs = corpus.shape.costs(config, settings.mlm_probability, corpus.has_pairs)
     tokens = measured[nearest].flops / costs.flops_per_token * clock.training_seconds
-    return scaling_law().loss(count_parameters(config)["encoder"], tokens, corpus.shape.tokens)
+    return scaling_law().loss(count_parameters(config)["encoder"], tokens, corpus.shape.tokens, config.vocab_size)
 
 
 # Time after the last step

@@ -4,8 +4,13 @@ loss = floor + size_factor / N^size_power + token_factor × N^token_size_power /
 "Training compute-optimal large language models", section 3.3, with a token term that rises with the size: in runs of
 minutes, larger models learn from context after more tokens), where N counts the parameters of the encoder and D the
 tokens seen. Repeated tokens count less (Muennighoff et al. 2023, "Scaling data-constrained language models", section
-3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)). Accuracy is
-linear in the loss.
+3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)).
+
+This is the loss for a vocabulary of `vocab_size` tokens. With V tokens, a text has S = s(V) / s(vocab_size) times as
+many tokens, where s(V) = 1 + (split_vocab / V)^split_power. The loss per word is that of the formula with D / S and
+U / S in place of D and U, and the loss per token is S times smaller. Rare tokens need more text: the token term is
+multiplied by (D / vocab_tokens)^(token_power × vocab_power × ln(V / vocab_size)). Accuracy is linear in the loss per
+word.
 
 `benchmarks/scaling_law.py` fits the numbers in scaling_law.json to finished runs.
 """
@@ -26,7 +31,8 @@ class ScalingLaw:
         floor, size_factor, size_power: of the formula above, as are the next four.
         token_factor, token_size_power, token_power, repeat_limit: of the token term.
         ceiling: loss of a model that has hardly learned from context; no run ends above it.
-        accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × loss.
+        vocab_size, split_vocab, split_power, vocab_tokens, vocab_power: of other vocabularies, see above.
+        accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × S × loss.
         loss_error: standard deviation of the losses around the formula; at least a chosen value for other texts.
         runs: number of runs behind the fit.
         source: which runs.
@@ -39,6 +45,11 @@ class ScalingLaw:
     token_size_power: float
     token_power: float
     repeat_limit: float
+    vocab_size: int
+    split_vocab: float
+    split_power: float
+    vocab_tokens: float
+    vocab_power: float
     ceiling: float
     accuracy_at_zero: float
     accuracy_slope: float
@@ -46,12 +57,20 @@ class ScalingLaw:
     runs: int
     source: str
 
-    def loss(self, parameters: float, tokens: float, unique: float) -> float:
+    def loss(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> float:
         """Held-out masked loss; `parameters` are those of the encoder, `unique` the tokens of the training text."""
-        counted = self.counted_tokens(tokens, unique)
+        split = self.split(vocab_size)
+        counted = max(self.counted_tokens(tokens, unique) / split, 1)
         size_part = self.size_factor / parameters**self.size_power
-        token_part = self.token_factor * parameters**self.token_size_power / max(counted, 1) ** self.token_power
-        return min(self.floor + size_part + token_part, self.ceiling)
+        token_part = self.token_factor * parameters**self.token_size_power / counted**self.token_power
+        rarer = self.vocab_power * math.log(vocab_size / self.vocab_size)
+        token_part *= (counted / self.vocab_tokens) ** (self.token_power * rarer)
+        return min((self.floor + size_part + token_part) / split, self.ceiling)
+
+    def split(self, vocab_size: int) -> float:
+        """S above: tokens of a text with this vocabulary, divided by those with the vocabulary of the fit."""
+        with_v, with_fitted = (1 + (self.split_vocab / v) ** self.split_power for v in (vocab_size, self.vocab_size))
+        return with_v / with_fitted
 
     def counted_tokens(self, tokens: float, unique: float) -> float:
         """The number of unique tokens that are worth as much as `tokens`, some of them repeated."""
@@ -59,8 +78,9 @@ class ScalingLaw:
         limit = self.repeat_limit
         return min(tokens, unique) + unique * limit * (1 - math.exp(-repeats / limit))
 
-    def accuracy(self, loss: float) -> float:
-        return min(max(self.accuracy_at_zero - self.accuracy_slope * loss, 0.0), 1.0)
+    def accuracy(self, loss: float, vocab_size: int) -> float:
+        """Held-out masked accuracy of a model with this held-out masked loss."""
+        return min(max(self.accuracy_at_zero - self.accuracy_slope * loss * self.split(vocab_size), 0.0), 1.0)
 
     def expectation(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> dict[str, float]:
         """Expected loss and accuracy, and half the width of their 95% intervals.
@@ -68,13 +88,13 @@ class ScalingLaw:
         The loss is at most ln(vocab_size), that of equal probabilities for all tokens of the vocabulary.
         """
         highest = min(self.ceiling, math.log(vocab_size))
-        loss = min(self.loss(parameters, tokens, unique), highest)
+        loss = min(self.loss(parameters, tokens, unique, vocab_size), highest)
         half = _Z95 * self.loss_error
         return {
             "mlm_loss": loss,
             "mlm_loss_highest": highest,
             "mlm_loss_error": half,
-            "mlm_accuracy": self.accuracy(loss),
+            "mlm_accuracy": self.accuracy(loss, vocab_size),
             "mlm_accuracy_error": half * self.accuracy_slope,
         }
 
