@@ -1,6 +1,7 @@
 """The `mybert` command."""
 
 import argparse
+import contextlib
 import errno
 import io
 import logging
@@ -20,8 +21,10 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import where_to_look
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.options import options_without_import, unknown_name
+from mybert.common.progress import no_model_bars
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
+_WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "doctor", "search")
 _VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base")
 """Loggers that warn about checkpoints and long texts which MyBERT handles."""
 
@@ -106,7 +109,8 @@ def _run_command(name: str, argv: list[str]) -> None:
     )
     if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
         keep_freed_memory()
-    output = pkgutil.resolve_name(command.function)(*settings)
+    with contextlib.nullcontext() if name in _WITHOUT_MODELS else no_model_bars():
+        output = pkgutil.resolve_name(command.function)(*settings)
     if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
         print("dry run: nothing was written" if getattr(settings[0], "dry_run", False) else where_to_look(output))
 

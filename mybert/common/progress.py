@@ -67,19 +67,23 @@ def no_dataset_bars() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_library_bars() -> Iterator[None]:
-    """Disables the progress bars of datasets and transformers in this block, except those of downloads.
-
-    They would interrupt the printed lines.
-    """
+def no_model_bars() -> Iterator[None]:
+    """Disables transformers' progress bars of loading and saving in this block; they would interrupt printed lines."""
     from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging  # here, since its import takes seconds
 
-    with no_dataset_bars(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         if logging.is_progress_bar_enabled():
             logging.disable_progress_bar()  # also those of downloads
             enable_progress_bars()
             stack.callback(logging.enable_progress_bar)
+        yield
+
+
+@contextlib.contextmanager
+def no_library_bars() -> Iterator[None]:
+    """Disables the progress bars of datasets and transformers in this block, except those of downloads."""
+    with no_dataset_bars(), no_model_bars():
         yield
 
 
