@@ -23,5 +23,6 @@ def serve(settings: DemoSettings, block: bool = True) -> str:
         return launch(page, settings.host, settings.port, block)
     except OSError as error:
         raise UserError(
-            f"--port {settings.port} of {settings.host} is in use or not allowed; name another, or 0 for a free one"
+            f"--port {settings.port} of {settings.host} is in use or not allowed, or the host is no address of this "
+            "computer; name another --port, or 0 for a free one, or another --host"
         ) from error

@@ -268,8 +268,12 @@ async def _disconnection(request: Request) -> None:
 async def _http_error(request: Request, error: Exception) -> Response:
     """A request that is refused, an unknown path, or another method."""
     assert isinstance(error, HTTPException)
-    detail = {404: "no such path; /info names the functions of this checkpoint", 405: "another method is needed"}
-    message, kind = detail.get(error.status_code, error.detail), getattr(error, "kind", "Validation")
+    message, kind = error.detail, getattr(error, "kind", "Validation")
+    if error.status_code == 404:
+        message = "no such path; /info names the functions of this checkpoint"
+    elif error.status_code == 405:
+        allowed = sorted(re.split(", ?", (error.headers or {}).get("Allow", "")))
+        message = f"{request.method} is not supported here; use {' or '.join(allowed)}"
     return error_response(error.status_code, message, kind, request.scope["path"], error.headers)
 
 

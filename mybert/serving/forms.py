@@ -40,8 +40,12 @@ def field(body: Body, name: str, kind: type, *default: Any) -> Any:
         return default[0]
     if type(value) is not kind:
         names = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
-        raise Refused(422, f"{name}: expected {names[kind]}, found {'nothing' if value is None else short(value, 40)}")
+        raise Refused(422, f"{name}: expected {names[kind]}, found {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else short(value, 40)
 
 
 def with_parameters(body: Body, *names: str) -> Body:
@@ -69,7 +73,7 @@ def texts_in(body: Body, name: str, served: ServedCheckpoint, ids: bool = True) 
         for item in items
     ):
         arrays = " or token arrays" if ids else ""
-        raise Refused(422, f"{name}: expected a text or a list of texts{arrays}, found {short(value, 40)}")
+        raise Refused(422, f"{name}: expected a text or a list of texts{arrays}, found {_shown(value)}")
     return items, single
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from scipy.special import expit
 
-from mybert.common.error_messages import short
+from mybert.common.error_messages import short, short_list
 from mybert.serving.checkpoint import MASK_CANDIDATES, ServedCheckpoint
 from mybert.serving.forms import (
     Body,
@@ -25,6 +25,8 @@ from mybert.serving.forms import (
 def predict(served: ServedCheckpoint, body: Body) -> Work:
     """Predicts `rows` as `mybert predict` does, or TEI's `inputs`: a text, a pair of texts, or a list of lists of
     texts."""
+    if body.get("rows") is None and body.get("inputs") is None:
+        raise Refused(422, f"expected rows or inputs, found {short_list(body) or 'nothing'}")
     if body.get("rows") is not None:
         rows = field(body, "rows", list)
         return _prediction_work(served, rows, lambda found: {"predictions": found})

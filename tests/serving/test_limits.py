@@ -225,6 +225,21 @@ def test_a_taken_port_is_a_mistake_of_the_user(serve, models):
         run.build_server(ServeSettings(str(models("encoder")), port=port))
 
 
+def test_an_address_of_another_computer_is_named_as_the_host(models):
+    with pytest.raises(UserError, match=r"--host 192.0.2.1 is no address of this computer"):  # RFC 5737
+        run.build_server(ServeSettings(str(models("encoder")), host="192.0.2.1", port=0))
+
+
+def test_a_request_of_another_method_or_without_the_field_names_the_right_one(serve):
+    service = serve("classifier")
+    assert service.client.get("/predict").json()["error"] == "GET is not supported here; use POST"
+    assert service.post("/info", {}).json()["error"] == "POST is not supported here; use GET or HEAD"
+    for body, found in (({"row": ["sea"]}, "row"), ({}, "nothing")):
+        assert service.post("/predict", body).json()["error"] == f"expected rows or inputs, found {found}"
+    found = serve("encoder").post("/v1/embeddings", {"inputs": "sea"}).json()["error"]["message"]
+    assert found == "input: expected a text or a list of texts or token arrays, found nothing"
+
+
 def test_a_stop_answers_accepted_requests_and_refuses_others(serve, hold):
     service = serve("encoder", max_wait=2.0)
     gate = hold(service.functions)
