@@ -1,6 +1,7 @@
 """Declaration and validation of the settings of a command."""
 
 import dataclasses
+import difflib
 from collections.abc import Iterable
 from os import PathLike
 from typing import Any
@@ -86,10 +87,11 @@ def as_list(value: object) -> list[str]:
     return [str(item) for item in ([value] if isinstance(value, str | PathLike) else value or ())]
 
 
-def check(settings: Any, name: str, good: bool, expected: str) -> None:
+def check(settings: Any, name: str, good: bool, expected: str, hint: str = "") -> None:
     """Raises a UserError that names the setting, its expected values and its value, unless `good`."""
     if not good:
-        raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {short(getattr(settings, name))}")
+        found = short(getattr(settings, name))
+        raise UserError(f"--{name.replace('_', '-')}: expected {expected}, found {found}{hint}")
 
 
 def check_choices(settings: Any) -> None:
@@ -104,8 +106,11 @@ def check_choices(settings: Any) -> None:
 
 def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:
     """Raises a UserError if a setting is none of `choices`; None passes if it is the default."""
-    is_unset = getattr(settings, name) is None and settings.__dataclass_fields__[name].default is None
-    check(settings, name, is_unset or getattr(settings, name) in choices, " or ".join(choices))
+    value = getattr(settings, name)
+    is_unset = value is None and settings.__dataclass_fields__[name].default is None
+    like = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.7)
+    hint = f"; did you mean {like[0]!r}?" if like else ""
+    check(settings, name, is_unset or value in choices, " or ".join(choices), hint)
 
 
 def check_resume(settings: Any) -> None:

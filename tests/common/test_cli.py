@@ -91,6 +91,10 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
             "pretrain --batch_size=8",
             "unknown argument '--batch_size=8'; did you mean '--per-device-train-batch-size'?",
         ),
+        (
+            "pretrain --size mina",
+            "--size: expected tiny or mini or small or medium or base or large, found 'mina'; did you mean 'mini'?",
+        ),
         ("pretrain --epochs", "unknown argument '--epochs'; did you mean '--num-train-epochs'?"),
     ],
 )
