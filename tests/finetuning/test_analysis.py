@@ -202,6 +202,13 @@ def test_suspects_say_in_how_many_runs_they_are_wrong(finetune, opinions, tmp_pa
     assert suspect["seeds"] == f"{sum(some[48] > 0 for some in errors)} of 2 runs"
 
 
+def test_a_column_of_slices_without_values_is_named(classifier, opinions, write_rows, tmp_path, capsys):
+    data = write_rows("rows.jsonl", [row | {"place": ""} for row in opinions])
+    words = ("--model", classifier, "--data", data, "--output", tmp_path / "scores", "--slices", "place")
+    assert cli.main(["evaluate", *map(str, words), "--device", "cpu"]) == 0
+    assert f"--slices place: all rows of {data} have the same value" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["evaluate", "finetune"])
 def test_an_unknown_column_of_slices_is_named(command, classifier, models, opinions, write_rows, tmp_path, capsys):
     data = write_rows("rows.jsonl", opinions)

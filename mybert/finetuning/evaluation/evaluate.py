@@ -144,6 +144,9 @@ def write_evaluation(
     """
     given = list(split.given())
     analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], runs)
+    for column in slices:
+        if len(analysis["slices"][column]) == 1:
+            print(f"--slices {column}: all rows of {split.source} have the same value, so there is one group")
     (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
     write_json(folder / RESULTS, {**found.results(), "rows_left_out": split.left_out, **facts})
     columns = (given, found.predictions, found.references, found.errors, split.numbers)
