@@ -25,6 +25,7 @@ from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job
+from mybert.reports.checks.finetuning import UNKNOWN_RED
 from mybert.reports.write import add_report
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.fingerprint import RunFingerprint
@@ -144,6 +145,11 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             if name == "validation":
                 print_if_nothing_learned(metric, found)
             evaluations[name] = found
+    if (share := data.overview["train"]["unknown_tokens"]) > UNKNOWN_RED:
+        print(
+            f"{share:.0%} of the training tokens are [UNK]: the vocabulary of {settings.model} lacks characters of "
+            "these texts. Use a checkpoint that has them"
+        )
     return evaluations
 
 

@@ -349,6 +349,14 @@ def test_the_overview_counts_what_is_cut_and_unknown(finetune, write_rows, tmp_p
     assert found["unknown_tokens"] == pytest.approx(1 / 44)
 
 
+@pytest.mark.parametrize(("unknown", "said"), [("☃ ", True), ("", False)])
+def test_many_unknown_tokens_are_named_after_the_scores(unknown, said, finetune, opinions, write_rows, capsys):
+    train = write_rows("train.jsonl", [row | {"text": unknown * 8 + row["text"]} for row in opinions])
+    assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
+    last = capsys.readouterr().out.rpartition("Each label")[2]
+    assert ("% of the training tokens are [UNK]: the vocabulary of " in last) == said
+
+
 def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, opinions, tmp_path, capsys):
     rows = [*opinions[:8], {"text": "", "label": "good"}]
     train, validation = write_rows("train.jsonl", rows), write_rows("validation.jsonl", rows)
