@@ -35,6 +35,10 @@ def explain_unreadable(name: str) -> Iterator[None]:
             f"({refused.strip()}); use a copy in safetensors"
         ) from error
     except Exception as error:  # transformers and torch validate few types, so any exception is possible
+        if (Path(name) / "model.onnx").is_file():
+            raise UserError(
+                f"checkpoint {name} is an ONNX export; name the checkpoint that it was made from"
+            ) from error
         place = "" if Path(name).exists() else f"no such folder{did_you_mean(name)}; on the Hub: "
         reason = f"{place}{cause(error)}"
         raise UserError(
@@ -59,7 +63,9 @@ def _check_name(name: str) -> None:
         if manifest.get("complete") is False:
             command = f"mybert {manifest.get('stage')} … --resume"
             raise UserError(f"checkpoint {name} is not finished; continue it with `{command}`")
-        raise UserError(f"checkpoint {name} cannot be used: no config.json; name a MyBERT or BERT checkpoint")
+        inner = path / "model"  # of a quickstart
+        meant = f"did you mean {inner}?" if (inner / "config.json").is_file() else "name a MyBERT or BERT checkpoint"
+        raise UserError(f"checkpoint {name} cannot be used: no config.json; {meant}")
     read_json_object(config, "copy it again")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import transformers
 
 from modeling_mybert import MyBertForQuestionAnswering, MyBertModel, MyBertPreTrainedModel
+from mybert.common.devices import quiet_loading
 from mybert.common.errors import UserError
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
 
@@ -56,7 +57,8 @@ def differences_from_bert(
     `left_out` are weights in `folder` that neither model has.
     """
     cls, arguments = bert_class(model)
-    bert, report = cls.from_pretrained(folder, dtype="float32", output_loading_info=True, **arguments)
+    with quiet_loading():
+        bert, report = cls.from_pretrained(folder, dtype="float32", output_loading_info=True, **arguments)
     _check_keys(cls, report, left_out)
     ours, theirs = model.float().eval(), bert.eval()
     return largest_differences(
