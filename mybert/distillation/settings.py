@@ -95,7 +95,10 @@ def weights(losses: list[str]) -> dict[str, float]:
         except ValueError:
             value = -1.0
         if name not in LOSSES or name in found or not 0 < value < float("inf"):
-            raise UserError(f"--losses: expected NAME=WEIGHT with {', '.join(LOSSES)}, found {word!r}")
+            raise UserError(
+                f"--losses: expected NAME=WEIGHT, such as soft=5 hard=2, with a name of {', '.join(LOSSES)}; "
+                f"found {word!r}"
+            )
         found[name] = value
     if not found.keys() - {"hard"}:
         raise UserError("--losses: add a loss that compares with the teacher, such as soft")

@@ -94,7 +94,7 @@ def _summary(records: list[dict]) -> dict[str, Any]:
         summary |= {
             "completeness error, mean": sum(errors) / len(errors),
             "completeness error, largest": max(errors),
-            "completeness error, largest, relative to the sum of the absolute attributions": max(
+            "completeness error, largest, relative": max(
                 error / max(total, 1e-9) for error, total in zip(errors, sums, strict=True)
             ),
             "steps, mean": sum(one["steps"] for one in complete) / len(complete),

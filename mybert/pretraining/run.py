@@ -15,7 +15,7 @@ from transformers.trainer_utils import IntervalStrategy
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
-from mybert.common.quantities import with_unit
+from mybert.common.quantities import counted, with_unit
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
@@ -279,7 +279,5 @@ def _drop_checkpoints(output: Path, keep: int | None) -> None:
         checkpoints = checkpoints[dropped:]
     if checkpoints:
         size = sum(file.stat().st_size for path in checkpoints for file in path.rglob("*") if file.is_file())
-        print(
-            f"training checkpoints in {output} take {with_unit(size, 'B')} ({len(checkpoints)}); --resume needs them. "
-            "--resume --keep-checkpoints 0 removes them"
-        )
+        kept = f"{counted(len(checkpoints), 'training checkpoint')} ({with_unit(size, 'B')})"
+        print(f"{output} keeps {kept} for --resume; the same command with --resume --keep-checkpoints 0 removes them")

@@ -61,7 +61,9 @@ def score(settings: ScoreSettings) -> Path:
     rows = [("pairs" if settings.pairs else "texts", texts.count)]
     rows += [(f"skipped: {reason}", number) for reason, number in sorted(texts.skipped.items())]
     rows += [(name.replace("_", " "), value) for name, value in {**counts, **metrics}.items()]
-    print_table(f"Pseudo-log-likelihood by {settings.masking}", [*rows, ("seconds", time.monotonic() - began)])
+    if settings.masking == "whole-word":
+        rows = [(f"{name}, masked" if name in ("words", "characters") else name, value) for name, value in rows]
+    print_table(f"Pseudo-log-likelihood, --masking {settings.masking}", [*rows, ("seconds", time.monotonic() - began)])
     return Path(settings.output)
 
 

@@ -120,4 +120,7 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     for key in sorted(shapes[0].keys() | shapes[1].keys()):
         sizes = [found.get(key, "missing") for found in shapes]
         if sizes[0] != sizes[1]:
-            raise UserError(f"{pair} have different sizes: {key} is {sizes[0]} and {sizes[1]}")
+            raise UserError(
+                f"{pair} have different sizes: {key} is {sizes[0]} in {first.name} and {sizes[1]} in {other.name}; "
+                "merge models that were trained from one checkpoint"
+            )

@@ -224,8 +224,9 @@ def _noise_text(noise: float | None, part: str) -> str:
         return ""
     if noise >= 1:
         return f" {part}, successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
-    scale = f"a batch {noise / (1 - noise):.3g} times as large would have as much signal as noise"
-    return f" {part}, {noise:.0%} of a gradient is noise: {scale}."
+    scale = noise / (1 - noise)
+    size = f"{scale:.3g} times larger" if scale >= 1 else f"{1 / max(scale, 1e-9):.3g} times smaller"
+    return f" {part}, {noise:.0%} of a gradient is noise; in a batch {size}, half of it would be."
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
