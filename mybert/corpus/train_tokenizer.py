@@ -27,8 +27,11 @@ _SHARES = ("unknown rate", "words kept whole", "character coverage")
 _FREQUENT = 10  # occurrences of a word, enough to train its embedding
 
 
-def build_tokenizer(settings: TokenizerSettings) -> Path:
+def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Path:
     """Trains a vocabulary on the documents of `settings.inputs`, saves it and prints a report.
+
+    Args:
+        advise_size: whether to warn about a size that does not fit the text.
 
     Returns:
         The folder: `vocab.txt`, `tokenizer.json`, `tokenizer_config.json` and `manifest.json`.
@@ -53,7 +56,8 @@ def build_tokenizer(settings: TokenizerSettings) -> Path:
         )
     if not word_counts[0]:
         raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
-    _warn_of_size(settings, word_counts[0])
+    if advise_size:
+        _warn_of_size(settings, word_counts[0])
     vocabulary = train_wordpiece(
         word_counts[0],
         settings.vocab_size,
@@ -101,7 +105,11 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
     if settings.vocab_size <= len(word_counts):
         return
     frequent = sum(count >= _FREQUENT for count in word_counts.values())
-    suggested = max(least_vocab_size(settings.uncased), round(frequent, 1 - len(str(frequent))))
+    needed = least_vocab_size(settings.uncased) + frequent
+    unit = 10 ** max(len(str(needed)) - 2, 0)
+    suggested = -(-needed // unit) * unit  # two digits, rounded up
+    if suggested >= settings.vocab_size:
+        return
     logger.warning(
         "the vocabulary size %d is more than the %d distinct words of the text: most tokens would be too rare to "
         "train. The text has %d words with %d or more occurrences; consider `mybert tokenizer --vocab-size %d`, or "

@@ -133,7 +133,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
                 uncased=settings.uncased,
                 overwrite=settings.overwrite,
                 **reading,
-            )
+            ),
+            advise_size=False,
         )
     parts = min(
         math.ceil(rules["documents"] / size.documents),

@@ -113,7 +113,8 @@ def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
     if settings.resume and was_made_from(tokenizer, settings):
         print(f"the vocabulary in {tokenizer} is used again")
         return
-    build_tokenizer(TokenizerSettings(settings.text, output=tokenizer, vocab_size=6144, overwrite=settings.overwrite))
+    made = TokenizerSettings(settings.text, output=tokenizer, vocab_size=6144, overwrite=settings.overwrite)
+    build_tokenizer(made, advise_size=False)
 
 
 def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:

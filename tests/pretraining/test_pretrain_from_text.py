@@ -97,7 +97,7 @@ def test_a_dry_run_leaves_nothing(one_document, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["novel.txt"]
 
 
-def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_path):
+def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_path, caplog):
     rng = random.Random(1)
     characters = rng.choices(IDEOGRAPHS, range(300, 0, -1), k=24_000)
     text = write_text(tmp_path / "text.txt", characters, between="", end="。", separator="")
@@ -106,6 +106,7 @@ def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_pa
     assert counts["unknown_tokens"] == 0 and counts["sentences"] > 1000 and counts["documents_held_out"] >= 2
     vocabulary = (tmp_path / "model" / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert set(characters) <= set(vocabulary)
+    assert "mybert tokenizer" not in caplog.text  # --text chooses the size of the vocabulary
 
 
 def test_a_table_in_another_language_keeps_its_case_and_accents(tmp_path):

@@ -50,8 +50,18 @@ def test_a_vocabulary_larger_than_the_text_is_reported(corpus, tmp_path, capsys,
     assert learned < 2000
     assert f"{learned:,} tokens; {len(pieces) - learned:,} [unusedN]" in capsys.readouterr().out
     # "the", "and" and the full stop
-    for fact in ("vocabulary size 2000 is more", "16 distinct words", "3 words with 10 or more", "--vocab-size 141"):
+    for fact in ("vocabulary size 2000 is more", "16 distinct words", "3 words with 10 or more", "--vocab-size 150"):
         assert fact in caplog.text
+
+
+def test_a_suggested_size_has_room_for_every_frequent_character(tmp_path, caplog):
+    ideographs = "".join(chr(0x4E00 + n) for n in range(120))
+    (tmp_path / "words.jsonl").write_text(json.dumps({"body": ideographs * 10}) + "\n")
+    assert run(tmp_path / "words.jsonl", tmp_path / "tokenizer", "--vocab-size", "500") == 0
+    assert "120 words with 10 or more" in caplog.text and "--vocab-size 270" in caplog.text
+    caplog.clear()
+    assert run(tmp_path / "words.jsonl", tmp_path / "fitting", "--vocab-size", "270") == 0
+    assert "distinct words" not in caplog.text
 
 
 def test_a_vocabulary_smaller_than_the_number_of_words_gives_no_warning(tmp_path, caplog):
