@@ -22,6 +22,7 @@ _OTHER_NAMES = {  # flags of other programs
     "--batch-size": "--per-device-train-batch-size",
     "--epochs": "--num-train-epochs",
     "--lr": "--learning-rate",
+    "--device": "--use-cpu",
     "--label-pieces": "--label-all-tokens",
 }
 _NAMES = {  # in the source of TrainingArguments
@@ -160,5 +161,6 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     spelt = spelt.replace("_", "-") if spelt.startswith("-") else spelt
     like = _OTHER_NAMES.get(spelt)
     if like not in known:
-        like = next(iter(difflib.get_close_matches(spelt, known, n=1, cutoff=0.6)), None)
+        words = {other.lstrip("-"): other for other in known}  # dashes would make short names alike
+        like = next((words[word] for word in difflib.get_close_matches(spelt.lstrip("-"), words, n=1)), None)
     return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")

@@ -86,6 +86,8 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
     [
         ("pretrian", "mybert: error: unknown command 'pretrian'; did you mean 'pretrain'? (see `mybert --help`)"),
         ("pretrain --learning-rat 1", "unknown argument '--learning-rat'; did you mean '--learning-rate'?"),
+        ("pretrain --device cpu", "unknown argument '--device'; did you mean '--use-cpu'?"),
+        ("adapt --model m --dry-run", "unknown argument '--dry-run'"),
         ("pretrain --lr", "unknown argument '--lr'; did you mean '--learning-rate'?"),
         (
             "pretrain --batch_size=8",
@@ -100,7 +102,7 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
 )
 def test_a_users_mistake_is_one_line_with_the_nearest_name_and_exit_status_2(words, message, capsys):
     assert cli.main([*words.split(), "--corpus", "nowhere", "--output", "o"]) == 2
-    assert capsys.readouterr().err.removeprefix("mybert pretrain: error: ") == f"{message}\n"
+    assert capsys.readouterr().err.removeprefix(f"mybert {words.split()[0]}: error: ") == f"{message}\n"
 
 
 @pytest.mark.parametrize("flag", ["--help", "--help-all", "-h"])
