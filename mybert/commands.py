@@ -220,8 +220,8 @@ COMMANDS = {
         ("mybert.release.settings:MergeSettings",),
         "Average the weights of models trained from the same checkpoint.",
         (
-            "mybert merge model adapted --output merged",
-            "mybert merge model adapted --weights 0.25 0.75 --output merged",
+            "mybert merge model task-adapted --output merged",
+            "mybert merge model task-adapted --weights 0.25 0.75 --output merged",
             "mybert merge classifier-seed-0 classifier-seed-1 classifier-seed-2 --output merged",
         ),
     ),
@@ -232,7 +232,7 @@ COMMANDS = {
         (
             "mybert quantize model --texts articles.jsonl --output int8",
             "mybert quantize classifier --texts train.csv --text-column sentence --output int8",
-            "mybert quantize all-MiniLM-L6-v2 --texts notes.txt --tokens 32000 --output int8",
+            "mybert quantize sentence-transformers/all-MiniLM-L6-v2 --texts notes.txt --output int8",
         ),
     ),
     "push": Command(

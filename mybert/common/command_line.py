@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,13 @@ from mybert.common.help_text import GROUPS, group_of, help_of
 from mybert.common.options import Option, complete, current_name, options_of, options_without_import, unknown_name
 from mybert.common.python_values import python_value
 from mybert.common.settings_file import read_settings_file, write_settings_file
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps flags such as --max-length in one line."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -135,7 +143,7 @@ def build_parser(
         allow_abbrev=False,
         add_help=False,
         argument_default=argparse.SUPPRESS,
-        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32),
+        formatter_class=functools.partial(_Help, max_help_position=32),
     )
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     flags = {word.partition("=")[0] for word in argv}

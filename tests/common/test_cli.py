@@ -120,6 +120,7 @@ def test_the_help_of_every_command_lists_its_options_and_three_examples(name, fl
         expected = not option.inherited or flag == "--help-all"
         assert expected == (option.flag in listed or f"  {option.metavar} " in shown), option.field.name
     assert shown.count(f"mybert {name}") >= 4 and len(COMMANDS[name].examples) == 3
+    assert not re.search(r"--[\w-]*-$", shown, re.M)  # no flag is divided
     assert "default: None" not in shown and "--mlm_probability" not in shown
 
 
