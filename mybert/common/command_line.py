@@ -54,7 +54,11 @@ def parse_settings(
         word = next((word for word in rest if word.startswith("-")), rest[0])
         lists = [option.metavar for option in options.values() if option.positional and list in option.kinds]
         if lists and not word.startswith("-"):
-            raise UserError(f"unknown argument {word!r}; if it is one of {lists[0]}, write them all in one place")
+            before = argv[: argv.index(word)]
+            flag = f"{before[-2]} takes one value; " if before[-2:-1] and before[-2].startswith("--") else ""
+            raise UserError(
+                f"unknown argument {word!r}; {flag}if it is one of {lists[0]}, write them all in one place"
+            )
         flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
         names = [f"--{name.replace('_', '-')}" for name in every]
         raise UserError(unknown_name("argument", word, [*flags, *names]))

@@ -300,6 +300,10 @@ def test_a_settings_file_inside_an_overwritten_output_is_refused(tmp_path):
         (["a", "--vocab-sise", "7"], "unknown argument '--vocab-sise'; did you mean '--vocab-size'"),
         (["a", "--vocab_sise=7"], "unknown argument '--vocab_sise=7'; did you mean '--vocab-size'"),
         (["a", "--document-per-file"], "unknown argument '--document-per-file'$"),
+        (
+            ["a", "--vocab-size", "300", "400"],
+            "unknown argument '400'; --vocab-size takes one value; if it is one of INPUT, write them all in one place",
+        ),
         (["a", "--cased", "b"], "unknown argument 'b'; if it is one of INPUT, write them all in one place"),
         (["a", "--input", "b"], "unknown argument '--input'; did you mean '--inputs'"),
         (["a", "--vocab-size", "seven"], "invalid int value: 'seven'"),
