@@ -124,7 +124,9 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
         print(f"the vocabulary in {tokenizer} is used again")
     else:
         number = vocabulary_size(size, settings.uncased)
-        print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary']['why']}")
+        by_words = vocabulary_size(size._replace(characters=0), settings.uncased)
+        why = "why" if number == by_words else "why_characters"
+        print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary'][why]}")
         build_tokenizer(
             TokenizerSettings(
                 settings.text,

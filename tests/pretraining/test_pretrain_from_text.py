@@ -97,15 +97,16 @@ def test_a_dry_run_leaves_nothing(one_document, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["novel.txt"]
 
 
-def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_path, caplog):
+def test_a_language_without_spaces_becomes_a_model_without_unknown_tokens(tmp_path, caplog, capsys):
     rng = random.Random(1)
-    characters = rng.choices(IDEOGRAPHS, range(300, 0, -1), k=24_000)
+    characters = rng.choices(IDEOGRAPHS, range(300, 0, -1), k=16_000)
     text = write_text(tmp_path / "text.txt", characters, between="", end="。", separator="")
     mybert.pretrain(text=[text], output=tmp_path / "model", **QUICK)
     counts = read_manifest(tmp_path / "model-corpus")["counts"]
     assert counts["unknown_tokens"] == 0 and counts["sentences"] > 1000 and counts["documents_held_out"] >= 2
     vocabulary = (tmp_path / "model" / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert set(characters) <= set(vocabulary)
+    assert "tokens: the text has many different characters" in capsys.readouterr().out
     assert "mybert tokenizer" not in caplog.text  # --text chooses the size of the vocabulary
 
 
