@@ -53,6 +53,11 @@ def _check_task(settings: Any) -> None:
     """Replaces an alias such as `ner` by the name of the task."""
     if isinstance(settings.task, str):
         settings.task = ALIASES.get(settings.task.lower(), settings.task)
+        if settings.task.lower() in ("regression", "multi-label"):
+            raise UserError(
+                f"--task {settings.task}: this is a kind of labels; use --task text-classification --problem "
+                f"{settings.task.lower()}"
+            )
     check_choice(settings, "task", TASKS)
 
 

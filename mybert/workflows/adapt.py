@@ -152,7 +152,13 @@ def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:
     for name in settings.task_data:
         kind = task_class(settings.task)
         task = kind(kind.Options.of({"columns": settings.columns}), None)
-        for row in read_split(name, task, labelled=False).rows:
+        try:
+            split = read_split(name, task, labelled=False)
+        except UserError as error:
+            if settings.task != type(settings).task or "has no column" not in str(error):
+                raise
+            raise UserError(f"{error}; or name another task by --task") from error
+        for row in split.rows:
             columns = [value if isinstance(value, list) else [value] for value in row.values()]
             texts = [" ".join(word for word in words if isinstance(word, str)) for words in columns]
             if text := "\n".join(filter(None, texts)).strip():

@@ -164,6 +164,14 @@ def test_every_text_of_the_rows_of_a_task_can_still_be_read(task, row, tmp_path)
     assert json.loads((folder / "manifest.json").read_text())["inputs"].keys() == {"model", "task_data-0"}
 
 
+def test_rows_of_another_task_are_answered_with_its_option(tmp_path):
+    model = save("MyBertModel", tmp_path / "model")
+    (tmp_path / "rows.jsonl").write_text('{"tokens": ["the", "tanker"], "tags": ["O", "O"]}\n')
+    settings = TrimSettings(task_data=[str(tmp_path / "rows.jsonl")], model=model, output=str(tmp_path / "out"))
+    with pytest.raises(UserError, match=r"has no column for 'text' .* or name another task by --task$"):
+        trim(settings)
+
+
 def test_bad_input_is_refused_and_nothing_is_left(tmp_path):
     model = save("MyBertModel", tmp_path / "model")
     everything = write_documents(tmp_path / "texts.jsonl", ["tanker xanker barrel zebra pipeline azz"])

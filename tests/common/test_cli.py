@@ -97,11 +97,16 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
             "pretrain --size mina",
             "--size: expected tiny or mini or small or medium or base or large, found 'mina'; did you mean 'mini'?",
         ),
+        (
+            "finetune --task regression --model m --train t",
+            "--task regression: this is a kind of labels; use --task text-classification --problem regression",
+        ),
         ("pretrain --epochs", "unknown argument '--epochs'; did you mean '--num-train-epochs'?"),
     ],
 )
 def test_a_users_mistake_is_one_line_with_the_nearest_name_and_exit_status_2(words, message, capsys):
-    assert cli.main([*words.split(), "--corpus", "nowhere", "--output", "o"]) == 2
+    corpus = [] if words.startswith("finetune") else ["--corpus", "nowhere"]
+    assert cli.main([*words.split(), *corpus, "--output", "o"]) == 2
     assert capsys.readouterr().err.removeprefix(f"mybert {words.split()[0]}: error: ") == f"{message}\n"
 
 
