@@ -66,8 +66,8 @@ def quantize(settings: QuantizeSettings) -> Path:
         f"{settings.model} ({type(model).__name__}) to int8",
         checkpoint,
         [
-            ("texts", len(sequences)),
-            ("tokens", tokens),
+            ("calibration texts", len(sequences)),
+            ("calibration tokens", tokens),
             ("weights before", with_unit(before, "B")),
             ("weights after", with_unit(_bytes(model), "B")),
         ],
