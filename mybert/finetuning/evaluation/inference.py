@@ -39,13 +39,15 @@ def logits_of(
     feature is a batch of its own. `progress` is called after each batch with its number of features.
     """
     collate, inputs = task.collator(tokenizer), inputs_of(model, features)
-    limit = max_tokens_per_batch or (4096 if model.device.type == "cpu" else 32768)
+    device = model.device  # found by a search of the parameters
+    limit = max_tokens_per_batch or (4096 if device.type == "cpu" else 32768)
     found: list[np.ndarray | None] = [None] * len(features)
     for first in range(0, len(inputs), _READ_AT_ONCE):
         part = inputs[first : first + _READ_AT_ONCE]
         rows = [dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)]
         for numbers in batches([token_count(row["input_ids"]) for row in rows], limit):
-            for number, logits in zip(numbers, _forward(model, collate([rows[n] for n in numbers])), strict=True):
+            batch = _batch([rows[number] for number in numbers], collate)
+            for number, logits in zip(numbers, _forward(model, batch, device), strict=True):
                 found[first + number] = logits
             if progress is not None:
                 progress(len(numbers))
@@ -78,9 +80,15 @@ def token_count(ids: list) -> int:
     return len(ids) if not ids or not isinstance(ids[0], list) else len(ids) * max(map(len, ids))
 
 
+def _batch(rows: list[dict], collate: Callable) -> Mapping[str, Tensor]:
+    """A single row needs no padding; collating it takes transformers longer than tokenizing a sentence."""
+    if len(rows) > 1 or isinstance(rows[0]["input_ids"][0], list):
+        return collate(rows)
+    return {name: torch.tensor([values]) for name, values in rows[0].items()}
+
+
 @torch.inference_mode()
-def _forward(model: PreTrainedModel, batch: dict) -> np.ndarray:
-    device = model.device  # found by a search of the parameters
+def _forward(model: PreTrainedModel, batch: Mapping[str, Tensor], device: torch.device) -> np.ndarray:
     logits = logits_in(model(**{name: tensor.to(device) for name, tensor in batch.items()}))
     if not logits.isfinite().all():
         raise UserError("the model's logits are NaN or infinite: its weights are damaged, or its training has failed")

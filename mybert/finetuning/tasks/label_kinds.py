@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+import torch
+from scipy.special import expit
 from sklearn.metrics import confusion_matrix
 
 from modeling_mybert import MyBertConfig
@@ -96,7 +97,7 @@ class SingleLabel(LabelKind):
 
     def predictions(self, logits: np.ndarray) -> list[dict]:
         found = []
-        for row in softmax(logits, axis=1).tolist():
+        for row in torch.from_numpy(logits).softmax(1).tolist():  # scipy's takes ten times as long for one row
             scores = dict(zip(self.ids, row, strict=True))
             best = max(scores, key=scores.get)
             found.append({"label": best, "score": scores[best], "scores": scores})
