@@ -36,8 +36,14 @@ def test_more_parameters_tokens_and_text_lower_the_loss_and_repeats_count_less()
     assert law.counted_tokens(passes * unique, unique) == pytest.approx(expected)
     assert law.loss(3e6, 1.0, 1e9, law.vocab_size) == law.ceiling
     assert 0 <= law.accuracy(law.ceiling, law.vocab_size) < 0.15
-    interval = law.expectation(3e6, 5e7, 1e9, 30_000)
-    assert interval["mlm_accuracy_error"] == pytest.approx(law.accuracy_slope * interval["mlm_loss_error"])
+
+
+@pytest.mark.parametrize("vocab_size", [1_000, 12_032, 100_000])
+def test_the_interval_of_the_accuracy_is_that_of_the_loss(vocab_size):
+    law = scaling_law()
+    expected = law.expectation(3e6, 5e7, 1e9, vocab_size)
+    highest = law.accuracy(expected["mlm_loss"] - expected["mlm_loss_error"], vocab_size)
+    assert expected["mlm_accuracy"] + expected["mlm_accuracy_error"] == pytest.approx(highest)
 
 
 def test_the_fit_finds_the_law_behind_runs_and_predicts_others(benchmark):

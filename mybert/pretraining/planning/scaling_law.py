@@ -95,7 +95,7 @@ class ScalingLaw:
             "mlm_loss_highest": highest,
             "mlm_loss_error": half,
             "mlm_accuracy": self.accuracy(loss, vocab_size),
-            "mlm_accuracy_error": half * self.accuracy_slope,
+            "mlm_accuracy_error": half * self.accuracy_slope * self.split(vocab_size),
         }
 
 
