@@ -25,6 +25,7 @@ from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.planning.scaling_law import ScalingLaw, scaling_law
 
 _FITTED = ("floor", "size_factor", "size_power", "token_factor", "token_size_power", "token_power")
+_CHOICES = (*_FITTED, "repeat_limit", "split_vocab", "split_power", "vocab_tokens", "vocab_power")
 _DATA_SIZES, _REPEATS, _VOCABULARIES = 3, 3, 3
 """Sizes, passes over the text and vocabularies that are needed to fit what describes their effect."""
 
@@ -122,7 +123,7 @@ def print_runs(title: str, runs: list[Run], law: ScalingLaw) -> None:
         error, accuracy = f"{loss / run.loss - 1:+.1%}", law.accuracy(loss, run.vocab_size)
         counts = (with_unit(count, "") for count in (run.parameters, run.tokens, run.unique))
         rows.append((run.name, *counts, run.vocab_size, run.loss, loss, error, run.accuracy, accuracy))
-    columns = ("run", "encoder", "tokens", "unique", "vocabulary", "loss", "law", "error", "accuracy", "law")
+    columns = ("run", "encoder", "tokens", "unique", "vocabulary", "loss", "expected", "error", "accuracy", "expected")
     print_table(title, rows, columns)
 
 
@@ -130,9 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="finished runs that the law is fitted to")
     parser.add_argument("--test", nargs="*", default=[], help="finished runs that the fit does not see")
-    parser.add_argument(
-        "--fit", nargs="+", metavar="NUMBER", help="of the law (default: those that the runs determine)"
-    )
+    which = f"numbers of the law to fit: {', '.join(_CHOICES)} (default: those that the runs determine)"
+    parser.add_argument("--fit", nargs="+", metavar="NUMBER", choices=_CHOICES, help=which)
     parser.add_argument("--output", help="file to write")
     parser.add_argument("--least-error", type=float, default=0.0, help="least loss_error, for other texts")
     parser.add_argument("--source", help="description of the runs (default: their names)")

@@ -75,6 +75,14 @@ def test_the_fit_finds_the_law_behind_runs_and_predicts_others(benchmark):
     assert one_size.size_power == scaling_law().size_power, "one size does not tell the exponent of the size"
 
 
+def test_a_number_that_cannot_be_fitted_is_an_error(benchmark, capsys, monkeypatch):
+    for name in ("vocabulary", "vocab_size", "source"):
+        monkeypatch.setattr("sys.argv", ["scaling_law.py", "runs.jsonl", "--fit", name])
+        with pytest.raises(SystemExit):
+            benchmark.main()
+        assert f"invalid choice: '{name}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("vocab_size", "tokens"), [(4_032, 40.35), (6_016, 38.43), (24_064, 34.50), (30_528, 34.21)])
 def test_a_smaller_vocabulary_splits_words_into_more_tokens(vocab_size, tokens):
     """Millions of tokens of one text (benchmarks/RESULTS.md); 36.04 with 12,032 tokens of vocabulary."""
