@@ -53,6 +53,18 @@ def test_each_sequence_attends_to_itself(kind, tokens, by_head):
     torch.testing.assert_close(found, alone(query, key, value, queries.lengths, lengths))
 
 
+@pytest.mark.parametrize("by_head", [False, True])
+def test_gradients_of_parts_of_one_product_are_those_of_each_sequence(by_head):
+    layout = layout_of(lengths_like("mixed"))
+    product = torch.randn(layout.total, 3 * HEADS * SIZE, dtype=torch.float64, requires_grad=True)
+    inputs = [x.unflatten(-1, (HEADS, SIZE)) for x in product.chunk(3, dim=-1)]
+    weights = torch.randn_like(inputs[0])
+    found = LengthGroups(layout, layout, HEADS, by_head).attend(*inputs, plain)
+    expected = alone(*inputs, layout.lengths, layout.lengths)
+    gradients = [torch.autograd.grad(context, product, weights)[0] for context in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("kind", ["mixed", "short", "equal"])
 def test_little_is_computed_for_padding_in_few_groups(kind):
     lengths, computed = lengths_like(kind), []
