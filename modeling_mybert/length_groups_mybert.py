@@ -52,8 +52,8 @@ class LengthGroups:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, attention: Attention) -> Tensor:
         """(R, A, D), (T, A, D), (T, A, D) → (R, A, D)."""
-        parts = self._queries.from_rows(query), self._keys.from_rows(key), self._keys.from_rows(value)
-        return self._queries.to_rows([attention(*inputs) for inputs in zip(*parts, self._keys.masks, strict=True)])
+        grids = self._queries.from_rows(query), self._keys.from_rows(key), self._keys.from_rows(value)
+        return self._queries.to_rows([attention(*inputs) for inputs in zip(*grids, self._keys.masks, strict=True)])
 
 
 class _Grids:
@@ -81,7 +81,7 @@ class _Grids:
         self._padding = torch.arange(len(places), tokens.total * parts, device=places.device)
 
     def _rows(self, step: int) -> Tensor:
-        """The row of each place, in a tensor with `step` rows for each token, of which the first P are its parts."""
+        """The row that each place reads, in a tensor with `step` rows for each token: its P parts, then others."""
         if step not in self._rows_by_step:
             part = torch.arange(self._parts, device=self._tokens[0].device)[:, None]
             self._rows_by_step[step] = torch.cat([(token * step + part).flatten() for token in self._tokens])
@@ -90,7 +90,7 @@ class _Grids:
     def from_rows(self, rows: Tensor) -> Iterator[Tensor]:
         """(T, A, D) → (n, A, L, D) of each group."""
         stride, size = rows.stride(), rows.shape[2]
-        # A part of a wider product is read in place.
+        # A part of a wider product is read in place, unless it needs a gradient, which `_places` has no rows for.
         if self._parts > 1 and not rows.requires_grad and stride[1:] == (size, 1) and stride[0] % size == 0:
             step = stride[0] // size
             flat = rows.as_strided(((len(rows) - 1) * step + self._parts, 1, size), (size, size, 1))
