@@ -90,8 +90,8 @@ def fit(runs: list[Run], start: ScalingLaw, names: list[str] | None = None) -> S
     found = law(least_squares(residuals, first, loss="soft_l1", f_scale=0.02).x)
     errors = [found.loss(run.parameters, run.tokens, run.unique, run.vocab_size) - run.loss for run in runs]
     freedom = max(len(runs) - len(names), 1)
-    words = [run.loss * found.split(run.vocab_size) for run in runs]
-    slope, at_zero = np.polyfit(words, [run.accuracy for run in runs], 1)
+    scaled = [found.scaled(run.loss, run.vocab_size) for run in runs]
+    slope, at_zero = np.polyfit(scaled, [run.accuracy for run in runs], 1)
     return dataclasses.replace(
         found,
         accuracy_slope=-float(slope),

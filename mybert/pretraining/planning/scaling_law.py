@@ -8,9 +8,9 @@ tokens seen. Repeated tokens count less (Muennighoff et al. 2023, "Scaling data-
 
 This is the loss for a vocabulary of `vocab_size` tokens. With V tokens, a text has S = s(V) / s(vocab_size) times as
 many tokens, where s(V) = 1 + (split_vocab / V)^split_power. The loss per word is that of the formula with D / S and
-U / S in place of D and U, and the loss per token is S times smaller. Rare tokens need more text: the token term is
-multiplied by (D / vocab_tokens)^(token_power × vocab_power × ln(V / vocab_size)). Accuracy is linear in the loss per
-word.
+U / S in place of D and U, and the loss per token is S times smaller. With a larger vocabulary, whose tokens are rarer,
+the token term falls more slowly: it is multiplied by (D / vocab_tokens)^(token_power × vocab_power × ln(V /
+vocab_size)). Accuracy is linear in the loss per token times √S, as measured with 150 to 30,528 tokens of vocabulary.
 
 `benchmarks/scaling_law.py` fits the numbers in scaling_law.json to finished runs.
 """
@@ -31,8 +31,8 @@ class ScalingLaw:
         floor, size_factor, size_power: of the formula above, as are the next four.
         token_factor, token_size_power, token_power, repeat_limit: of the token term.
         ceiling: loss of a model that has hardly learned from context; no run ends above it.
-        vocab_size, split_vocab, split_power, vocab_tokens, vocab_power: of other vocabularies, see above.
-        accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × S × loss.
+        vocab_size: the vocabulary of the formula; split_vocab, split_power, vocab_tokens, vocab_power: of others.
+        accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × √S × loss.
         loss_error: standard deviation of the losses around the formula; at least a chosen value for other texts.
         runs: number of runs behind the fit.
         source: which runs.
@@ -80,7 +80,11 @@ class ScalingLaw:
 
     def accuracy(self, loss: float, vocab_size: int) -> float:
         """Held-out masked accuracy of a model with this held-out masked loss."""
-        return min(max(self.accuracy_at_zero - self.accuracy_slope * loss * self.split(vocab_size), 0.0), 1.0)
+        return min(max(self.accuracy_at_zero - self.accuracy_slope * self.scaled(loss, vocab_size), 0.0), 1.0)
+
+    def scaled(self, loss: float, vocab_size: int) -> float:
+        """The loss per token that belongs to the same accuracy with the vocabulary of the fit."""
+        return loss * math.sqrt(self.split(vocab_size))
 
     def expectation(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> dict[str, float]:
         """Expected loss and accuracy, and half the width of their 95% intervals.
@@ -95,7 +99,7 @@ class ScalingLaw:
             "mlm_loss_highest": highest,
             "mlm_loss_error": half,
             "mlm_accuracy": self.accuracy(loss, vocab_size),
-            "mlm_accuracy_error": half * self.accuracy_slope * self.split(vocab_size),
+            "mlm_accuracy_error": self.accuracy_slope * self.scaled(half, vocab_size),
         }
 
 
