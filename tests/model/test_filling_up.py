@@ -21,11 +21,14 @@ def filled_up(request, monkeypatch):
 # 29 → 29, 32, 42, and 48 since the grid has no more padding
 @pytest.mark.parametrize(("multiple", "total"), [(1, 29), (16, 32), (14, 42), (1000, 48)])
 @pytest.mark.parametrize("form", ["right", "left", "packed"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_outputs_and_gradients_are_those_of_the_real_tokens(tiny_config, filled_up, attention, form, multiple, total):
+# In training, sdpa stands for a fused kernel in float32 and for products in float64.
+@pytest.mark.parametrize(("attention", "dtype"), [("eager", "float32"), ("sdpa", "float32"), ("sdpa", "float64")])
+def test_outputs_and_gradients_are_those_of_the_real_tokens(
+    tiny_config, filled_up, attention, dtype, form, multiple, total
+):
     tiny_config._attn_implementation = attention
     tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
-    model = MyBertForPreTraining(tiny_config).train()
+    model = MyBertForPreTraining(tiny_config).to(getattr(torch, dtype)).train()
     inputs, labels = batch(form, tiny_config.vocab_size)
     found = []
     seen = tokens_computed(model, layer=0)
