@@ -54,6 +54,20 @@ def test_each_sequence_attends_to_itself(kind, tokens, by_head):
 
 
 @pytest.mark.parametrize("by_head", [False, True])
+@torch.no_grad()
+def test_rows_may_have_any_strides(by_head):
+    layout = layout_of(lengths_like("mixed"))
+    rows, width = layout.total, HEADS * SIZE
+    inputs = [
+        torch.randn(rows, 2 * width + 1, dtype=torch.float64)[:, 1 : width + 1].unflatten(-1, (HEADS, SIZE)),
+        torch.randn(rows, 2 * HEADS, SIZE, dtype=torch.float64)[:, ::2],
+        torch.randn(rows, SIZE, HEADS, dtype=torch.float64).transpose(1, 2),
+    ]
+    found = LengthGroups(layout, layout, HEADS, by_head).attend(*inputs, plain)
+    torch.testing.assert_close(found, alone(*inputs, layout.lengths, layout.lengths))
+
+
+@pytest.mark.parametrize("by_head", [False, True])
 def test_gradients_of_parts_of_one_product_are_those_of_each_sequence(by_head):
     layout = layout_of(lengths_like("mixed"))
     product = torch.randn(layout.total, 3 * HEADS * SIZE, dtype=torch.float64, requires_grad=True)
