@@ -36,6 +36,7 @@ body:not(.dark) [role="tab"].selected { color: var(--primary-600) !important; }
 """  # of Gradio's colours the contrast is too low for small text; names of empty parts and upload buttons are wrong
 _STRONGEST = 0.7  # colour of a word, on which its letters can be read
 _TOP = 10  # texts of a search
+_HOUR = 3600  # seconds
 
 
 def build_page(models: Sequence[str], device: str = "auto") -> gr.Blocks:
@@ -47,7 +48,8 @@ def build_page(models: Sequence[str], device: str = "auto") -> gr.Blocks:
     for name in models:
         for head in heads_of(name, device):
             groups.setdefault((head.title, *head.fields), {})[names[name]] = head
-    with gr.Blocks(title=f"MyBERT: {', '.join(names.values())}", analytics_enabled=False) as page:
+    title = f"MyBERT: {', '.join(names.values())}"
+    with gr.Blocks(title=title, analytics_enabled=False, delete_cache=(_HOUR, 24 * _HOUR)) as page:
         gr.Markdown(f"# {', '.join(names.values())}")
         with gr.Tabs():
             for (title, *_), heads in groups.items():
@@ -158,19 +160,20 @@ def _file_part(heads: dict[str, Head]) -> None:
         button = gr.Button("Predict the file")
         result = gr.File(label="Predictions", file_count="multiple")
 
-    def predict_file(path: str | None) -> list[str]:
+    def predict_file(path: str | None) -> Iterator[list[str]]:
         if not path:
             raise _error("Choose a file.")
-        folder = Path(tempfile.mkdtemp(prefix="mybert-demo-"))
-        made = [folder / f"{Path(path).stem}-{number}-{Path(name).name}.csv" for number, name in enumerate(heads, 1)]
-        for output, head in zip(made, heads.values(), strict=True):
-            with _shown_errors(path):
-                if head.source is None:
-                    answer_file(head, path, output)
-                else:
-                    settings = PredictSettings(model="model", inputs=[path], output=str(output), errors="skip")
-                    predict(settings, head.source)
-        return list(map(str, made))
+        with tempfile.TemporaryDirectory(prefix="mybert-demo-") as folder:
+            names = [f"{Path(path).stem}-{number}-{Path(name).name}.csv" for number, name in enumerate(heads, 1)]
+            made = [Path(folder) / name for name in names]
+            for output, head in zip(made, heads.values(), strict=True):
+                with _shown_errors(path):
+                    if head.source is None:
+                        answer_file(head, path, output)
+                    else:
+                        settings = PredictSettings(model="model", inputs=[path], output=str(output), errors="skip")
+                        predict(settings, head.source)
+            yield list(map(str, made))  # gradio copies the files before it resumes the generator
 
     button.click(predict_file, given, result, concurrency_id="model", api_name="predict_file")
 

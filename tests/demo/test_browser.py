@@ -2,7 +2,9 @@
 
 import csv
 import json
+import time
 from pathlib import Path
+from tempfile import gettempdir
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -115,6 +117,7 @@ def test_a_file_of_texts_is_searched(page, models, tmp_path):
 def test_a_file_of_rows_is_predicted_and_downloaded(page, models, tmp_path):
     texts = ["a great film", "the dull song"]
     (tmp_path / "rows.csv").write_text("\n".join(["text", *texts]))
+    before = set(Path(gettempdir()).glob("mybert-demo-*"))
     press(page, "[role=tab]", "Classify")
     press(page, "button", "Predict a file")
     find(page, "input[type=file]").send_keys(str(tmp_path / "rows.csv"))
@@ -126,6 +129,12 @@ def test_a_file_of_rows_is_predicted_and_downloaded(page, models, tmp_path):
         rows = list(csv.DictReader(file.read().decode().splitlines()))
     expected = [one["label"] for one in Predictor(models("classifier"), device="cpu")(texts)]
     assert [(row["label"], row["input.text"]) for row in rows] == list(zip(expected, texts, strict=True))
+    for _ in range(100):
+        left = set(Path(gettempdir()).glob("mybert-demo-*")) - before
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left, "only gradio's copy is kept"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
