@@ -1,4 +1,4 @@
-"""Held-out masked loss and accuracy as a function of parameters, tokens and unique tokens.
+"""Held-out masked loss and accuracy as a function of parameters, tokens, unique tokens and vocabulary.
 
 loss = floor + size_factor / N^size_power + token_factor × N^token_size_power / D^token_power (Hoffmann et al. 2022,
 "Training compute-optimal large language models", section 3.3, with a token term that rises with the size: in runs of
@@ -30,8 +30,9 @@ class ScalingLaw:
     Attributes:
         floor, size_factor, size_power: of the formula above, as are the next four.
         token_factor, token_size_power, token_power, repeat_limit: of the token term.
-        ceiling: loss of a model that has hardly learned from context; no run ends above it.
-        vocab_size: the vocabulary of the formula; split_vocab, split_power, vocab_tokens, vocab_power: of others.
+        ceiling: the highest loss that is expected, that of a model that has hardly learned from context.
+        vocab_size: of the formula.
+        split_vocab, split_power, vocab_tokens, vocab_power: of the correction for another vocabulary.
         accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × √S × loss.
         loss_error: standard deviation of the losses around the formula; at least a chosen value for other texts.
         runs: number of runs behind the fit.
