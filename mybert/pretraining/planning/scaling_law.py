@@ -10,7 +10,8 @@ This is the loss for a vocabulary of `vocab_size` tokens. With V tokens, a text 
 many tokens, where s(V) = 1 + (split_vocab / V)^split_power. The loss per word is that of the formula with D / S and
 U / S in place of D and U, and the loss per token is S times smaller. With a larger vocabulary, whose tokens are rarer,
 the token term falls more slowly: it is multiplied by (D / vocab_tokens)^(token_power × vocab_power × ln(V /
-vocab_size)). Accuracy is linear in the loss per token times √S, as measured with 150 to 30,528 tokens of vocabulary.
+vocab_size)). The highest loss, that of a model which knows only the frequencies of the tokens, is ceiling / S^(1/3).
+Accuracy is linear in the loss per token times √S. Both powers of S are measured with up to 30,528 tokens of vocabulary.
 
 `benchmarks/scaling_law.py` fits the numbers in scaling_law.json to finished runs.
 """
@@ -30,7 +31,7 @@ class ScalingLaw:
     Attributes:
         floor, size_factor, size_power: of the formula above, as are the next four.
         token_factor, token_size_power, token_power, repeat_limit: of the token term.
-        ceiling: the highest loss that is expected, that of a model that has hardly learned from context.
+        ceiling: loss of a model that knows only the frequencies of the tokens.
         vocab_size: of the formula.
         split_vocab, split_power, vocab_tokens, vocab_power: of the correction for another vocabulary.
         accuracy_at_zero, accuracy_slope: accuracy = accuracy_at_zero - accuracy_slope × √S × loss.
@@ -66,7 +67,11 @@ class ScalingLaw:
         token_part = self.token_factor * parameters**self.token_size_power / counted**self.token_power
         rarer = self.vocab_power * math.log(vocab_size / self.vocab_size)
         token_part *= (counted / self.vocab_tokens) ** (self.token_power * rarer)
-        return min((self.floor + size_part + token_part) / split, self.ceiling)
+        return min((self.floor + size_part + token_part) / split, self.highest(vocab_size))
+
+    def highest(self, vocab_size: int) -> float:
+        """The highest loss that is expected; at most that of equal probabilities for all tokens."""
+        return min(self.ceiling / self.split(vocab_size) ** (1 / 3), math.log(vocab_size))
 
     def split(self, vocab_size: int) -> float:
         """S above: tokens of a text with this vocabulary, divided by those with the vocabulary of the fit."""
@@ -88,16 +93,12 @@ class ScalingLaw:
         return loss * math.sqrt(self.split(vocab_size))
 
     def expectation(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> dict[str, float]:
-        """Expected loss and accuracy, and half the width of their 95% intervals.
-
-        The loss is at most ln(vocab_size), that of equal probabilities for all tokens of the vocabulary.
-        """
-        highest = min(self.ceiling, math.log(vocab_size))
-        loss = min(self.loss(parameters, tokens, unique, vocab_size), highest)
+        """Expected loss and accuracy, and half the width of their 95% intervals."""
+        loss = self.loss(parameters, tokens, unique, vocab_size)
         half = _Z95 * self.loss_error
         return {
             "mlm_loss": loss,
-            "mlm_loss_highest": highest,
+            "mlm_loss_highest": self.highest(vocab_size),
             "mlm_loss_error": half,
             "mlm_accuracy": self.accuracy(loss, vocab_size),
             "mlm_accuracy_error": self.accuracy_slope * self.scaled(half, vocab_size),
