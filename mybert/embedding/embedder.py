@@ -90,7 +90,8 @@ class Embedder:
         self.model, tokenizer = _load(self.settings)
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()
-        self._cls, self._sep = (np.array([token]) for token in (tokenizer.cls_token_id, tokenizer.sep_token_id))
+        self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
+        self._cls, self._sep = (np.array([token]) for token in self.special_ids)
         self.width = config.hidden_size
         self.max_length = self.settings.max_length or trained_tokens(config, tokenizer)
         room = self.max_length - 2
