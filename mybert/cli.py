@@ -21,10 +21,9 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import where_to_look
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.options import options_without_import, unknown_name
-from mybert.common.progress import no_model_bars
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
-_WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "doctor", "search")
+_WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "doctor")
 _VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base")
 """Loggers that warn about checkpoints and long texts which MyBERT handles."""
 
@@ -97,6 +96,15 @@ def _run(argv: list[str]) -> int:
     return 0
 
 
+def _no_bars(name: str) -> contextlib.AbstractContextManager[None]:
+    """Disables transformers' progress bars where the command `name` uses transformers."""
+    if name in _WITHOUT_MODELS:
+        return contextlib.nullcontext()
+    from mybert.common.progress import no_model_bars  # here, since `--help` does not need it
+
+    return no_model_bars()
+
+
 def _run_command(name: str, argv: list[str]) -> None:
     if sys.stderr is None or not sys.stderr.isatty():  # no progress bars in log files; read at import
         for library in ("HF_DATASETS", "HF_HUB"):
@@ -109,7 +117,7 @@ def _run_command(name: str, argv: list[str]) -> None:
     )
     if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
         keep_freed_memory()
-    with contextlib.nullcontext() if name in _WITHOUT_MODELS else no_model_bars():
+    with _no_bars(name):
         output = pkgutil.resolve_name(command.function)(*settings)
     if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
         print("dry run: nothing was written" if getattr(settings[0], "dry_run", False) else where_to_look(output))

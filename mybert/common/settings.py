@@ -107,10 +107,10 @@ def check_choices(settings: Any) -> None:
 def check_choice(settings: Any, name: str, choices: Iterable[str]) -> None:
     """Raises a UserError if a setting is none of `choices`; None passes if it is the default."""
     value = getattr(settings, name)
-    is_unset = value is None and settings.__dataclass_fields__[name].default is None
+    if value in choices or (value is None and settings.__dataclass_fields__[name].default is None):
+        return
     like = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.7)
-    hint = f"; did you mean {like[0]!r}?" if like else ""
-    check(settings, name, is_unset or value in choices, " or ".join(choices), hint)
+    check(settings, name, False, " or ".join(choices), f"; did you mean {like[0]!r}?" if like else "")
 
 
 def check_resume(settings: Any) -> None:

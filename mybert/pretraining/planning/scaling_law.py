@@ -11,8 +11,8 @@ many tokens, where s(V) = 1 + (split_vocab / V)^split_power. The loss per word i
 U / S in place of D and U, and the loss per token is S times smaller. With a larger vocabulary, whose tokens are rarer,
 the token term falls more slowly: it is multiplied by (D / vocab_tokens)^(token_power × vocab_power × ln(V /
 vocab_size)). The highest loss, that of a model which knows only the frequencies of the tokens, is ceiling / S^(1/3).
-Accuracy is linear in the loss per token times √S. Both powers of S are measured, for vocabularies of 150
-to 30,528 tokens.
+Accuracy is linear in the loss per token times √S. Both powers of S are measured, for vocabularies of 150 to 30,528
+tokens.
 
 `benchmarks/scaling_law.py` fits the numbers in scaling_law.json to finished runs.
 """
