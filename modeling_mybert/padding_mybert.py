@@ -226,8 +226,8 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
 
 def padded_to_multiple(layout: RaggedLayout, multiple: int) -> RaggedLayout:
     """The layout with padding tokens appended until T is a multiple, or until the grid has no more padding."""
-    if layout.indices is None or layout.mask is None:
-        return layout
+    if multiple == 1 or layout.indices is None or layout.mask is None:
+        return layout  # `nonzero` would wait for a GPU
     padding = (~layout.mask).flatten().nonzero().squeeze(1)[: -layout.total % multiple]
     indices = torch.cat([layout.indices, padding])
     return replace(layout, indices=indices, padding_to_multiple=len(padding), length_groups={})
