@@ -117,8 +117,8 @@ class MyBertDecoderStack(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList(MyBertDecoderLayer(config, index) for index in range(config.num_hidden_layers))
 
-    def forward(self, hidden_states: Tensor, *args, past_key_values: Cache | None) -> Tensor:
+    def forward(self, hidden_states: Tensor, *args) -> Tensor:
         """(B, S, H) → (B, S, H)."""
         for layer in self.layer:
-            hidden_states = layer(hidden_states, *args, past_key_values=past_key_values)
+            hidden_states = layer(hidden_states, *args)
         return hidden_states

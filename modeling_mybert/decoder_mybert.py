@@ -87,7 +87,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
         past_key_values = kwargs.pop("cache", past_key_values)
         inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
         use_cache = self.config.use_cache if use_cache is None else use_cache
-        if self.training and self.gradient_checkpointing:
+        if self.training and self.gradient_checkpointing and torch.is_grad_enabled():
             use_cache, past_key_values = False, None  # recomputed layers would fill it twice
         if use_cache and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
             register_dynamic_cache_export_support()  # torch.export knows only registered types of outputs
@@ -114,7 +114,7 @@ class MyBertDecoder(MyBertPreTrainedModel):
             encoder_hidden_states,
             encoder_attention_mask,
             config._attn_implementation,
-            past_key_values=past_key_values,
+            past_key_values,  # by position: recomputed layers of transformers 5.23 drop a keyword of this name
         )
         cache: dict[str, Any] = {CACHE: past_key_values if use_cache else None}
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, **cache)

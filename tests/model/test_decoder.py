@@ -171,6 +171,14 @@ def test_generated_ids_on_left_padded_prompts_equal_berts(how):
     assert found[0].shape[1] > 7
 
 
+@pytest.mark.parametrize("encoder", [True, False])
+def test_generation_amid_training_with_gradient_checkpointing_gives_the_same_ids(encoder):
+    ours, inputs = pair()[1], batch("left", encoder)
+    expected = ours.eval().generate(**inputs, max_new_tokens=12, min_new_tokens=12)
+    checkpoint_layers(ours.train())
+    assert torch.equal(ours.generate(**inputs, max_new_tokens=12, min_new_tokens=12), expected)
+
+
 @torch.no_grad()
 def test_what_stands_later_does_not_change_earlier_logits_even_where_the_configuration_says_encoder():
     config = MyBertConfig(**{**TINY, "is_decoder": False, "add_cross_attention": False})
