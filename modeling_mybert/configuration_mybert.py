@@ -180,12 +180,15 @@ class MyBertConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "MyBertConfig":
-        """As in transformers; names of labels are text, and the installed package leaves out its own pipelines."""
+        """As in transformers; names of labels are text, a single architecture is a list, and the installed package
+        leaves out its own pipelines."""
         if cls.pipelines_are_registered and "custom_pipelines" in config_dict:
             others = _without_ours(config_dict["custom_pipelines"])
             config_dict = {**config_dict, "custom_pipelines": others}
         if isinstance(names := config_dict.get("id2label"), dict):  # transformers 5.17 refuses numbers as names
             config_dict = {**config_dict, "id2label": {index: str(name) for index, name in names.items()}}
+        if isinstance(architecture := config_dict.get("architectures"), str):  # likewise
+            config_dict = {**config_dict, "architectures": [architecture]}
         return super().from_dict(config_dict, **kwargs)
 
     @classmethod

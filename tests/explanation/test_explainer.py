@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy.special import logsumexp, softmax
 from tiny_models import WORDS
 from transformers import AutoTokenizer, BertForSequenceClassification
 
+from modeling_mybert import MyBertForSequenceClassification
 from mybert import Embedder, Predictor, UserError, cli
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import is_encoder
@@ -31,9 +33,13 @@ def bert(models, tmp_path_factory):
 
 @pytest.mark.parametrize("saved", ["BertForSequenceClassification", ["BertForSequenceClassification"]])
 def test_the_name_of_a_head_may_be_a_list_or_a_text(saved, models, tmp_path):
-    config = json.loads((models("classifier") / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": saved}))
-    assert not is_encoder(str(tmp_path)) and is_encoder(str(models("encoder")))
+    folder = shutil.copytree(models("classifier"), tmp_path / "classifier")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": saved}))
+    assert not is_encoder(str(folder)) and is_encoder(str(models("encoder")))
+    model = load_checkpoint(str(folder)).model
+    assert isinstance(model, MyBertForSequenceClassification)
+    assert model.config.architectures == ["BertForSequenceClassification"]
 
 
 def log_odds(logits: torch.Tensor, label: int) -> torch.Tensor:

@@ -32,9 +32,9 @@ def task_class(name: str) -> "type[Task]":
     return pkgutil.resolve_name(TASKS[name])
 
 
-def task_of_architecture(saved: Sequence[str] | str | None, source: str) -> "type[Task]":
+def task_of_architecture(saved: Sequence[str] | None, source: str) -> "type[Task]":
     """The task of a checkpoint that was fine-tuned elsewhere, by the `architectures` of its configuration."""
-    architectures = [saved] if isinstance(saved, str) else list(map(str, saved or ()))
+    architectures = list(map(str, saved or ()))
     for architecture in architectures:
         for task in map(task_class, TASKS):
             if architecture.endswith(task.head.__name__.removeprefix("MyBert")):

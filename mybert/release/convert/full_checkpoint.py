@@ -81,7 +81,8 @@ def refuse_int8(checkpoint: Checkpoint) -> None:
 
 
 def _named_class(name: str, values: dict) -> type[MyBertPreTrainedModel]:
-    architecture = (values.get("architectures") or [MyBertModel.__name__])[0]
+    saved = values.get("architectures") or MyBertModel.__name__
+    architecture = saved if isinstance(saved, str) else saved[0]
     cls = getattr(modeling_mybert, f"My{architecture.removeprefix('My')}", None)
     if cls is None:
         raise UserError(f"checkpoint {name} is a {architecture}, which has no counterpart in MyBERT")
