@@ -1,6 +1,7 @@
 """The Ray engine on a cluster of two nodes on this machine, one of which is killed while it works."""
 
 import functools
+import logging
 import threading
 import time
 from types import SimpleNamespace
@@ -101,9 +102,10 @@ def test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processe
 
 
 def test_a_node_killed_while_parts_are_computed_costs_no_row_and_the_bytes_are_those_of_one_process(
-    second_node, run_in_parts, texts, tmp_path
+    second_node, run_in_parts, texts, tmp_path, caplog
 ):
     assert alive_nodes(2) == 2
+    logging.getLogger(ray.data.__name__).addHandler(caplog.handler)
     killer = second_node.kill_when(lambda: len(list(tmp_path.glob(".embed-ray*/.scratch/parts/*.part"))) >= 2)
     for command in ("embed", "predict"):
         expected, output = tmp_path / f"{command}.jsonl", tmp_path / f"{command}-ray.jsonl"
@@ -112,6 +114,7 @@ def test_a_node_killed_while_parts_are_computed_costs_no_row_and_the_bytes_are_t
         assert output.read_bytes() == expected.read_bytes()
     killer.join()
     assert alive_nodes(1) == 1
+    assert "deprecated" not in caplog.text
 
 
 def test_processes_of_this_machine_are_not_counted_for_a_cluster():

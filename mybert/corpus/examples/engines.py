@@ -77,7 +77,8 @@ def map_on_actors(make: Callable[[], Callable[[Any], Any]], tasks: Sequence) -> 
     resources = ray.cluster_resources()
     units, each = ("GPU", {"num_gpus": 1}) if resources.get("GPU") else ("CPU", {"num_cpus": 1})
     most = max(1, min(len(tasks), int(resources[units])))
-    return _results(rows.map(_Actor, fn_constructor_args=(make,), concurrency=(1, most), **each))
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=most)
+    return _results(rows.map(_Actor, fn_constructor_args=(make,), compute=pool, **each))
 
 
 def _rows_on_ray(tasks: Sequence) -> Any:
