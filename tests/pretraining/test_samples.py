@@ -65,13 +65,22 @@ def test_the_probability_of_a_pair_is_that_of_its_right_answer(model, pairs, tok
         assert pair["probability"] == pytest.approx(shares[row].item(), abs=1e-5)
 
 
-def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(make_trainer, tmp_path):
+def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(
+    make_trainer, pairs, tokenizer, tmp_path
+):
     trainer = make_trainer(output="run", max_steps=4, eval_strategy="steps", eval_steps=2)
+    columns = pairs(37, seed=9).to_dict()
+    for number, ids in enumerate(columns["input_ids"]):
+        ids[2] = tokenizer.convert_tokens_to_ids(["well", "known", "hello", "token"][number % 4])
+    trainer.eval_dataset = ExampleDataset(datasets.Dataset.from_dict(columns))
     trainer.train()
     lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4]
     first, last = ([{k: word[k] for k in ("before", "word", "after")} for word in line["words"]] for line in lines)
+    assert {word["word"] for word in first} == {"well", "known", "hello", "token"}
     assert first == last
+    first, last = ([{k: pair[k] for k in ("a", "b", "is_next")} for pair in line["pairs"]] for line in lines)
+    assert len(first) == 6 and first == last
     write_sample(tmp_path / "run", {"step": 2, "words": []})
     lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
     assert [(line["step"], line["words"]) for line in lines] == [(2, [])]
