@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import mybert
-from modeling_mybert import MyBertConfig
+from modeling_mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
 from mybert.common.manifest import fingerprint, read_manifest
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import load_data
@@ -200,11 +200,22 @@ def test_a_dry_run_with_a_teacher_does_not_say_that_it_keeps_predictions(
     assert f"its predictions are kept in {tmp_path / 'out'} until the end" in capsys.readouterr().out
 
 
-def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(finetune, write_rows, opinions, classifier, tmp_path):
+def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(
+    finetune, write_rows, opinions, tiny_checkpoint, tmp_path
+):
+    torch.manual_seed(0)
+    deep = MyBertForPreTraining(MyBertConfig.from_pretrained(tiny_checkpoint, num_hidden_layers=3))
+    deep.save_pretrained(tmp_path / "deep")
+    MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "deep")
     rows = write_rows("train.jsonl", opinions[:8])
-    assert finetune("text-classification", "--train", rows, "--max-steps", 1, "--layers", 2) == 2  # it has one
-    assert finetune("text-classification", "--train", rows, "--max-steps", 1, "--layers", 1) == 0
-    assert MyBertConfig.from_pretrained(tmp_path / "out").num_hidden_layers == 1
+    words = ("text-classification", "--train", rows, "--max-steps", 1, "--learning-rate", 1e-12)
+    assert finetune(*words, "--layers", 4, model=tmp_path / "deep") == 2
+    assert finetune(*words, "--layers", 2, model=tmp_path / "deep") == 0
+    found = MyBertForSequenceClassification.from_pretrained(tmp_path / "out").bert.encoder.layer
+    for layer, number in zip(found, (0, 2), strict=True):
+        torch.testing.assert_close(
+            dict(layer.named_parameters()), dict(deep.bert.encoder.layer[number].named_parameters())
+        )
 
 
 def test_teachers_that_do_not_fit_are_refused(finetune, write_rows, opinions, classifier, tmp_path, capsys):
