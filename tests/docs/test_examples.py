@@ -55,7 +55,7 @@ def test_a_script_runs(name, folder, monkeypatch, capsys):
         assert list((folder / "out").rglob("*.safetensors"))
 
 
-def test_the_onnx_service_answers_as_the_model_predicts(folder, run_mybert, capsys):
+def test_the_onnx_service_answers_as_the_model_predicts(folder, run_mybert):
     run_mybert(["mybert", "export", "classifier", "--to", "onnx", "--output", "onnx"])
     server = runpy.run_path(str(EXAMPLES / "onnx_service.py"))["make_server"](folder / "onnx", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -559,7 +559,7 @@ def test_blank_lines_count_in_line_numbers(classifier, tmp_path, capsys, suffix)
     assert "1 of 4 lines cannot be used: line 4: the text is empty" in capsys.readouterr().err
 
 
-def test_values_of_a_row_are_returned_as_written(classifier, write_rows, tmp_path, capsys):
+def test_values_of_a_row_are_returned_as_written(classifier, write_rows, tmp_path):
     others = [{"id": 2**53 + 1}, {"id": 1.5, "of": {"id": 10**23}}, {"id": 2, "of": {"id": 1}}, {"id": None}]
     rows = [{"text": "a film", "label": "good", **other} for other in others]
     lines = write_rows("rows.jsonl", rows)
@@ -622,7 +622,7 @@ def test_id2label_defines_the_labels_of_a_checkpoint(changed, expected, write_ro
     assert "line 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
 
 
-def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_path, capsys):
+def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_path):
     rows = [{"id": i, "review": text, "label": "bad" if i % 2 else "good"} for i, text in enumerate(["", *TEXTS, " "])]
     data, output = write_rows("rows.jsonl", rows), tmp_path / "scores"
     assert evaluate(classifier, data, output, "--errors", "skip", "--columns", "text=review") == 0

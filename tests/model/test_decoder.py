@@ -30,6 +30,7 @@ from modeling_mybert import (
     MyBertModel,
     backbone_mybert,
 )
+from modeling_mybert.decoder_mybert import CACHE
 
 TINY = {
     "vocab_size": 99,
@@ -126,12 +127,12 @@ def test_going_on_from_a_cache_equals_one_pass(attention, step, encoder):
     ours, inputs = pair(attention)[1], batch("left", encoder)
     ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask")
     expected = ours(ids, mask, **inputs, use_cache=False)
-    assert expected.past_key_values is None
+    assert expected.get(CACHE) is None
     cache, found = None, []
     for start in range(0, 7, step):
         seen = mask[:, : start + step]
         outputs = ours(ids[:, start : start + step], seen, **inputs, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        cache = outputs[CACHE]
         found.append(outputs.logits)
     assert isinstance(cache, EncoderDecoderCache if encoder else DynamicCache)
     assert cache.get_seq_length() == 7
@@ -143,7 +144,7 @@ def test_keys_and_values_of_the_encoder_are_computed_once():
     ours, inputs = pair()[1], batch()
     projections = []
     ours.bert.encoder.layer[0].crossattention.self.key.register_forward_hook(lambda *_: projections.append(1))
-    ours.generate(**inputs, max_new_tokens=4, min_new_tokens=4, past_key_values=EncoderDecoderCache(*caches(ours)))
+    ours.generate(**inputs, max_new_tokens=4, min_new_tokens=4, **{CACHE: EncoderDecoderCache(*caches(ours))})
     assert len(projections) == 1
 
 
@@ -336,7 +337,7 @@ TASK = {
 LABELS = torch.tensor([[42, 41, 40, 3], [51, 50, 3, -100]])
 
 
-def test_transformers_encoder_decoder_with_mybert_on_both_sides_equals_bert_on_both(encoder_folder, tmp_path):
+def test_transformers_encoder_decoder_with_mybert_on_both_sides_equals_bert_on_both(encoder_folder):
     ours = sequence_to_sequence(EncoderDecoderModel, encoder_folder)
     assert isinstance(ours.encoder, MyBertModel)
     assert isinstance(ours.decoder, MyBertLMHeadModel)
@@ -425,6 +426,6 @@ def test_the_exported_model_returns_the_logits_and_the_cache_for_any_batch():
         for case in (inputs, other):
             found, expected = program(**case), model(**case)
             assert (found.logits - expected.logits).abs().max() < 1e-5
-            for ours, theirs in zip(found.past_key_values.layers, expected.past_key_values.layers, strict=True):
+            for ours, theirs in zip(found[CACHE].layers, expected[CACHE].layers, strict=True):
                 assert (ours.keys - theirs.keys).abs().max() < 1e-5
                 assert (ours.values - theirs.values).abs().max() < 1e-5

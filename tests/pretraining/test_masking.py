@@ -167,7 +167,7 @@ def test_pieces_of_a_word_are_replaced_one_by_one(tokenizer):
     assert abs(share - 0.8) < 0.02
 
 
-def test_a_tokenizer_without_a_mask_token_is_refused(tokenizer):
+def test_a_tokenizer_without_a_mask_token_is_refused():
     class Maskless:
         mask_token_id = None
 

@@ -94,7 +94,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path, at, h
     assert [found[name] for name in ("metrics", "epochs")] == [expected[name] for name in ("metrics", "epochs")]
 
 
-def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_checkpoint(run, tmp_path, capsys):
+def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_checkpoint(run, capsys):
     whole = run("whole", max_steps=2)
     output = run(max_steps=2, resume=True)  # where nothing is
     for path in [*output.glob("checkpoint-*"), output / "model.safetensors"]:
@@ -338,7 +338,7 @@ def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_pa
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_overwriting_replaces_the_whole_run(run, tmp_path):
+def test_overwriting_replaces_the_whole_run(run):
     output = run(max_steps=2, save_steps=1)
     assert (output / "checkpoint-1").is_dir()
     run(max_steps=1, overwrite=True, save_strategy="no")

@@ -220,7 +220,7 @@ def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
         run(size="tiny", resume=True)
 
 
-def test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out(run, tmp_path):
+def test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out(run):
     output = run(size="tiny", logging_steps=0.1, eval_steps=0.5, save_steps=0.25, save_total_limit=None)
     assert (len(read_log(output, "loss")), len(read_log(output, "eval_loss"))) == (10, 2)
     assert len(read_log(output, "update_ratio")) == len(read_log(output, "gradient_noise")) == 10

@@ -89,9 +89,7 @@ def test_the_limit_of_checkpoints_counts_and_removes_only_checkpoints(make_train
 
 @pytest.mark.parametrize("more_places", [False, True])
 @pytest.mark.parametrize("arguments", [{}, {"dataloader_drop_last": True, "eval_do_concat_batches": False}])
-def test_evaluation_agrees_with_full_logits_of_transformers_bert(
-    make_trainer, tokenizer, monkeypatch, arguments, more_places
-):
+def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, monkeypatch, arguments, more_places):
     if more_places:  # also with few labels
         monkeypatch.setattr(batching, "_WORTH_MORE_PLACES", 0)
     trainer = make_trainer(per_device_eval_batch_size=8, **arguments)

@@ -106,7 +106,7 @@ def test_a_model_that_generates_text_is_refused(saved_head, tmp_path):
         to_onnx(saved_head("MyBertLMHeadModel"), tmp_path / "out")
 
 
-def test_without_the_optional_packages_the_install_command_is_named(saved_head, tmp_path, monkeypatch):
+def test_without_the_optional_packages_the_install_command_is_named(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find(name))
     with pytest.raises(UserError, match=r"needs onnx and onnxruntime and onnxscript; .*pip install 'mybert\[onnx\]'"):

@@ -140,7 +140,7 @@ def test_the_masked_words_do_not_depend_on_the_vocabulary(folders, tmp_path):
     assert 0.1 < counted / words < 0.2
 
 
-def test_a_word_is_correct_when_every_token_is_predicted_and_unknown_words_never_are(folders, stock_model, tmp_path):
+def test_a_word_is_correct_when_every_token_is_predicted_and_unknown_words_never_are(folders, tmp_path):
     model = MyBertForMaskedLM.from_pretrained(folders["stock"])
     tokenizer = MyBertTokenizer.from_pretrained(folders["stock"])
     cat = tokenizer.convert_tokens_to_ids("cat")

@@ -194,7 +194,7 @@ def test_words_for_masks_are_those_of_the_pipeline_of_transformers(serve, models
     assert tokens[0] == tokens[1]
 
 
-def test_pretraining_heads_read_the_tokens_of_max_length_only(serve, models):
+def test_pretraining_heads_read_the_tokens_of_max_length_only(serve):
     whole, short = serve("filler"), serve("filler", max_length=8)
     for text in ("sea " * 10 + "[MASK]", "[MASK] " + "sea " * 10 + "[MASK]"):
         assert whole.post("/fill-mask", {"inputs": text}).status_code == 200

@@ -86,7 +86,7 @@ def test_jobs_beyond_the_maximum_are_refused_with_the_seconds_to_wait():
     assert accepted.wait() and model.submit([3]).wait()
 
 
-def test_an_error_fails_its_own_job_only(caplog):
+def test_an_error_fails_its_own_job_only():
     model = Model()
     model.close()
     good, bad, last = model.submit([1]), model.submit(["bad", 3] * 9), model.submit([2])
