@@ -37,7 +37,7 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
     if {"train_loss", "train_runtime"} <= logs.keys():
         resumed = f" of this session, to {step:,}," if first else ""
         time, loss = duration(logs["train_runtime"]), _number(logs["train_loss"])
-        return f"{counted(step - first, 'step')}{resumed} in {time} with evaluations: mean loss {loss}"
+        return f"{counted(step - first, 'step')}{resumed} in {time}: mean loss {loss}"
     is_evaluation = any(name.startswith("eval_") for name in logs)
     if is_evaluation:
         logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}
