@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+import itertools
 import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +50,10 @@ def parse_settings(
     file = finder.parse_known_args(argv)[0].config
     values = {} if file is None else read_settings_file(file, options)
     parser = build_parser(options, prog, description, examples, argv=argv, known=values)
-    namespace, rest = parser.parse_known_args(argv)
+    flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
+    words = itertools.takewhile(lambda word: word != "--", argv)
+    unknown = [w for w in words if w.startswith("--") and w.partition("=")[0] not in (*flags, "--help", "--help-all")]
+    namespace, rest = (None, unknown) if unknown else parser.parse_known_args(argv)
     if rest:
         word = next((word for word in rest if word.startswith("-")), rest[0])
         lists = [option.metavar for option in options.values() if option.positional and list in option.kinds]
@@ -59,7 +63,6 @@ def parse_settings(
             raise UserError(
                 f"unknown argument {word!r}; {flag}if it is one of {lists[0]}, write them all in one place"
             )
-        flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
         names = [f"--{name.replace('_', '-')}" for name in every]
         raise UserError(unknown_name("argument", word, [*flags, *names]))
     given = vars(namespace)

@@ -17,13 +17,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-_OTHER_NAMES = {  # flags of other programs
+_OTHER_NAMES = {  # flags of other programs and commands
     "--bf16": "--dtype",
     "--batch-size": "--per-device-train-batch-size",
     "--epochs": "--num-train-epochs",
     "--lr": "--learning-rate",
     "--device": "--use-cpu",
     "--label-pieces": "--label-all-tokens",
+    "--test": "--data",
+    "--text": "--inputs",
 }
 _NAMES = {  # in the source of TrainingArguments
     "default_optim": "adamw_torch_fused",

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import identity, json_line, write_manifest
@@ -88,7 +89,9 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
     if pooling == "words":
         raise UserError(f"{path} holds vectors of words; make vectors of texts by `mybert embed --pooling mean`")
     if recorded.get("sha256") and not Path(name).exists():
-        raise UserError(f"the model {name} does not exist; name the folder that it was moved to by --model")
+        raise UserError(
+            f"the model {name} does not exist; name the folder that it was moved to by --model{did_you_mean(name)}"
+        )
     if recorded and (identity(name).get("sha256") or name) != (recorded.get("sha256") or recorded.get("path")):
         raise UserError(
             f"{path} was made by {recorded['path']}, and {name} has other files; name the same model by --model, or "

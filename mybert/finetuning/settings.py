@@ -58,7 +58,7 @@ def _check_task(settings: Any) -> None:
                 f"--task {settings.task}: this is a kind of labels; use --task text-classification --problem "
                 f"{settings.task.lower()}"
             )
-    check_choice(settings, "task", TASKS)
+    check_choice(settings, "task", [*TASKS, *ALIASES])
 
 
 @dataclass(kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.invocation import warn_once
 from mybert.common.manifest import identity, read_manifest
@@ -78,7 +79,7 @@ def _find(name: str) -> list[Source]:
         return [Source(name, "hub")]
     raise UserError(
         f"input {name} does not exist (expected a file, a folder, a pattern, a data set of the Hub, or - for texts on "
-        "standard input)"
+        f"standard input){did_you_mean(name)}"
     )
 
 

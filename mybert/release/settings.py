@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.common.settings import TextFileOptions, check, check_choices, setting
@@ -144,7 +145,8 @@ class PushSettings:
 
     def __post_init__(self):
         if not Path(self.model).is_dir():
-            raise UserError(f"checkpoint {self.model} is not a folder; name the folder of a trained model")
+            meant = did_you_mean(self.model)
+            raise UserError(f"checkpoint {self.model} is not a folder; name the folder of a trained model{meant}")
         from huggingface_hub.errors import HFValidationError  # here, since the import takes 0.1 s
         from huggingface_hub.utils import validate_repo_id
 

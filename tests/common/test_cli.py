@@ -81,6 +81,9 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
     assert arguments.given == {"max_grad_norm", "tf32"}
 
 
+KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for texts on standard input"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -101,12 +104,31 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
             "finetune --task regression --model m --train t",
             "--task regression: this is a kind of labels; use --task text-classification --problem regression",
         ),
+        (
+            "finetune --task sentimant --model m --train t",
+            "--task: expected text-classification or token-classification or question-answering or multiple-choice or "
+            "classification or sequence-classification or sentiment or sts or nli or ner or pos or tagging or qa or "
+            "squad or swag, found 'sentimant'; did you mean 'sentiment'?",
+        ),
         ("pretrain --epochs", "unknown argument '--epochs'; did you mean '--num-train-epochs'?"),
+        ("evaluate --test t.csv", "unknown argument '--test'; did you mean '--data'?"),  # other options are missing
+        ("adapt --text t.txt", "unknown argument '--text'; did you mean '--inputs'?"),
+        ("tokenizer corups.txt", f"input corups.txt does not exist ({KINDS}); did you mean corpus.txt?"),
+        (
+            "push modle --repo-id me/m",
+            "checkpoint modle is not a folder; name the folder of a trained model; did you mean model?",
+        ),
     ],
 )
-def test_a_users_mistake_is_one_line_with_the_nearest_name_and_exit_status_2(words, message, capsys):
-    corpus = [] if words.startswith("finetune") else ["--corpus", "nowhere"]
-    assert cli.main([*words.split(), *corpus, "--output", "o"]) == 2
+def test_a_users_mistake_is_one_line_with_the_nearest_name_and_exit_status_2(
+    words, message, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "corpus.txt").touch()
+    corpus = ["--corpus", "nowhere"] if words.startswith("pretr") else []
+    output = [] if words.startswith("push") else ["--output", "o"]
+    assert cli.main([*words.split(), *corpus, *output]) == 2
     assert capsys.readouterr().err.removeprefix(f"mybert {words.split()[0]}: error: ") == f"{message}\n"
 
 

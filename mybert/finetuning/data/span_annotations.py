@@ -120,7 +120,10 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
     if isinstance(annotation, str):
         annotation = _of_cell(annotation)
     if not isinstance(annotation, list):
-        raise ValueError(f"expected a list of spans, found {short(annotation)}; write [] for a text without entities")
+        raise ValueError(
+            f'expected a list of spans such as [[0, 3, "PER"]], found {short(annotation)}; write [] for a text '
+            "without entities"
+        )
     for item in _label_studio_results(annotation):
         if isinstance(item, Mapping):
             known = {str(key).removesuffix("_offset"): value for key, value in item.items() if value is not None}

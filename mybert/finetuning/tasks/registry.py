@@ -28,7 +28,7 @@ def task_class(name: str) -> "type[Task]":
     """The task with this name or alias."""
     name = ALIASES.get(name.lower(), name)
     if name not in TASKS:
-        raise UserError(f"--task: expected {', '.join(TASKS)}, found {name!r}")
+        raise UserError(f"--task: expected {', '.join([*TASKS, *ALIASES])}, found {name!r}")
     return pkgutil.resolve_name(TASKS[name])
 
 
