@@ -168,7 +168,7 @@ def test_left_out_files_are_listed_by_folder_with_their_size(client, send, check
         (folder / name).write_bytes(b"0" * size)
     send(folder, dry_run=True, exclude=["plan.md"])
     out = capsys.readouterr().out
-    assert "left out: checkpoint-4/ (2 files, 2.5 MB), plan.md (1 file, 0.0 MB), report.html (1 file, " in out
+    assert "left out: checkpoint-4/ (2 files, 2.5 MB), plan.md (1 file, 9 B), report.html (1 file, " in out
 
 
 def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.hub import check_reachable
-from mybert.common.quantities import counted
+from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.release.card.markdown_escaping import one_line
 from mybert.release.card.model_card import write_card
@@ -150,6 +150,6 @@ def _print_notes(bundle: Bundle) -> None:
     sizes: dict[str, list[int]] = {}  # by file, or by folder with its slash
     for name, size in bundle.left_out.items():
         sizes.setdefault("".join(name.partition("/")[:2]), []).append(size)
-    parts = [f"{name} ({counted(len(s), 'file')}, {sum(s) / 1e6:,.1f} MB)" for name, s in sizes.items()]
+    parts = [f"{name} ({counted(len(s), 'file')}, {with_unit(sum(s), 'B')})" for name, s in sizes.items()]
     if parts:
         print(one_line(f"left out: {', '.join(parts)}"))
