@@ -56,6 +56,9 @@ def write_results(
     model, task = _load(job, output)
     if amounts["best_step"] < amounts["steps"]:
         print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
+    for name in ("label_threshold", "no_answer_threshold"):
+        if "validation" in data.splits and (threshold := getattr(model.config, name, None)):
+            print(f"{name} {format_cell(threshold)} in config.json was tuned on the validation rows")
     found = _evaluate(job, folder, model, task)
     evaluations = {
         name: {**evaluation.results(), "rows_left_out": data.splits[name].left_out}

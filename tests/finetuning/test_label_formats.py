@@ -1,6 +1,7 @@
 """Label columns in every format, written by pandas and by datasets: the same problem and labels everywhere."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -254,11 +255,13 @@ def test_the_threshold_of_several_labels_has_the_best_micro_f1(seed):
     assert best_label_threshold(np.array([[0.9], [0.2]]), np.array([[True], [False]])) == pytest.approx(0.55)
 
 
-def test_a_tuned_threshold_is_kept_with_the_model(finetune, write_rows, tmp_path):
+def test_a_tuned_threshold_is_printed_and_kept_with_the_model(finetune, write_rows, tmp_path, capsys):
     rows = [{"text": f"{a} {b}", "labels": ["rare"] if a == b else []} for a in "abcd" for b in "abcd"] * 2
     train = write_rows("train.jsonl", rows)
     assert finetune("text-classification", "--train", train, "--validation", train, "--max-steps", 3) == 0
     threshold = MyBertConfig.from_pretrained(tmp_path / "out").label_threshold
+    (printed,) = re.findall(r"^label_threshold ([0-9.]+) in config.json", capsys.readouterr().out, re.M)
+    assert float(printed) == pytest.approx(threshold, rel=1e-3)
     for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines():
         prediction = json.loads(line)
         assert prediction["labels"] == [name for name, score in prediction["scores"].items() if score > threshold]
