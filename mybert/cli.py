@@ -18,7 +18,6 @@ from mybert.common.command_line import build_parser, parse_settings
 from mybert.common.disk_space import FULL_DISK
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.manifest import where_to_look
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.options import options_without_import, unknown_name
 
@@ -120,7 +119,12 @@ def _run_command(name: str, argv: list[str]) -> None:
     with _no_bars(name):
         output = pkgutil.resolve_name(command.function)(*settings)
     if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
-        print("dry run: nothing was written" if getattr(settings[0], "dry_run", False) else where_to_look(output))
+        if getattr(settings[0], "dry_run", False):
+            print("dry run: nothing was written")
+        else:
+            from mybert.reports.closing_lines import closing_lines  # here, since `--help` does not need it
+
+            print(closing_lines(output))
 
 
 def completion(shell: str) -> str:

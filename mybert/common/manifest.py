@@ -111,9 +111,3 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
-
-
-def where_to_look(output: Path) -> str:
-    """The last lines of a command: where its output is, and its report if there is one."""
-    report = output / REPORT
-    return f"the output is in {output}" + (f"\nopen {report} in a browser to see the results" * report.is_file())

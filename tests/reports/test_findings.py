@@ -8,9 +8,11 @@ from stage_folders import EVALUATION, evaluation_log, losses, training_log, writ
 from modeling_mybert import MyBertConfig
 from mybert import UserError, cli, doctor
 from mybert.finetuning.tasks.label_kinds import Regression
+from mybert.reports.closing_lines import closing_lines
 from mybert.reports.findings import find
 from mybert.reports.pages.evaluation import score_summary
 from mybert.reports.stage_files import read_stage
+from mybert.reports.write import write_report
 
 FALL = losses(8.0, 3.0)
 HELD_OUT = evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.02, 3.0, 2.99])
@@ -243,6 +245,20 @@ def test_losses_of_zero_can_be_judged(held_out, level, tmp_path):
     log = [*training_log([0.0] * 40, rate=1e-8, ratio=1e-7), *evaluation_log(eval_loss=held_out)]
     found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "run", "finetune", {"log": log}))}
     assert found["overfitting"].level == level and "nan" not in found["overfitting"].evidence
+
+
+def test_the_last_lines_of_a_command_name_what_the_report_warns_of(good_run, tmp_path):
+    folder = write_stage(tmp_path / "plateau", "pretrain", PLATEAU)
+    assert closing_lines(folder) == f"the output is in {folder}"
+    lines = {}
+    for run in (folder, good_run):
+        report = write_report(run)
+        first, second, *lines[run] = closing_lines(run).splitlines()
+        assert (first, str(report) in second) == (f"the output is in {run}", True)
+    summary, *titles = lines[folder]
+    assert f"`mybert doctor {folder}`" in summary
+    assert titles == [f"  {finding.title}" for finding in doctor(folder) if finding.level in ("red", "amber")] != []
+    assert lines[good_run] == []
 
 
 def test_a_good_run_has_no_problem_and_no_warning(good_run):

@@ -1,0 +1,18 @@
+"""The last lines of a command: its output, its report, and what the report warns of."""
+
+from pathlib import Path
+
+from mybert.common.manifest import REPORT
+from mybert.reports.findings import find, summary_line
+from mybert.reports.stage_files import read_stage
+
+
+def closing_lines(output: Path) -> str:
+    """Where the output and its report are, and the titles of the problems and warnings in the report."""
+    lines, report = [f"the output is in {output}"], output / REPORT
+    if report.is_file():
+        lines.append(f"open {report} in a browser to see the results")
+        if found := [finding for finding in find(read_stage(output)) if finding.level != "green"]:
+            lines.append(f"{summary_line(found).rstrip('.')}; `mybert doctor {output}` says what to do:")
+            lines += [f"  {finding.title}" for finding in found]
+    return "\n".join(lines)
