@@ -61,7 +61,8 @@ class Explainer:
             For each row its prediction, `texts` by column, and `explanations`, a list of dictionaries: `target`, the
             label, tag or answer; its `score`; `baseline`, the score when all words are [MASK]; `completeness_error`;
             `steps`; `words` with `text`, `column`, `start`, `end` and `attribution`; and `tokens` with `token`, the
-            index of its `word`, and `attribution`.
+            index of its `word`, and `attribution`. A row without explanations has the
+            reason as `note`, such as `no predicted entity`.
 
         Raises:
             UserError: a row cannot be used.
@@ -82,7 +83,12 @@ class Explainer:
                 if not found[number]["texts"]:  # nothing to explain, such as a sentence without entities
                     texts = texts_of(self.predictor.task, given, self.predictor.tokenizer)
                     found[number]["texts"] = {text.name: text.text for text in texts}
+                    found[number]["note"] = self._why_nothing()
         return [found[number] for number in part.numbers]
+
+    def _why_nothing(self) -> str:
+        labels = self.settings.labels
+        return f"no predicted tag is {' or '.join(labels)}" if labels else "no predicted entity"
 
     def _table(self, outputs: Outputs, progress: Callable) -> Iterator[tuple[Target, list[Text], dict]]:
         targets = targets_of(self.predictor.task, outputs, self.settings.labels)

@@ -73,6 +73,7 @@ def _row(record: Mapping[str, Any], task: Task) -> dict:
         "prediction": printable(_prediction(record)),
         "label": _label(record.get("input"), task),
         "text": printable(text if len(text) <= _TEXT else f"{text[:_TEXT]}…"),
+        "note": record.get("note"),
         "explanations": [_explanation(one, record["texts"]) for one in record.get("explanations", ())],
     }
 
@@ -109,7 +110,7 @@ def _label(row: Any, task: Task) -> str | None:
         value = value.get("text") or "no answer"
     names = options.given_names() if isinstance(options, TextOptions) else {}
     labels = [label_name(rename_label(one, names)) for one in (value if isinstance(value, list) else [value])]
-    return printable(", ".join(labels)[:_TEXT])
+    return printable(", ".join(dict.fromkeys(labels))[:_TEXT])
 
 
 def _explanation(found: Mapping[str, Any], texts: Mapping[str, str]) -> dict:

@@ -63,7 +63,7 @@ def _write_lines(settings: ExplainSettings, explainer: Explainer, file: TextIO) 
     for record in _records(settings, explainer):
         file.write(json_line(record))
         file.flush()
-        records.append({name: record[name] for name in ("error", "explanations") if name in record})
+        records.append({name: record[name] for name in ("error", "note", "explanations") if name in record})
     return _summary(records)
 
 
@@ -86,6 +86,8 @@ def _summary(records: list[dict]) -> dict[str, Any]:
     summary: dict[str, Any] = {"rows": len(records)}
     if errors := sum("error" in record for record in records):
         summary["rows with errors"] = errors
+    if unexplained := sum("note" in record for record in records):
+        summary["rows with nothing to explain"] = unexplained
     summary["explained scores"] = len(found)
     complete = [one for one in found if one["completeness_error"] is not None]
     if complete:

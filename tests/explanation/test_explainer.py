@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 
 import numpy as np
@@ -172,6 +173,20 @@ def test_an_entity_has_the_mean_log_odds_of_its_tags(models):
         assert one["score"] == pytest.approx(float(np.mean(odds)), abs=1e-4)
         assert one["target"] == f"{entity['type']}: {entity['text']}"
     assert found["scores"] == pytest.approx(softmax(logits, axis=1).max(1).tolist(), abs=1e-4)
+
+
+def test_a_row_whose_tags_are_not_explained_says_why(models, tmp_path, capsys):
+    absent = next(
+        label for label in load_checkpoint(str(models("tagger"))).model.config.label2id if label not in ("O", "B-PER")
+    )
+    row = {"tokens": ["the", "sea"]}
+    (found,) = Explainer(models("tagger"), labels=[absent])([row])
+    assert absent not in found["tags"] and found["explanations"] == []
+    assert found["note"] == f"no predicted tag is {absent}"
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    words = ["explain", str(models("tagger")), str(tmp_path / "rows.jsonl"), "--labels", absent]
+    assert cli.main([*words, "--output", str(tmp_path / "why.jsonl")]) == 0
+    assert re.search(r"rows with nothing to explain +│ +1 ", capsys.readouterr().out)
 
 
 def test_a_text_in_windows_is_explained_window_by_window_with_every_word(models):

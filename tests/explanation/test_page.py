@@ -53,10 +53,12 @@ def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outs
 
 def test_a_row_without_explanations_shows_its_text(tmp_path):
     record = {"entities": [], "texts": {"text": "no names " + "here " * 400}, "explanations": [], "line": 3}
+    record["note"] = "no predicted entity"
     settings = ExplainSettings(model="tagger", inputs=["rows.txt"], output=str(tmp_path / "why.html"))
     write_page(tmp_path / "why.html", [record], [], settings, [], TokenClassification(TokenOptions(), MyBertConfig()))
     (row,) = data_of(tmp_path / "why.html")["rows"]
     assert (row["prediction"], row["explanations"]) == ("no entity", [])
+    assert row["note"] == "no predicted entity"
     assert row["label"] is None and row["text"].startswith("no names here") and len(row["text"]) < 1100
 
 
@@ -66,6 +68,7 @@ def test_a_row_without_explanations_shows_its_text(tmp_path):
         ({}, {"text": "a", "category": 1.0}, "1"),
         ({"columns": ["label=gold"], "label_names": ["0=bad"]}, {"text": "a", "gold": 0, "category": 1}, "bad"),
         ({}, {"text": "a", "labels": ["wheat", "grain"]}, "wheat, grain"),
+        ({}, {"text": "a", "labels": ["wheat", "wheat"]}, "wheat"),  # several annotators of an answer often agree
         ({}, {"text": "a", "label": None}, None),
         ({}, "a line of text", None),
     ],

@@ -92,7 +92,7 @@ function words(rows) {
       const isAlone = row.explanations.length === 1;
       for (const found of row.explanations) addExplanation(card, found, state, isAlone && kinds[number] === found.target);
       if (row.text) add(card, "p", row.text).dir = "auto";
-      if (!row.explanations.length) add(card, "p", "Nothing to explain.", "note");
+      if (row.note) add(card, "p", `Nothing to explain: ${row.note}.`, "note");
     }
     byId("rows").replaceChildren(...shown.children);
     const pages = Math.max(1, Math.ceil(state.found.length / ROWS));
