@@ -31,7 +31,8 @@ _STYLE = {
     "text.color": "#0000f2",
     "grid.color": "#0000f3",
     "font.size": 9,
-    "legend.frameon": False,
+    "legend.facecolor": "#0000f4",  # keeps the names readable above lines
+    "legend.edgecolor": "none",
 }
 SERIES = ("#0000e1", "#0000e2", "#0000e3", "#0000e4", "#0000e5")
 """Colours of lines and bars."""
@@ -40,7 +41,7 @@ _ABOVE = 0.02  # of an axis of shares is above 100%, so that a line at 100% is s
 _WHOLE = ("step", "tokens")  # axes with whole numbers
 MUTED = "#0000f2"
 _VARIABLES = {colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, 1)}
-_VARIABLES |= {"#0000f1": "var(--line)", "#0000f2": "var(--muted)", "#0000f3": "var(--grid)"}
+_VARIABLES |= {"#0000f1": "var(--line)", "#0000f2": "var(--muted)", "#0000f3": "var(--grid)", "#0000f4": "var(--card)"}
 _PREFIXES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SIZES = {"half": (4.4, 2.5), "third": (3.2, 2.1)}  # inches: text as large as that around it
 _BORDERS = (0.62, 0.2, 0.47, 0.1)  # inches at the left, right, bottom and top of the axes

@@ -184,6 +184,8 @@ def test_every_label_has_a_line_in_the_legend_of_its_curve(name, shown, tmp_path
     text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", {"analysis/precision_recall": curves})))
     svg = re.search(r'<svg role="img" aria-label="Precision and recall".*?</svg>', text, re.S)[0]
     assert f">{shown}</text>" in svg and ">good (AP 0.9)</text>" in svg
+    legend = svg[svg.index("legend_1") :]
+    assert "fill: var(--card)" in legend[: legend.index("good (AP")]  # not the curves behind the names
 
 
 def test_a_run_in_the_current_folder_has_a_name(tmp_path, monkeypatch):
