@@ -143,7 +143,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
         max(1, size.words // (size.documents * rules["words_per_document"])),
     )
     print(
-        "\nexamples"
+        "\nbuilding the examples"
         + (f", each document split into {parts} documents so that some can be held out" if parts > 1 else "")
     )
     build_corpus(
