@@ -5,6 +5,8 @@ addresses must be requested without a token.
 """
 
 import re
+import socket
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +30,7 @@ class Fault:
     headers: dict = field(default_factory=dict)
     body: dict = field(default_factory=lambda: {"error": "an injected fault"})
     larger_than: int = -1  # only requests with a larger body match
-    cut_after: int | None = None  # bytes of the body that are read before the connection is closed
+    cut_after: int | None = None  # bytes of the body that count as read before the connection is reset
     drop_answer: bool = False  # the request is served, but not answered
     run: Callable[[], None] | None = None
 
@@ -102,6 +104,9 @@ def _handler(hub: Hub, routes: dict[str, Callable]) -> type[BaseHTTPRequestHandl
             try:
                 if fault and fault.cut_after is not None:
                     received = len(self.rfile.read(fault.cut_after))
+                    # A reset while the client writes is, by chance, one of two errors; huggingface_hub 1 retries one.
+                    self.rfile.read(length - received)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     raise ConnectionAbortedError
                 body = self.rfile.read(length)
                 received = len(body)
