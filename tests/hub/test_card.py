@@ -44,7 +44,7 @@ def card_of(checkpoint: Path, **settings) -> ModelCard:
 
 
 def validate(card: ModelCard, hub) -> None:
-    """The Hub's check of the metadata. `ModelCard.validate` of huggingface_hub 1.5 always asks huggingface.co."""
+    """The Hub's check of the metadata. `ModelCard.validate` of huggingface_hub 1.17 always asks huggingface.co."""
     body = {"repoType": "model", "content": str(card)}
     answer = httpx.post(f"{hub.url}/api/validate-yaml", json=body)
     assert answer.status_code == 200, answer.text

@@ -98,7 +98,7 @@ def test_a_commit_whose_response_was_lost_is_found_by_the_next_push(hub, client,
     "fault, waits",
     [
         ({"status": 500, "times": 2}, [[1, 2]]),
-        ({"status": 429, "headers": {"Retry-After": "7"}}, [[8], [1]]),  # huggingface_hub 1.5 ignores the header
+        ({"status": 429, "headers": {"Retry-After": "7"}}, [[8], [1]]),  # huggingface_hub 1.17 ignores the header
     ],
 )
 def test_the_client_waits_for_a_server_that_is_overloaded(hub, client, send, old, changed, fault, waits):
