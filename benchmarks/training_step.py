@@ -5,16 +5,18 @@
         --sides "transformers sdpa,MyBERT sdpa,MyBERT varlen_attn compiled" --attention-dropout 0
 
 A row is one of `ROWS`, or SIZE:SEQUENCES:SHORTEST:LONGEST. A side is a library, an attention backend, and `compiled`
-for `torch.compile`. Both libraries train on masked tokens and next sentences (in the `finetune` row on one label per
-sentence) with dropout 0.1 and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads
-packed batches from its collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each round
-of steps, as in training, where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients
-of both libraries are compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed
-memory, as its commands do (`--keep-memory` both|neither runs the comparison without that). The first steps, which
-allocate memory and compile kernels, are not counted.
+for `torch.compile` of the model or `layers compiled` for that of each encoder layer, which takes seconds. Both
+libraries train on masked tokens and next sentences (in the `finetune` row on one label per sentence) with dropout 0.1
+and fused AdamW. transformers reads batches padded to their longest sequence. MyBERT reads packed batches from its
+collator; in fine-tuning both read the same padded batch. Mixed lengths differ in each round of steps, as in training,
+where kernels compiled for one shape meet new shapes. Before any timing, losses and gradients of both libraries are
+compared without dropout. Each side then runs in its own process, alternating. MyBERT keeps freed memory, as its
+commands do (`--keep-memory` both|neither runs the comparison without that). The first steps, which allocate memory
+and compile kernels, are not counted.
 
-On a GPU a measurement is `--repeats` steps after one that is not counted, between two synchronisations; each side then
-returns its unused memory. A side that fails is reported and left out.
+On a GPU a measurement is `--repeats` steps after one that is not counted, between two synchronisations. The sides run
+one after the other, so that each has all of the memory, and `--kernels` lists where their time goes. A side that fails
+is reported and left out; a run that is stopped by SIGTERM keeps what it has measured.
 
 Useful work is the same for all sides: matrix products on real tokens, in the last layer and the heads only on tokens
 whose output is used, times three for forward and backward pass. Its rate is compared with the rate of plain matrix
@@ -26,7 +28,9 @@ import contextlib
 import functools
 import multiprocessing
 import re
+import signal
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -34,6 +38,7 @@ import numpy as np
 import torch
 from rich.progress import track
 from saved_tables import save_table
+from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
@@ -54,6 +59,10 @@ ROWS = {
     "finetune": ("base", 16, None, None),
 }
 COMPARED = 4  # sequences of the comparison before any timing
+PRELOADED = [  # imported once, by the process from which those of the sides are forked
+    *("torch._inductor.compile_fx", "transformers.models.bert.modeling_bert", "modeling_mybert"),
+    *("mybert.io.documents", "mybert.pretraining.data.batching", "mybert.pretraining.planning.flops_and_memory"),
+]
 PEAKS = {  # dense FLOP/s in bfloat16 and float16, from NVIDIA's data sheets; the first name that fits
     **{"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "GH200": 989e12},
     **{"B200": 2250e12, "A100": 312e12, "A30": 165e12, "A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12},
@@ -73,63 +82,107 @@ def main() -> None:
     parser.add_argument("--attention-dropout", type=float, default=0.1)
     parser.add_argument("--keep-memory", choices=("ours", "both", "neither"), default="ours")
     parser.add_argument("--text", default="python-docs", help="what the sentences of `finetune` are taken from")
+    parser.add_argument(
+        "--kernels", type=int, default=0, help="how many of the longest kernels to list, for each side"
+    )
     parser.add_argument("--markdown", help="file to which the tables are added")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped: the time is over"))
     torch.set_num_threads(arguments.threads)
     where = f"{arguments.threads} threads" if arguments.device == "cpu" else arguments.device
     columns = ("side", "s/step", "times as fast", "tokens/s", "GFLOP/s", "of plain products", "MFU", "memory, GiB")
     for dtype in arguments.dtypes.split(","):
         for row in arguments.rows.split(","):
-            table, work = measure(row, getattr(torch, dtype), arguments)
-            title = f"Training step {row}, {dtype}, {work}, torch {torch.__version__}, {where}"
-            save_table(arguments.markdown, title, table, columns)
+            measured = Measured(arguments.sides.split(","))
+            try:
+                measure(row, getattr(torch, dtype), arguments, measured)
+            finally:
+                table, work = measured.table(arguments.device, getattr(torch, dtype))
+                title = f"Training step {row}, {dtype}, {work}, torch {torch.__version__}, {where}"
+                save_table(arguments.markdown, title, table, columns)
+                for name, kernels in measured.kernels.items():
+                    title = f"{name}, {row}, {dtype}: milliseconds per step of the longest kernels"
+                    save_table(arguments.markdown, title, kernels, ("kernel", "calls", "ms", "share of the step"))
 
 
-def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tuple[list[tuple], str]:
-    """A line for each side, and the work of a step in words."""
+class Measured:
+    """What has been measured of the sides `names`."""
+
+    def __init__(self, names: list[str]):
+        self.names, self.problem = names, ""
+        self.seconds, self.memory = {name: [] for name in names}, dict.fromkeys(names)
+        self.failures, self.kernels = {}, {}
+        self.rates, self.flops, self.tokens = [], [], []
+
+    def table(self, device: str, dtype: torch.dtype) -> tuple[list[tuple], str]:
+        """A line for each side, and the work of a step in words."""
+        if not self.tokens:
+            return [(name, self.failures.get(name, "not measured"), *[None] * 6) for name in self.names], "no step"
+        medians = {name: statistics.median(x) for name, x in self.seconds.items() if x and name not in self.failures}
+        work, rate, count = statistics.mean(self.flops), statistics.median(self.rates), statistics.mean(self.tokens)
+        peak = device_peak(device, dtype)
+        table = []
+        for name in self.names:
+            if (mine := medians.get(name)) is None:
+                table.append((name, self.failures.get(name, "not measured"), *[None] * 6))
+                continue
+            ratio = f"{medians[self.names[0]] / mine:.2f}" if self.names[0] in medians else None
+            shares = f"{work / mine / rate:.0%}", f"{work / mine / peak:.1%}" if peak else None
+            table.append((name, mine, ratio, round(count / mine), work / mine / 1e9, *shares, self.memory[name]))
+        useful, plain = format_cell(work / 1e9), format_cell(rate / 1e9)
+        words = f"{count:,.0f} tokens, {useful} useful GFLOP, plain products {plain} GFLOP/s"
+        return table, f"{words}{self.problem}"
+
+
+def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace, measured: Measured) -> None:
+    on_gpu = arguments.device != "cpu"
     models, batches, _ = make(row, arguments.text, COMPARED)
-    compare(*(model.to(arguments.device) for model in models), *(on_device(b, arguments.device) for b in batches))
+    try:
+        compare(*(model.to(arguments.device) for model in models), *(on_device(b, arguments.device) for b in batches))
+    except AssertionError as error:
+        if not on_gpu:
+            raise
+        measured.problem = f", GRADIENTS OR LOSSES DIFFER: {' '.join(str(error).split())[:200]}"
     config = models[1].config
     del models
-    names = arguments.sides.split(",")
-    seconds, memory, failures = {name: [] for name in names}, dict.fromkeys(names), {}
-    rates, flops, tokens = [], [], []
+    if on_gpu:
+        torch.cuda.empty_cache()
+    for names in [[name] for name in measured.names] if on_gpu else [measured.names]:
+        take_turns(names, row, dtype, arguments, config, measured)
+
+
+def take_turns(names: list[str], row: str, dtype: torch.dtype, arguments, config, measured: Measured) -> None:
     with contextlib.ExitStack() as stack:
         sides = {name: stack.enter_context(side(name, row, dtype, arguments)) for name in names}
 
         def run(name: str, number: int) -> None:
-            found = None if name in failures else sides[name](number)
+            found = None if name in measured.failures else sides[name](number)
             if isinstance(found, str):
-                failures[name] = found
+                measured.failures[name] = found
             elif found:
-                seconds[name].append(found[0])
-                memory[name] = found[1]
+                measured.seconds[name].append(found[0])
+                measured.memory[name] = found[1]
 
         for name in names:
             for number in range(arguments.pairs + 1, arguments.pairs + 1 + arguments.warm_up):
                 run(name, number)
-            seconds[name].clear()
+            measured.seconds[name].clear()
         for number in track(range(1, 1 + arguments.pairs), description=f"{row} {dtype}"):
             for name in names:
                 run(name, number)
             (padded, _), lengths = draw(row, arguments.text, number)
             labelled = 0 if row == "finetune" else int((padded["labels"] != -100).sum())
-            flops.append(useful_flops(lengths, config, labelled))
-            tokens.append(int(lengths.sum()))
-            rates.append(bare_rate(tokens[-1], config, dtype, arguments.device))
-    medians = {name: statistics.median(values) for name, values in seconds.items() if values and name not in failures}
-    work, rate, count = statistics.mean(flops), statistics.median(rates), statistics.mean(tokens)
-    peak = device_peak(arguments.device, dtype)
-    table = []
-    for name in names:
-        if (mine := medians.get(name)) is None:
-            table.append((name, failures[name], *[None] * 6))
-            continue
-        ratio = f"{medians[names[0]] / mine:.2f}" if names[0] in medians else None
-        shares = f"{work / mine / rate:.0%}", f"{work / mine / peak:.1%}" if peak else None
-        table.append((name, mine, ratio, round(count / mine), work / mine / 1e9, *shares, memory[name]))
-    useful, plain = format_cell(work / 1e9), format_cell(rate / 1e9)
-    return table, f"{count:,.0f} tokens, {useful} useful GFLOP, plain products {plain} GFLOP/s"
+            measured.flops.append(useful_flops(lengths, config, labelled))
+            measured.tokens.append(int(lengths.sum()))
+            measured.rates.append(bare_rate(measured.tokens[-1], config, dtype, arguments.device))
+            if arguments.device != "cpu":
+                torch.cuda.empty_cache()  # the sides need the memory
+        for name in names:
+            if arguments.kernels and name not in measured.failures:
+                found = sides[name](None)
+                measured.kernels[name] = [(found, *[None] * 3)] if isinstance(found, str) else found
+            if arguments.device != "cpu":
+                print(name, measured.failures.get(name) or measured.seconds[name], flush=True)
 
 
 def shape_of(row: str) -> tuple[str, int, int | None, int | None]:
@@ -167,29 +220,37 @@ def draw(row: str, text: str, number: int, at_most: int | None = None) -> tuple[
 
 
 @contextlib.contextmanager
-def side(*choices) -> Iterator[Callable[[int], tuple[float, float | None] | str]]:
-    """A process that runs steps on the batch with a given number; its seconds and GiB, or why it has failed."""
-    context = multiprocessing.get_context("spawn")
+def side(*choices) -> Iterator[Callable[[int | None], tuple[float, float | None] | list[tuple] | str]]:
+    """A process that runs steps on the batch with a given number, and returns seconds and GiB, or why it has failed.
+
+    For the number None it returns the longest kernels.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, *choices), daemon=True)
     process.start()
     there.close()
 
-    def run(number: int) -> tuple[float, float | None] | str:
+    def run(number: int | None) -> tuple[float, float | None] | list[tuple] | str:
         try:
-            here.send(number)
+            with contextlib.suppress(OSError):  # of a process that has ended; it may have sent the reason
+                here.send(number)
             return here.recv()
         except (EOFError, OSError):
             process.join()
             return f"ended with status {process.exitcode}"
 
-    yield run
-    process.kill()
-    process.join()
+    try:
+        yield run
+    finally:
+        process.kill()
+        process.join()
 
 
 def serve(pipe, name: str, row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> None:
     library, backend, *compiled = name.split()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ours = library == "MyBERT"
     torch.set_num_threads(arguments.threads)
     if arguments.keep_memory == "both" or (arguments.keep_memory == "ours" and ours):
@@ -200,11 +261,15 @@ def serve(pipe, name: str, row: str, dtype: torch.dtype, arguments: argparse.Nam
         step = Step(models[ours], batches[ours], dtype, arguments.device)
         del models
         step.dropout(0.1, arguments.attention_dropout)
-        if compiled:
-            # on the CPU this checks the graph only: compiling C++ takes minutes and gains nothing
-            step.model.compile(backend="aot_eager" if arguments.device == "cpu" else "inductor")
+        # on the CPU this checks the graph only: compiling C++ takes minutes and gains nothing
+        compiler = "aot_eager" if arguments.device == "cpu" else "inductor"
+        for module in step.model.base_model.encoder.layer if "layers" in compiled else [step.model] * len(compiled):
+            module.compile(backend=compiler)
         while True:
-            step.batch = on_device(draw(row, arguments.text, pipe.recv())[0][ours], arguments.device)
+            if (number := pipe.recv()) is None:
+                pipe.send(step.longest_kernels(arguments.kernels))
+                continue
+            step.batch = on_device(draw(row, arguments.text, number)[0][ours], arguments.device)
             pipe.send(step.measure(arguments.repeats))
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}")
@@ -251,9 +316,35 @@ class Step:
             self.run()
         torch.cuda.synchronize()
         seconds = (time.perf_counter() - begun) / repeats
-        peak = torch.cuda.max_memory_allocated() / 2**30
-        torch.cuda.empty_cache()  # for the other sides
-        return seconds, peak
+        return seconds, torch.cuda.max_memory_allocated() / 2**30
+
+    def longest_kernels(self, count: int, steps: int = 3) -> list[tuple[str, float, float, str]]:
+        """Name, calls and milliseconds per step, and share of its time; on the CPU of operations."""
+        on_gpu = self.device.type == "cuda"
+        seconds, _ = self.measure(steps)
+        with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]) as seen:
+            for _ in range(steps):
+                self.run()
+            if on_gpu:
+                torch.cuda.synchronize()
+        found = [
+            (event.key, event.count / steps, (event.self_device_time_total if on_gpu else event.self_cpu_time_total))
+            for event in seen.key_averages()
+            if not on_gpu or event.device_type == torch.autograd.DeviceType.CUDA
+        ]
+        found = sorted(((name, calls, time / steps / 1e6) for name, calls, time in found), key=lambda x: -x[2])
+        longest = [*found[:count], ("all others", *(sum(x[i] for x in found[count:]) for i in (1, 2)))]
+        busy = sum(time for *_, time in found)
+        longest += [
+            ("all", sum(calls for _, calls, _ in found), busy),
+            ("the step without the profiler", None, seconds),
+        ]
+        return [(short_name(name), calls, time * 1e3, f"{time / seconds:.1%}") for name, calls, time in longest]
+
+
+def short_name(kernel: str) -> str:
+    """The name of a kernel without namespaces, of at most 100 characters."""
+    return re.sub(r"\bvoid |\(anonymous namespace\)::|\b(at|native|std|c10|cuda)::", "", kernel)[:100]
 
 
 def on_device(batch: dict, device: str) -> dict:
