@@ -1,9 +1,10 @@
 """What can only be measured on a GPU; `benchmarks/gpu.sh` calls each part. `DEVICE=cpu` runs a part with tiny sizes.
 
 machine                 GPU, versions, the peak of the data sheet and the measured one
-backends                tests on CUDA; loss and gradients of every attention backend compared with the formula
+base-128 … large-512    training steps beside transformers: throughput, MFU, memory, longest kernels (training_step.py)
+compiled                the same for whole models by torch.compile, base with 512 tokens
+backends                tests on CUDA; loss and gradients of every attention backend compared with eager in float32
 training                `mybert pretrain` in float32, bfloat16, float16, with torch.compile, and with FSDP
-base-128 … large-512    training steps beside transformers: throughput, MFU, memory (training_step.py)
 inference               sentence vectors beside transformers and sentence-transformers (inference.py)
 """
 
@@ -12,18 +13,20 @@ import contextlib
 import importlib.util
 import itertools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
 import transformers
 from saved_tables import save_table
-from training_step import device_peak, make, on_device
+from training_step import PRELOADED, device_peak, make, on_device
 from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
@@ -37,7 +40,10 @@ DRY = DEVICE == "cpu"
 HERE = Path(__file__).parent
 FLASH = ["flash_attention_2"] if is_flash_attn_2_available() else []
 BACKENDS = ["eager", "sdpa", "flex_attention", "varlen_attn", *FLASH]
-TOKENS = int(os.environ.get("TOKENS", 64 if DRY else 16384))
+TOKENS = {
+    size: int(os.environ.get("TOKENS", 64 if DRY else count)) for size, count in (("base", 65536), ("large", 32768))
+}
+"""Tokens of a training step, for 80 GB of memory. The optimizer takes a fixed time, so few tokens lower the MFU."""
 
 
 def main() -> None:
@@ -79,25 +85,40 @@ def backends(report: str) -> None:
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/model/test_backends.py", "-k", "cuda", "-rs"]
     status = call(tests).returncode
     row = "tiny:4:8:32" if DRY else "mini:32:16:512"
-    (_, model), (padded, packed), _ = make(row, "python-docs")
-    expected = loss_and_gradient(model, packed, "eager", torch.float32)
     columns = ("backend", "autocast", "batch", "loss: difference", "gradient: distance / norm", "computed by")
-    dtypes = (torch.float32, torch.bfloat16, torch.float16)
-    forms = {"packed": packed, "padded": padded}
-    with saved_at_the_end(report, f"Backends, {row}, loss {expected[0]:.4f}", columns) as rows:
-        for dtype, backend, form in itertools.product(dtypes, BACKENDS, forms):
-            try:
-                with CaptureLogger(attention_mybert.logger) as captured:
-                    attention_mybert.logger.warning_once.cache_clear()
-                    loss, gradient = loss_and_gradient(model, forms[form], backend, dtype)
-                distance = float((gradient - expected[1]).norm() / expected[1].norm())
-                found = abs(loss - expected[0]), distance, "sdpa" if captured.out else backend
-            except Exception as error:
-                found = None, None, f"{type(error).__name__}: {str(error).strip().splitlines()[0][:80]}"
-                status = 1
-            rows.append((backend, str(dtype).removeprefix("torch."), form, *found))
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(PRELOADED)
+    with saved_at_the_end(report, f"Backends, {row}", columns) as rows:
+        for backend in BACKENDS:
+            # a process for each, since none can use the GPU after an invalid memory access
+            with ProcessPoolExecutor(1, forkserver) as process:
+                for dtype, form in itertools.product(("float32", "bfloat16", "float16"), ("packed", "padded")):
+                    try:
+                        found = process.submit(differences, row, backend, dtype, form).result()
+                    except Exception as error:
+                        found = None, None, f"{type(error).__name__}: {str(error).strip().splitlines()[0][:80]}"
+                        status = 1
+                    rows.append((backend, dtype, form, *found))
+                    print(*rows[-1], flush=True)
     if status:
         sys.exit(status)
+
+
+def differences(row: str, backend: str, dtype: str, form: str) -> tuple[float, float, str]:
+    """Difference of the loss and distance of the gradient from eager in float32, and the backend that computed."""
+    if not _expected:
+        (_, model), (padded, packed), _ = make(row, "python-docs")
+        _expected.append((model, {"packed": packed, "padded": padded}))
+        _expected.append(loss_and_gradient(model, packed, "eager", torch.float32))
+    (model, batches), (expected_loss, expected) = _expected
+    with CaptureLogger(attention_mybert.logger) as captured:
+        attention_mybert.logger.warning_once.cache_clear()
+        loss, gradient = loss_and_gradient(model, batches[form], backend, getattr(torch, dtype))
+    distance = float((gradient - expected).norm() / expected.norm())
+    return abs(loss - expected_loss), distance, "sdpa" if captured.out else backend
+
+
+_expected = []  # in a process of one backend: the model with its batches, and the loss and gradient of eager
 
 
 def loss_and_gradient(
@@ -111,26 +132,26 @@ def loss_and_gradient(
         loss = model(**on_device(batch, DEVICE)).loss
     (loss * scale).backward()
     gradient = torch.cat([p.grad.flatten().float() for p in model.parameters() if p.grad is not None]) / scale
-    return float(loss), gradient
+    return loss.item(), gradient
 
 
 def training(report: str) -> None:
     """The same run with each option: dropout 0, so that the losses differ by rounding alone."""
-    steps, size, sequences = (4, "tiny", 4) if DRY else (60, "base", 64)
+    steps, every, size, sequences = (4, 1, "tiny", 4) if DRY else (60, 10, "base", 128)
     common = ["--size", size, "--max-steps", str(steps), "--per-device-train-batch-size", str(sequences)]
-    common += ["--dropout", "0", "--logging-steps", "1", "--eval-strategy", "no", "--save-steps", str(steps)]
+    common += ["--dropout", "0", "--logging-steps", str(every), "--eval-strategy", "no", "--save-steps", str(steps)]
     common += ["--disable-tqdm", "true", "--learning-rate", "1e-4", *(["--use-cpu"] if DRY else [])]
     compiler = ["--torch-compile-backend", "aot_eager"] if DRY else []
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     runs = {
         "float32": ([], []),
         "bfloat16": ([], ["--bf16", "true"]),
-        "float16": ([], ["--fp16", "true"]),
         "bfloat16, varlen_attn": ([], ["--bf16", "true", "--attn-implementation", "varlen_attn"]),
-        "bfloat16, torch.compile": ([], ["--bf16", "true", "--torch-compile", "true", *compiler]),
+        "float16": ([], ["--fp16", "true"]),
     }
     if not DRY:  # accelerate does not shard on the CPU
         runs["bfloat16, FSDP"] = torchrun, ["--bf16", "true", "--fsdp", "true"]
+    runs["bfloat16, torch.compile"] = [], ["--bf16", "true", "--torch-compile", "true", *compiler]  # takes longest
     expected, status = None, 0
     columns = ("run", "failure", "first loss", "last loss", "furthest from float32", "tokens/s", "of measured peak")
     title = f"mybert pretrain {' '.join(common)}"
@@ -178,17 +199,20 @@ def small_corpus(folder: Path) -> Path:
     return corpus
 
 
-def steps(size: str, length: int, report: str) -> None:
-    sequences, size = max(2, TOKENS // length), "tiny" if DRY else size
+def steps(size: str, length: int, report: str, compiled: str = "layers compiled") -> None:
+    """Sequences of equal length, then of mixed lengths."""
+    sequences, size = max(2, TOKENS[size] // length), "tiny" if DRY else size
     length = 16 if DRY else length
     rows = f"{size}:{sequences}:{length}:{length},{size}:{sequences}:{length // 8}:{length}"
-    sides = ["transformers sdpa", *(f"transformers {name}" for name in FLASH), "MyBERT sdpa", "MyBERT varlen_attn"]
-    sides += [f"MyBERT {name}" for name in FLASH]
-    sides += ["transformers sdpa compiled", "MyBERT varlen_attn compiled"]
-    how = ["--pairs", "2", "--warm-up", "2"] if DRY else ["--pairs", "5", "--warm-up", "4", "--repeats", "10"]
+    kinds = ["transformers sdpa", *(f"transformers {name}" for name in FLASH), "MyBERT sdpa", "MyBERT varlen_attn"]
+    kinds += [f"MyBERT {name}" for name in FLASH]
+    sides = [f"{kind} {compiled}" for kind in ("transformers sdpa", "MyBERT sdpa", "MyBERT varlen_attn")]
+    if compiled != "compiled":
+        sides = kinds + sides
+    how = ["--pairs", "2", "--warm-up", "2"] if DRY else ["--pairs", "3", "--warm-up", "3", "--repeats", "5"]
     how += ["--threads", "1" if DRY else str(usable_cores()), "--dtypes", "bfloat16", "--attention-dropout", "0"]
     command = [str(HERE / "training_step.py"), "--device", DEVICE, "--rows", rows, "--sides", ",".join(sides), *how]
-    call([*command, "--markdown", report], check=True)
+    call([*command, "--kernels", "20", "--markdown", report], check=True)
 
 
 def inference(report: str) -> None:
@@ -201,18 +225,29 @@ def inference(report: str) -> None:
         BertModel(BertConfig(**NAMED_SIZES["tiny" if DRY else "base"], vocab_size=len(tokenizer))).save_pretrained(
             bert
         )
-        how = ["--sentences", "32", "--pairs", "2"] if DRY else ["--sentences", "8192", "--pairs", "5"]
+        how = ["--sentences", "32", "--pairs", "2"] if DRY else ["--sentences", "4096", "--pairs", "3"]
         how += ["--threads", "1" if DRY else str(usable_cores())]
-        for dtype in ("float32", "bfloat16"):
+        for dtype in ("bfloat16", "float32"):
             command = [str(HERE / "inference.py"), str(bert), "--device", DEVICE, "--dtype", dtype, *how]
             call([*command, "--markdown", report], check=True)
 
 
-def call(arguments: list[str], **options) -> subprocess.CompletedProcess:
-    """This Python with arguments; its output is shown."""
+def call(arguments: list[str], check: bool = False) -> subprocess.CompletedProcess:
+    """This Python with arguments; its output is shown. If this process is stopped, so is that one, and may save."""
     print("python", *arguments, flush=True)
     environment = os.environ | ({"OMP_NUM_THREADS": "1"} if DRY else {})
-    return subprocess.run([sys.executable, *arguments], env=environment, **options)
+    process = subprocess.Popen([sys.executable, *arguments], env=environment)
+    try:
+        status = process.wait()
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    if check and status:
+        sys.exit(f"{arguments[0]} ended with status {status}")
+    return subprocess.CompletedProcess(arguments, status)
 
 
 PARTS = {
@@ -225,6 +260,7 @@ PARTS = {
         for size in ("base", "large")
         for length in (128, 512)
     },
+    "compiled": lambda report: steps("base", 512, report, "compiled"),
 }
 
 if __name__ == "__main__":
