@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from mybert import cli
 from mybert.common.command_line import parse_settings
@@ -121,6 +122,18 @@ def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, caps
     for devices in (["1"], [most], ["1", most]):
         assert cli.main(["plan", *argv, "--devices", *devices]) == 0
         assert not re.search(r"\b(nan|inf)\b", capsys.readouterr().out)
+
+
+def test_the_processor_is_measured_where_torch_supports_a_gpu_that_is_not_there(monkeypatch, capsys):
+    """As torch of PyPI on Linux does; the meta device can compute no time."""
+    compiled_for = torch.device("meta")
+    monkeypatch.setattr(
+        torch.accelerator,
+        "current_accelerator",
+        lambda check_available=False: None if check_available else compiled_for,
+    )
+    assert cli.main(["plan", "--tokens", "1M", "--size", "tiny"]) == 0
+    assert "tiny" in capsys.readouterr().out
 
 
 def test_large_numbers_have_suffixes(tmp_path):

@@ -123,7 +123,7 @@ def _measured_peak(half: bool) -> float:
 
     from mybert.training.speed import measure_peak
 
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     return measure_peak(device, torch.bfloat16 if half else torch.float32)
 
 
