@@ -10,7 +10,7 @@ inference               sentence vectors beside transformers and sentence-transf
 
 import argparse
 import contextlib
-import importlib.util
+import importlib.metadata
 import itertools
 import json
 import multiprocessing
@@ -62,13 +62,13 @@ def main() -> None:
 
 
 def machine(report: str) -> None:
-    packages = ("flash_attn", "triton", "sentence_transformers", "accelerate")
+    packages = ("triton", "flash-attn", "sentence-transformers", "accelerate", "datasets", "tokenizers")
     rows = [
         ("machine", hardware()),
         ("torch", torch.__version__),
         ("CUDA", torch.version.cuda),
         ("transformers", transformers.__version__),
-        *((name, importlib.import_module(name).__version__) for name in packages if importlib.util.find_spec(name)),
+        *((name, installed_version(name)) for name in packages),
     ]
     if not DRY:
         facts = torch.cuda.get_device_properties(DEVICE)
@@ -78,6 +78,13 @@ def machine(report: str) -> None:
         rows.append((f"{dtype}: data sheet, TFLOP/s", None if peak is None else peak / 1e12))
         rows.append((f"{dtype}: measured, TFLOP/s", measure_peak(torch.device(DEVICE), dtype, 2) / 1e12))
     save_table(report, "Machine", rows, ("", "found"))
+
+
+def installed_version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
 
 
 def backends(report: str) -> None:

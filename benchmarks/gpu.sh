@@ -11,11 +11,12 @@
 # step; for less than 80 GB of memory) and LIMIT (seconds of a part, default 600) can be set too.
 #
 # The GPU machine needs no network, model or data: weights are random, and the text is Python's own documentation. It
-# needs torch for CUDA, and the packages that pyproject.toml requires or, in OUTPUT/machine.md, names as missing.
+# needs torch for CUDA, a C compiler for torch.compile, and the packages that pyproject.toml requires; those that it
+# lacks can lie in a folder of PYTHONPATH (pip install --no-index --no-deps --target FOLDER *.whl).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} DEVICE=${DEVICE:-cuda} OUTPUT=${OUTPUT:-gpu_results}
-export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 PYTORCH_ALLOC_CONF=${PYTORCH_ALLOC_CONF:-expandable_segments:True}
+export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 python=${PYTHON:-python3}
 end=$((SECONDS + ${BUDGET:-86400}))
 if [ $# -eq 0 ]; then
