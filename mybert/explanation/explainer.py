@@ -61,8 +61,8 @@ class Explainer:
             For each row its prediction, `texts` by column, and `explanations`, a list of dictionaries: `target`, the
             label, tag or answer; its `score`; `baseline`, the score when all words are [MASK]; `completeness_error`;
             `steps`; `words` with `text`, `column`, `start`, `end` and `attribution`; and `tokens` with `token`, the
-            index of its `word`, and `attribution`. A row without explanations has the
-            reason as `note`, such as `no predicted entity`.
+            index of its `word`, and `attribution`. A row without explanations has the reason as `note`, such as `no
+            predicted entity`.
 
         Raises:
             UserError: a row cannot be used.
