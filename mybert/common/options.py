@@ -17,15 +17,19 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-_OTHER_NAMES = {  # flags of other programs and commands
-    "--bf16": "--dtype",
-    "--batch-size": "--per-device-train-batch-size",
-    "--epochs": "--num-train-epochs",
-    "--lr": "--learning-rate",
-    "--device": "--use-cpu",
-    "--label-pieces": "--label-all-tokens",
-    "--test": "--data",
-    "--text": "--inputs",
+_OTHER_NAMES = {  # flags and commands of other programs: the first name that is known is meant
+    "--bf16": ("--dtype",),
+    "--batch-size": ("--per-device-train-batch-size", "--max-tokens-per-batch"),
+    "--epochs": ("--num-train-epochs",),
+    "--lr": ("--learning-rate",),
+    "--device": ("--use-cpu",),
+    "--label-pieces": ("--label-all-tokens",),
+    "--test": ("--data",),
+    "--text": ("--inputs",),
+    "publish": ("push",),
+    "report": ("doctor",),
+    "train": ("pretrain",),
+    "upload": ("push",),
 }
 _NAMES = {  # in the source of TrainingArguments
     "default_optim": "adamw_torch_fused",
@@ -161,8 +165,8 @@ def current_name(name: str, options: Mapping[str, Option], shown: str) -> str:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     spelt = name.split("=")[0]
     spelt = spelt.replace("_", "-") if spelt.startswith("-") else spelt
-    like = _OTHER_NAMES.get(spelt)
-    if like not in known:
+    like = next((other for other in _OTHER_NAMES.get(spelt, ()) if other in known), None)
+    if like is None:
         words = {other.lstrip("-"): other for other in known}  # dashes would make short names alike
         like = next((words[word] for word in difflib.get_close_matches(spelt.lstrip("-"), words, n=1)), None)
     return f"unknown {what} {name!r}" + (f"; did you mean {like!r}?" if like else "")

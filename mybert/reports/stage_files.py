@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
 from mybert.common.manifest import ANALYSIS, HISTORY, MANIFEST, PREDICTIONS, RESULTS, SAMPLES, read_manifest
@@ -89,7 +90,7 @@ def read_stage(folder: str | Path) -> StageFiles:
     """Reads the files of a stage; raises a UserError if MyBERT has not written them, or one is damaged."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; name the output folder of a stage")
+        raise UserError(f"{folder} is not a folder; name the output folder of a stage{did_you_mean(str(folder))}")
     manifest = read_manifest(folder)
     if not isinstance(manifest.get("stage"), str):
         inside = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))

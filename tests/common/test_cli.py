@@ -112,6 +112,12 @@ KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for t
         ),
         ("pretrain --epochs", "unknown argument '--epochs'; did you mean '--num-train-epochs'?"),
         ("evaluate --test t.csv", "unknown argument '--test'; did you mean '--data'?"),  # other options are missing
+        (
+            "predict model rows.csv --batch-size 8",
+            "unknown argument '--batch-size'; did you mean '--max-tokens-per-batch'?",
+        ),
+        ("report", "mybert: error: unknown command 'report'; did you mean 'doctor'? (see `mybert --help`)"),
+        ("doctor modle", "modle is not a folder; name the output folder of a stage; did you mean model?"),
         ("adapt --text t.txt", "unknown argument '--text'; did you mean '--inputs'?"),
         ("tokenizer corups.txt", f"input corups.txt does not exist ({KINDS}); did you mean corpus.txt?"),
         (
@@ -127,7 +133,7 @@ def test_a_users_mistake_is_one_line_with_the_nearest_name_and_exit_status_2(
     (tmp_path / "model").mkdir()
     (tmp_path / "corpus.txt").touch()
     corpus = ["--corpus", "nowhere"] if words.startswith("pretr") else []
-    output = [] if words.startswith("push") else ["--output", "o"]
+    output = [] if words.startswith(("push", "doctor")) else ["--output", "o"]
     assert cli.main([*words.split(), *corpus, *output]) == 2
     assert capsys.readouterr().err.removeprefix(f"mybert {words.split()[0]}: error: ") == f"{message}\n"
 
