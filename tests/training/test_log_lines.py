@@ -41,6 +41,11 @@ def test_small_rates_keep_their_digits_and_amounts_have_units():
     )
 
 
+def test_an_evaluation_leaves_out_the_counts_that_are_the_same_each_time():
+    logs = {"eval_loss": 4.5, "eval_mlm_accuracy": 0.25, "eval_mlm_tokens": 900, "eval_nsp_pairs": 70, "epoch": 0.5}
+    assert log_line(logs, 5, 10) == "step 5 of 10, evaluation: loss 4.5, mlm accuracy 0.25"
+
+
 def test_a_resumed_run_counts_the_steps_of_its_session():
     logs = {"train_runtime": 23.2, "train_loss": 5.497, "total_flos": 1e9}
     line = log_line(logs, 1000, 1000, first=412)

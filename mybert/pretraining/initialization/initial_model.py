@@ -11,8 +11,12 @@ from mybert.pretraining.settings import PretrainSettings
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import UNUSED
 
-_HEADS = ("cls.", "bert.pooler.")
-"""Weights that a BERT checkpoint may lack, depending on how it was pretrained."""
+_HEADS = {
+    "bert.pooler.": "pooler",
+    "cls.predictions.": "masked-language-model head",
+    "cls.seq_relationship.": "next-sentence head",
+}
+"""Weights that a BERT checkpoint may lack, depending on how it was pretrained: prefix and name."""
 
 
 def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest: int) -> MyBertForPreTraining:
@@ -50,9 +54,10 @@ def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: di
         model, report = MyBertForPreTraining.from_pretrained(
             name, dtype="float32", output_loading_info=True, **choices
         )
-    refuse_missing(name, report["missing_keys"], new=_HEADS)
+    refuse_missing(name, report["missing_keys"], new=tuple(_HEADS))
     if report["missing_keys"] and PartialState().is_main_process:
-        print(f"newly initialised, missing from {name}: {', '.join(sorted(report['missing_keys']))}")
+        new = [head for prefix, head in _HEADS.items() if any(k.startswith(prefix) for k in report["missing_keys"])]
+        print(f"{name} lacks weights of {', '.join(new)}: these are newly initialised")
     if longest > model.config.max_position_embeddings:
         raise UserError(
             f"the corpus has a sequence of {longest} tokens, but {name} has only "
