@@ -24,7 +24,7 @@ from mybert.common.invocation import called_in_python, warn_once
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import manifest_beside
-from mybert.common.progress import no_library_bars
+from mybert.common.progress import no_dataset_bars, no_library_bars
 
 if TYPE_CHECKING:
     from mybert.common import keywords
@@ -288,7 +288,8 @@ def _saved(value: Any, path: Path) -> Any:
         table = table_of(value)
     except Exception as error:  # of pandas, pyarrow or datasets
         raise UserError(f"{path.name}: the rows cannot be read as a table ({cause(error)})") from error
-    table.save_to_disk(path)
+    with no_dataset_bars():
+        table.save_to_disk(path)
     return path
 
 

@@ -165,7 +165,10 @@ def current_name(name: str, options: Mapping[str, Option], shown: str) -> str:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     spelt = name.split("=")[0]
     spelt = spelt.replace("_", "-") if spelt.startswith("-") else spelt
-    like = next((other for other in _OTHER_NAMES.get(spelt, ()) if other in known), None)
+    others = _OTHER_NAMES.get(spelt, ())
+    if not spelt.startswith("-"):  # of a Python call or a settings file
+        others += tuple(flag[2:].replace("-", "_") for flag in _OTHER_NAMES.get(f"--{spelt.replace('_', '-')}", ()))
+    like = next((other for other in others if other in known), None)
     if like is None:
         words = {other.lstrip("-"): other for other in known}  # dashes would make short names alike
         like = next((words[word] for word in difflib.get_close_matches(spelt.lstrip("-"), words, n=1)), None)

@@ -50,10 +50,14 @@ def python_value(value: Any, option: Option) -> Any:
 
 
 def text_list(texts: Iterable[str]) -> list[str]:
-    """The texts as a list. Raises a UserError for one string, which would be read as a list of letters."""
+    """The texts as a list. Raises a UserError for one string, which would be read as a list of letters, and others."""
     if isinstance(texts, str):
         raise UserError("texts: expected a list of texts, found one string; put it in brackets")
-    return list(texts)
+    found = list(texts)
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise UserError(f"text {number}: expected a string, found {short(text)}")
+    return found
 
 
 def _one(value: Any, kinds: set[type]) -> Any:

@@ -102,7 +102,7 @@ def test_pretraining_gives_the_weights_and_metrics_of_the_command(folder, tmp_pa
         assert (load_file(output / "model.safetensors")[name] == weights).all()
 
 
-def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folder, tmp_path):
+def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folder, tmp_path, capsys):
     rows = folder / "rows.jsonl"
     settings = {"max_steps": 2, "bootstrap": 10, "use_cpu": True, "max_length": 16}
     found = mybert.finetune(
@@ -116,6 +116,7 @@ def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folde
     for table in (ROWS, Dataset.from_list(ROWS), pd.DataFrame(ROWS)):
         scores = mybert.evaluate(model=found, data=table, output=tmp_path / "again", overwrite=True, bootstrap=0)
         assert scores.metrics == pytest.approx(expected)
+    assert "Saving the dataset" not in capsys.readouterr().err
     counts = mybert.predict(folder / "classifier", rows, output=tmp_path / "p.jsonl", device="cpu")
     assert (counts.predictions, counts.errors, counts.cut) == (len(ROWS), 0, 0)
     command("predict", folder / "classifier", rows, "--output", tmp_path / "q.jsonl", "--device", "cpu")
@@ -177,6 +178,7 @@ def test_push_takes_its_settings_by_name(folder, capsys):
     ("call", "message"),
     [
         (lambda: mybert.pretrain(corpus="c", output="o", lerning_rate=1), "did you mean 'learning_rate'"),
+        (lambda: mybert.pretrain(corpus="c", output="o", epochs=1), "'epochs'; did you mean 'num_train_epochs'"),
         (lambda: mybert.evaluate(modell="m", data="d", output="o"), "'modell'; did you mean 'model'"),
         (lambda: mybert.evaluate(model="m", data="d"), "missing arguments: output"),
         (lambda: mybert.finetune(task="text-classification"), "missing arguments: model, train, output"),

@@ -166,6 +166,13 @@ def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
             call("An apple a day.")
 
 
+@pytest.mark.parametrize("wrong", [None, 3, ["a film"]])
+def test_a_text_that_is_no_string_is_named(embedder, wrong):
+    for method in (embedder.texts, embedder.words):
+        with pytest.raises(UserError, match="text 1: expected a string, found"):
+            method(["a film", wrong])
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
