@@ -37,6 +37,7 @@ from mybert.training.speed import measure_peak
 
 DEVICE, OUTPUT = os.environ.get("DEVICE", "cuda"), Path(os.environ.get("OUTPUT", "gpu_results"))
 DRY = DEVICE == "cpu"
+TEXT = "python-docs:unittest" if DRY else "python-docs"
 HERE = Path(__file__).parent
 FLASH = ["flash_attention_2"] if is_flash_attn_2_available() else []
 BACKENDS = ["eager", "sdpa", "flex_attention", "varlen_attn", *FLASH]
@@ -195,15 +196,19 @@ def saved_at_the_end(report: str, title: str, columns: tuple[str, ...]) -> Itera
         save_table(report, title, rows, columns)
 
 
+def small_tokenizer(folder: Path) -> Path:
+    """A tokenizer of Python's documentation."""
+    tokenizer = folder / "tokenizer"
+    size = "500" if DRY else "8192"
+    call(["-m", "mybert", "tokenizer", TEXT, "--output", str(tokenizer), "--vocab-size", size], check=True)
+    return tokenizer
+
+
 def small_corpus(folder: Path) -> Path:
     """A corpus of Python's documentation, with its tokenizer beside."""
-    tokenizer, corpus = folder / "tokenizer", folder / "corpus"
-    text, vocabulary = ("python-docs:unittest", "500") if DRY else ("python-docs", "8192")
-    for command in (
-        ["tokenizer", text, "--output", str(tokenizer), "--vocab-size", vocabulary],
-        ["corpus", text, "--tokenizer", str(tokenizer), "--output", str(corpus)],
-    ):
-        call(["-m", "mybert", *command], check=True)
+    corpus = folder / "corpus"
+    tokenizer = small_tokenizer(folder)
+    call(["-m", "mybert", "corpus", TEXT, "--tokenizer", str(tokenizer), "--output", str(corpus)], check=True)
     return corpus
 
 
@@ -226,8 +231,7 @@ def steps(size: str, length: int, report: str, compiled: str = "layers compiled"
 def inference(report: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         bert = Path(scratch) / "bert"
-        small_corpus(Path(scratch))
-        tokenizer = AutoTokenizer.from_pretrained(Path(scratch) / "tokenizer")
+        tokenizer = AutoTokenizer.from_pretrained(small_tokenizer(Path(scratch)))
         tokenizer.save_pretrained(bert)
         torch.manual_seed(0)
         BertModel(BertConfig(**NAMED_SIZES["tiny" if DRY else "base"], vocab_size=len(tokenizer))).save_pretrained(
@@ -254,7 +258,7 @@ def call(arguments: list[str], check: bool = False) -> subprocess.CompletedProce
         except subprocess.TimeoutExpired:
             process.kill()
     if check and status:
-        sys.exit(f"{arguments[0]} ended with status {status}")
+        sys.exit(f"python {' '.join(arguments[:3])} ended with status {status}")
     return subprocess.CompletedProcess(arguments, status)
 
 
