@@ -31,7 +31,12 @@ class DeviceArguments(TrainingArguments):
 
 
 def settle_arguments(arguments: TrainingArguments) -> None:
-    """Disables progress bars in files, and enables bfloat16 on the CPU, before transformers checks the arguments."""
+    """Disables progress bars in files, enables bfloat16 on the CPU, and reads `--fsdp true`.
+
+    Called before transformers checks the arguments, which takes a text in `fsdp` for the name of an option.
+    """
+    if str(arguments.fsdp).lower() in ("true", "false"):
+        arguments.fsdp = str(arguments.fsdp).lower() == "true"
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
     if arguments.bf16 and not torch.accelerator.is_available():

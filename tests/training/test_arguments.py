@@ -56,3 +56,16 @@ def test_a_notice_about_bfloat16_depends_on_the_instructions_of_the_cpu(
 def test_a_high_learning_rate_and_fp16_on_a_cpu_are_warned_about(tmp_path, caplog, arguments, warning):
     check_arguments(TrainingArguments(str(tmp_path), use_cpu=True, **arguments), {})
     assert (warning in caplog.text) if warning else not caplog.records
+
+
+@pytest.mark.parametrize("given", ["true", "True", True])
+def test_fsdp_true_shards_with_the_defaults_of_transformers(given, monkeypatch, tmp_path):
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "")  # which transformers sets
+    arguments = PretrainingArguments(str(tmp_path), fsdp=given)
+    assert arguments.fsdp is True
+    assert arguments.fsdp_plugin_args["fsdp_version"] == 2
+
+
+@pytest.mark.parametrize("given", ["false", None])
+def test_fsdp_false_does_not_shard(given, tmp_path):
+    assert not PretrainingArguments(str(tmp_path), fsdp=given).fsdp
