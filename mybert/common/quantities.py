@@ -65,12 +65,12 @@ def with_unit(value: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds with the two largest units: `duration(90)` is `1 min 30 s`."""
+    """Formats seconds with the two largest units: `duration(90)` is `1 min 30 s`, `duration(60)` is `1 min`."""
     seconds = round(seconds)
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     while len(parts) > 1 and not parts[0][0]:
         parts.pop(0)
-    return " ".join(f"{n} {unit}" for n, unit in parts[:2])
+    return " ".join(f"{n} {unit}" for n, unit in parts[:2] if n or len(parts) == 1)
 
 
 def counted(number: int, noun: str) -> str:

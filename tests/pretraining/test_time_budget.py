@@ -81,7 +81,7 @@ def test_the_command_counts_from_the_start_of_its_process(corpus_folder, tmp_pat
     monkeypatch.setattr(run_progress, "process_start", lambda: ticks.now - 3600)
     words = ["--corpus", corpus_folder, "--output", tmp_path / "out", "--use-cpu", "--time-budget", "30s"]
     assert cli.main(["pretrain", *map(str, words)]) == 2
-    assert "preparation, evaluation and saving take 1 h 0 min" in capsys.readouterr().err
+    assert "preparation, evaluation and saving take 1 h" in capsys.readouterr().err
 
 
 def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, capsys):
