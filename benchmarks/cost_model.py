@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 
 import torch
+from timed_step import Step
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
-from training_step import Step, batches
+from training_step import batches
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.memory_allocator import keep_freed_memory

@@ -26,7 +26,8 @@ from pathlib import Path
 import torch
 import transformers
 from saved_tables import save_table
-from training_step import PRELOADED, device_peak, make, on_device
+from timed_step import on_device
+from training_step import PRELOADED, device_peak, make
 from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available

@@ -14,7 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 from matplotlib.figure import Figure
 from rich.progress import track
-from training_step import Step, batches
+from timed_step import Step
+from training_step import batches
 from transformers import BertConfig, BertForPreTraining
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining

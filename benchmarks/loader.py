@@ -10,8 +10,8 @@ import statistics
 import time
 
 import torch
+from timed_step import Step
 from torch.utils.data import DataLoader
-from training_step import Step
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
 from mybert.common.memory_allocator import keep_freed_memory

@@ -13,8 +13,9 @@ from collections import Counter
 from unittest import mock
 
 import torch
+from timed_step import Step
 from torch.profiler import ProfilerActivity, profile
-from training_step import ROWS, Step, make
+from training_step import ROWS, make
 
 from modeling_mybert import attention_mybert, cpu_mybert, length_groups_mybert
 from mybert.common.memory_allocator import keep_freed_memory
