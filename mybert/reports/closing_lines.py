@@ -1,5 +1,6 @@
 """The last lines of a command: its output, its report, and what the report warns of."""
 
+import contextlib
 from pathlib import Path
 
 from mybert.common.manifest import REPORT
@@ -12,7 +13,8 @@ def closing_lines(output: Path) -> str:
     lines, report = [f"the output is in {output}"], output / REPORT
     if report.is_file():
         lines.append(f"open {report} in a browser to see the results")
-        if found := [finding for finding in find(read_stage(output)) if finding.level != "green"]:
-            lines.append(f"{summary_line(found).rstrip('.')}; `mybert doctor {output}` says what to do:")
-            lines += [f"  {finding.title}" for finding in found]
+        with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
+            if found := [finding for finding in find(read_stage(output)) if finding.level != "green"]:
+                lines.append(f"{summary_line(found).rstrip('.')}; `mybert doctor {output}` says what to do:")
+                lines += [f"  {finding.title}" for finding in found]
     return "\n".join(lines)

@@ -261,6 +261,15 @@ def test_the_last_lines_of_a_command_name_what_the_report_warns_of(good_run, tmp
     assert lines[good_run] == []
 
 
+def test_files_that_cannot_be_judged_do_not_fail_a_command_that_has_ended(tmp_path):
+    folder = write_stage(tmp_path / "plateau", "pretrain", PLATEAU)
+    report = write_report(folder)
+    (folder / "results.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=r"results\.json"):
+        doctor(folder)
+    assert closing_lines(folder) == f"the output is in {folder}\nopen {report} in a browser to see the results"
+
+
 def test_a_good_run_has_no_problem_and_no_warning(good_run):
     assert {finding.level for finding in find(read_stage(good_run))} == {"green"}
 
