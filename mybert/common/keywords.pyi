@@ -1,7 +1,7 @@
 """Keyword arguments of the functions of `mybert`, for editors and type checkers.
 
 Written by tests/common/keyword_types.py from the settings of the commands; `TrainerKeywords` has the fields of
-transformers' TrainingArguments 5.23.0.
+transformers' TrainingArguments 5.24.0.
 """
 
 from collections.abc import Mapping, Sequence
