@@ -147,7 +147,7 @@ def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
         "metrics": {name.removeprefix("eval_"): v for name, v in metrics.items() if not name.endswith(measures)},
         "steps": state.global_step,
         "best_step": (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step,
-        "seconds": round(trainer.metrics.seconds, 3),  # without evaluation
+        "seconds": round(trainer.metrics.seconds, 3),  # without evaluation and saving
         "tokens_seen": state.num_input_tokens_seen,  # without padding
         "flops": state.total_flos,  # 6 per parameter and position, with padding
         "log": state.log_history,

@@ -116,7 +116,7 @@ def print_report(results: dict) -> None:
         ("seed", results["seed"]),
         ("steps", results["steps"]),
         ("tokens seen", results["tokens_seen"]),
-        ("training time, without evaluations", duration(results["training_seconds"])),
+        ("training time, without evaluations and saving", duration(results["training_seconds"])),
         ("tokens per second", results["tokens_per_second"]),
     ]
     if results["idle_share"] is not None:

@@ -29,8 +29,8 @@ class History:
 def history_line(event: Mapping) -> str:
     """A line of JSON from an entry of `TrainerState.log_history`.
 
-    It has `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without evaluation) and the other
-    names as Trainer logs them.
+    It has `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without evaluation and saving) and
+    the other names as Trainer logs them.
     """
     first = dict.fromkeys(("step", "epoch", "tokens", "seconds"))
     return json_line(first | {log_name(name): value for name, value in event.items()})

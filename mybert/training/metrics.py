@@ -121,12 +121,14 @@ class TrainingMetrics:
 
     @property
     def seconds(self) -> float:
-        """Wall time of training without evaluation, over this session and those that led to its checkpoint."""
+        """Wall time of training without evaluation and saving, over all sessions that led to this step."""
         return (self._paused or time.perf_counter()) - self._started
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stops the clock while the model is evaluated."""
+        """Stops the clock while the model is evaluated or saved."""
+        if self.device.type != "cpu":  # the steps that it still computes are training
+            torch.accelerator.synchronize(self.device)
         self._paused = time.perf_counter()
         try:
             yield

@@ -276,6 +276,10 @@ class RunTrainer(CheckpointTrainer):
     def before_save(self) -> None:
         self.nonfinite.settle()
 
+    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
+        with self.metrics.paused():
+            super()._save_checkpoint(model, trial)
+
     def extra_states(self) -> dict[str, dict]:
         return {METRICS: self.metrics.state_dict() | {"skipped": self.nonfinite.skipped}}
 

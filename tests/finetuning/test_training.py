@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from mybert.finetuning import report, training
 from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
+from mybert.training import checkpoint_trainer, metrics
 
 
 def results(folder) -> dict:
@@ -70,6 +72,17 @@ def no_more_steps(monkeypatch):
 
 def killed(*_, **__):
     raise KeyboardInterrupt
+
+
+def test_saving_is_no_training_time(finetune, words, tmp_path, monkeypatch):
+    saved = []
+    seal = checkpoint_trainer.seal
+    monkeypatch.setattr(checkpoint_trainer, "seal", lambda folder: (seal(folder), saved.append(folder)))
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + 3600 * len(saved))  # each takes an hour
+    monkeypatch.setattr(metrics, "time", clock)
+    assert finetune(*words, "--num-train-epochs", 2) == 0
+    assert len(saved) == 2
+    assert results(tmp_path / "out")["runs"][0]["seconds"] < 3600
 
 
 def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
