@@ -38,6 +38,7 @@ class FinetuningTrainer(RunTrainer):
     ):
         self._soft_labels = soft_labels
         self._soft_items: Tensor | int = 0
+        self._evaluated: tuple[int, dict[str, float]] | None = None  # step and metrics of the last evaluation
         super().__init__(*args, **kwargs)
         self._frozen = (self.model.base_model.embeddings, self.model.base_model.encoder) if freeze_encoder else ()
         for part in self._frozen:
@@ -83,6 +84,18 @@ class FinetuningTrainer(RunTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | int | None:
         return super()._get_num_items_in_batch([_classes(batch) for batch in batch_samples], device)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        metrics = super().evaluate(*args, **kwargs)
+        self._evaluated = self.state.global_step, metrics
+        return metrics
+
+    def final_metrics(self) -> dict[str, float]:
+        """The metrics of the trained model; it is evaluated again if the last evaluation was of another one."""
+        kept = self.state.best_global_step if self.args.load_best_model_at_end else self.state.global_step
+        if self._evaluated is None or not self._evaluated[0] == kept == self.state.global_step:
+            self.evaluate()
+        return self._evaluated[1]
 
     def _determine_best_metric(self, metrics: dict[str, float], trial=None) -> bool:
         best = super()._determine_best_metric(metrics, trial) or self._is_better_tie(metrics)

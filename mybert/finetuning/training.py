@@ -83,7 +83,7 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
                 raise
             results = {**run.recipe._asdict(), "seed": run.seed, "diverged": str(error)}
         else:
-            metrics = trainer.evaluate() if job.data.validation_features is not None else {}
+            metrics = trainer.final_metrics() if job.data.validation_features is not None else {}
             if metrics and processes.is_main_process:
                 (folder / ERRORS).write_text(json_line(trainer.compute_metrics.errors), encoding="utf-8", newline="\n")
             trainer.save_model(str(folder / MODEL))

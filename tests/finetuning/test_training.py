@@ -85,6 +85,24 @@ def test_saving_is_no_training_time(finetune, words, tmp_path, monkeypatch):
     assert results(tmp_path / "out")["runs"][0]["seconds"] < 3600
 
 
+@pytest.mark.parametrize(("more", "expected"), [((), [5, 10, 10]), (("--load-best-model-at-end", "false"), [5, 10])])
+def test_the_trained_model_is_evaluated_again_only_if_an_earlier_one_is_kept(
+    finetune, words, tmp_path, monkeypatch, more, expected
+):
+    evaluated = []
+    evaluate = FinetuningTrainer.evaluation_loop
+    monkeypatch.setattr(
+        FinetuningTrainer,
+        "evaluation_loop",
+        lambda self, *args, **kwargs: (evaluated.append(self.state.global_step), evaluate(self, *args, **kwargs))[1],
+    )
+    assert finetune(*words, "--num-train-epochs", 2, *more) == 0
+    assert evaluated == expected
+    history = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    found = {event["step"]: event["eval_loss"] for event in history if "eval_loss" in event}
+    assert results(tmp_path / "out")["runs"][0]["metrics"]["loss"] == found[5 if len(expected) == 3 else 10]
+
+
 def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
     train = write_rows("train.jsonl", [{"text": word, "labels": [word]} for word in ("good", "bad")] * 4)
     test = write_rows("test.jsonl", [{"text": "the film", "labels": []}] * 2)
