@@ -139,7 +139,10 @@ def test_the_target_of_a_window_is_the_answer_or_cls_and_decodes_to_the_answer(t
     long = {**ROW, "context": " ".join(words), "answers": {"text": ["good film"], "answer_start": [start]}}
     rows = Dataset.from_list([long, ROW])
     made = task(max_length=20, max_answer_length=4)
-    features = made.features(rows, tokenizer, training=True)
+    features = made.features(rows, tokenizer, training=False)
+    trained = made.features(rows, tokenizer, training=True)
+    assert {*features.column_names} - {*trained.column_names} == {"begin", "first", "offsets"}  # large, not read
+    assert trained.to_list() == features.select_columns(trained.column_names).to_list()
     pointed = 0
     for feature in features:
         predicted = feature["input_ids"][feature["start_positions"] : feature["end_positions"] + 1]

@@ -232,7 +232,7 @@ class Task(ABC):
 
         Returns:
             Arguments of the model (with labels if the rows have them), the ascending column `row`, `cut` if texts are
-            truncated, and columns that `decode` needs. Each row has at least one feature.
+            truncated, and, except for training, columns that `decode` needs. Each row has at least one feature.
         """
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:

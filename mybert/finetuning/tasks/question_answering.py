@@ -87,7 +87,7 @@ class QuestionAnswering(Task):
         return self.with_config(no_answer_threshold=None if all(self.references(rows)) else 0.0)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        """A feature for each window, with the columns of `WindowLogits` that the tokenizer defines.
+        """A feature for each window; unless `training`, with the columns of `WindowLogits` that the tokenizer defines.
 
         `begin` is the index of the window's first token in the context, `first` its index in the window, `offsets` the
         characters of the window's tokens of the context.
@@ -98,15 +98,17 @@ class QuestionAnswering(Task):
             found: dict[str, list] = {}
             for i, row in enumerate(indices):
                 answers = batch["answers"][i] if "answers" in batch else None
-                for window in self._windows(batch["question"][i], batch["context"][i], row, answers, tokenizer):
-                    for name, value in window.items():
+                for window in self._windows(batch["question"][i], batch["context"][i], answers, tokenizer):
+                    if training:  # not needed, and most of the memory
+                        del window["begin"], window["first"], window["offsets"]
+                    for name, value in {**window, ROW: row}.items():
                         found.setdefault(name, []).append(value)
             return found
 
         return map_rows(rows, encode)
 
     def _windows(
-        self, question: str, context: str, row: int, answers: dict | None, tokenizer: PreTrainedTokenizerBase
+        self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase
     ) -> Iterator[dict]:
         given = self.options
         encoded, step, question_tokens = encode_windows(
@@ -114,9 +116,9 @@ class QuestionAnswering(Task):
         )
         first = question_tokens + 2  # after [CLS] question [SEP]
         for number, places in enumerate(encoded["offset_mapping"]):
-            offsets = [list(pair) for pair in places[first:-1]]
+            offsets = places[first:-1]
             window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
-            window |= {ROW: row, "begin": number * step, "first": first, "offsets": offsets}
+            window |= {"begin": number * step, "first": first, "offsets": offsets}
             if answers is not None:
                 start, end = _span(answers, offsets) or (-first, -first)
                 window |= {"start_positions": first + start, "end_positions": first + end}
@@ -183,7 +185,7 @@ class QuestionAnswering(Task):
         return [1 - squad.f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
 
 
-def _span(answers: dict, offsets: list[list[int]]) -> tuple[int, int] | None:
+def _span(answers: dict, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """First and last token of the first answer; None if there is none, or not all of it is in the window."""
     if not answers["text"] or not offsets:
         return None
