@@ -3,14 +3,13 @@
 Keyword arguments are the flags of a command, written with underscores. Training functions also take every field of
 transformers.TrainingArguments. `mybert COMMAND --help` describes them. An unknown name raises a `UserError` that
 suggests the most similar one. `config` names a YAML or JSON file of settings. Rows (`train`, `validation`, `test`,
-`data`) may be a file, a list of dictionaries, a `datasets.Dataset` or a pandas DataFrame.
+`unlabelled`, `data`) may be a file, a list of dictionaries, a `datasets.Dataset` or a pandas DataFrame.
 """
 
 from __future__ import annotations
 
 import contextlib
 import pkgutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mybert.commands import COMMANDS
 from mybert.common.command_line import make_settings
+from mybert.common.data_in_memory import DataInMemory
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.invocation import called_in_python, warn_once
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import manifest_beside
-from mybert.common.progress import no_dataset_bars, no_library_bars
+from mybert.common.progress import no_library_bars
 
 if TYPE_CHECKING:
     from mybert.common import keywords
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from mybert.finetuning.evaluation.predict import Counts
     from mybert.release.hub.publish import Published
     from mybert.reports.finding import Finding
+
+ROWS = ("train", "validation", "test", "data", "unlabelled")
+"""Settings that may be rows in memory."""
 
 
 @dataclass(frozen=True)
@@ -266,31 +269,27 @@ def _run(
     before = called_in_python.set(True)
     warn_once.cache_clear()  # a second call names what it skips again
     try:
-        with tempfile.TemporaryDirectory(prefix="mybert-") as folder:
-            saved = {name: _saved(value, Path(folder) / name) for name, value in settings.items()}
-            made = make_settings(COMMANDS[command].settings_types(), positional, saved)
-            with no_library_bars() if loads_models else contextlib.nullcontext():
-                return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
+        given = {name: _named_rows(name, value) if name in ROWS else value for name, value in settings.items()}
+        made = make_settings(COMMANDS[command].settings_types(), positional, given)
+        with no_library_bars() if loads_models else contextlib.nullcontext():
+            return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
     finally:
         called_in_python.reset(before)
 
 
-def _saved(value: Any, path: Path) -> Any:
-    """The folder of rows in memory, saved to `path`; other values unchanged."""
+def _named_rows(name: str, value: Any) -> Any:
+    """Rows in memory as a setting; other values unchanged."""
     is_list = isinstance(value, list) and value and isinstance(value[0], Mapping)
     if not is_list and not (hasattr(value, "to_parquet") and hasattr(value, "__len__")):
         return value
     from mybert.finetuning.data.dataset_loading import table_of
 
     if not len(value):
-        raise UserError(f"{path.name}: found no rows")
+        raise UserError(f"{name}: found no rows")
     try:
-        table = table_of(value)
+        return DataInMemory(name, table_of(value))
     except Exception as error:  # of pandas, pyarrow or datasets
-        raise UserError(f"{path.name}: the rows cannot be read as a table ({cause(error)})") from error
-    with no_dataset_bars():
-        table.save_to_disk(path)
-    return path
+        raise UserError(f"{name}: the rows cannot be read as a table ({cause(error)})") from error
 
 
 def _result(command: str, settings: Mapping[str, object], *positional: Any, function: str | None = None) -> Result:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mybert.common.data_in_memory import DataInMemory
 from mybert.common.json_io import read_json_object
 from mybert.common.machine import hardware
 
@@ -100,6 +101,11 @@ def fingerprint(path: str | Path) -> str:
 
 def identity(name: str) -> dict[str, str]:
     """The manifest entry of an input: path and fingerprint, or the name alone for Hub repositories and pipes."""
+    if isinstance(name, DataInMemory):
+        digest = hashlib.sha256()
+        for row in name.table:
+            digest.update(json_line(row).encode())
+        return {"path": name, "sha256": digest.hexdigest()}
     kept = Path(name).is_file() or Path(name).is_dir()
     return {"path": name} | ({"sha256": fingerprint(name)} if kept else {})
 

@@ -27,7 +27,6 @@ SHARED = {  # keywords that several commands have
     "Task": ("finetune", "evaluate", "predict", "explain"),
     "Inference": ("evaluate", "predict", "explain"),
 }
-ROWS = ("train", "validation", "test", "data", "unlabelled")
 MAPPINGS = ("columns", "label_names", "losses")
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
 
@@ -50,7 +49,7 @@ Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFr
 def type_of(option: Option) -> str:
     """The annotation of the values that `make_settings` accepts for an option."""
     name, kinds = option.field.name, option.kinds
-    if name in ROWS:
+    if name in api.ROWS:
         found = "Rows"
     elif list in kinds:
         one = {str: "Name", int: "int", float: "float"}.get(option.convert, "str")

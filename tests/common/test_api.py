@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from datasets import Dataset, load_from_disk
+from datasets import Dataset
 from safetensors.torch import load_file
 
 import mybert
 from mybert import UserError, cli
-from mybert.api import _saved
+from mybert.api import _named_rows
 
 TEXTS = [f"The {noun} {verb} in the {place}. It is {word}.\n" for noun in ("film", "book", "song", "sea")
          for verb in ("ends", "begins") for place in ("house", "wood") for word in ("good", "dull")]  # fmt: skip
@@ -126,18 +126,36 @@ def test_fine_tuning_evaluation_and_prediction_give_what_the_commands_give(folde
     assert [one["scores"] for one in predictions] == [one["scores"] for one in lines]
 
 
-def test_rows_in_memory_keep_columns_that_the_first_row_lacks(tmp_path):
+def test_rows_in_memory_keep_columns_that_the_first_row_lacks():
     rows = [{"text": "a"}, {"text": "b", "place": "sea", "number": 1}, {"number": "two"}]
-    found = load_from_disk(_saved(rows, tmp_path / "rows"))
-    assert list(found) == [{name: row.get(name) for name in ("text", "place", "number")} for row in rows]
+    found = _named_rows("train", rows)
+    assert list(found.table) == [{name: row.get(name) for name in ("text", "place", "number")} for row in rows]
 
 
-def test_rows_in_memory_keep_columns_of_mixed_types(tmp_path):
+def test_rows_in_memory_keep_columns_of_mixed_types():
     rows = [{"text": "a", "id": 1, "n": 2**53 + 1}, {"text": "b", "id": "x", "n": 0.5}, {"text": "c", "id": None}]
     expected = [{name: row.get(name) for name in ("text", "id", "n")} for row in rows]
-    assert list(load_from_disk(_saved(rows, tmp_path / "list"))) == expected
+    assert list(_named_rows("train", rows).table) == expected
     frame = pd.DataFrame(rows, dtype=object)
-    assert list(load_from_disk(_saved(frame, tmp_path / "frame"))) == expected
+    assert list(_named_rows("train", frame).table) == expected
+
+
+def test_rows_in_memory_are_named_as_such_and_a_run_on_them_can_be_resumed(folder, tmp_path, capsys):
+    settings = {"task": "sentiment", "model": folder / "model", "max_steps": 2, "bootstrap": 10, "use_cpu": True}
+    run = {**settings, "train": ROWS, "validation": pd.DataFrame(ROWS[:6]), "output": tmp_path / "out"}
+    mybert.finetune(**run, max_length=16)
+    mybert.evaluate(model=tmp_path / "out", data=ROWS, output=tmp_path / "scores")
+    printed = capsys.readouterr().out
+    names = ("rows of validation (data in memory (validation))", "validation, data in memory (validation)")
+    assert all(name in printed for name in (*names, "\ndata in memory: 12 rows"))
+    texts = [path.read_text() for path in tmp_path.rglob("*") if path.suffix in (".json", ".html", ".txt", ".jsonl")]
+    assert not any("mybert-" in text for text in [printed, *texts]), "the path of a temporary folder"
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["inputs"]["train"]["path"] == manifest["settings"]["train"] == "data in memory (train)"
+    mybert.finetune(**run, max_length=16, resume=True)
+    assert "is finished: no step is left" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"--train data in memory \(train\) has other content"):
+        mybert.finetune(**{**run, "train": ROWS[:-1]}, max_length=16, resume=True)
 
 
 @pytest.mark.parametrize(

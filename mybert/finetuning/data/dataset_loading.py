@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from datasets import ClassLabel, Dataset, Features, Json, concatenate_datasets
 
+from mybert.common.data_in_memory import DataInMemory
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import unwritable
@@ -69,12 +70,14 @@ def load_table(name: str, task: Task, split: str) -> Split:
     Every value of .csv, .tsv and .xlsx is text as written: 007, True and 3.50.
 
     Args:
-        name: a file, a folder written by `save_to_disk`, or `NAME[:CONFIG[:SPLIT]]` of the Hub.
+        name: a file, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub, or rows in memory.
         split: of a data set with several, unless `name` has one.
     """
     path = Path(name)
     kind = file_format(path).kind
-    if path.is_file():
+    if isinstance(name, DataInMemory):
+        found = _of_dataset(name, name.table)
+    elif path.is_file():
         of_task = task.read(path)
         found = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
     elif path.is_dir():
@@ -140,7 +143,7 @@ def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], 
 def table_of(rows: Any) -> Dataset:
     """A list of dictionaries, a DataFrame or a Dataset as a Dataset; columns of mixed types are kept as JSON."""
     if isinstance(rows, Dataset):
-        return rows
+        return rows.with_format(None)  # a format such as torch hides columns
     if isinstance(rows, list):
         names = dict.fromkeys(name for row in rows for name in row)  # `from_list`: of the first row
         columns = {name: [row.get(name) for row in rows] for name in names}
