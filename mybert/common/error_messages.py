@@ -34,6 +34,12 @@ def short_list(names: Iterable[str], longest: int = 80) -> str:
     return ", ".join(first[:20] + ["…"] * (len(first) > 20))
 
 
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """` (did you mean 'NAME'?)` with the most similar of `names`, or "" if none is similar."""
+    nearest = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+
+
 def did_you_mean(name: str) -> str:
     """`; did you mean NAME?` with the most similar name in the same folder, or "" if there is none."""
     path = Path(name)

@@ -300,6 +300,30 @@ def test_a_broken_record_of_standard_input_ends_after_the_predictions_before_it(
     assert len(captured.out.splitlines()) == 1
 
 
+@pytest.mark.parametrize("errors", ["strict", "skip"])
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [("text=reviw", "has no column 'reviw' (did you mean 'review'?)"), ("txt=review", "--columns txt=review: text")],
+)
+def test_a_column_that_no_row_has_is_one_error(classifier, write_rows, type_in, capsys, errors, columns, message):
+    rows = [{"review": "a good film", "n": 1}, {"review": "a bad film"}]
+    words = (classifier, "-", "--columns", columns, "--errors", errors)
+    type_in(rows)
+    assert predict(*words) == 2
+    words = (classifier, write_rows("rows.jsonl", rows), *words[2:])
+    assert predict(*words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "line" not in captured.err
+    assert captured.err.count(message) == 2
+
+
+def test_a_given_column_may_be_missing_in_some_rows(classifier, write_rows, capsys):
+    rows = write_rows("rows.jsonl", [{"n": 1}, {"review": "a good film"}])
+    assert predict(classifier, rows, "--columns", "text=review", "--errors", "skip") == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["error"].startswith("it has no column 'review'") and second["label"] == "good"
+
+
 def test_with_errors_skip_every_row_has_an_output_line(classifier, expected, write_rows, tmp_path, capsys):
     rows = [{"text": " "}, *({"text": text} for text in TEXTS), {"text": None}]
     output = tmp_path / "predictions.jsonl"

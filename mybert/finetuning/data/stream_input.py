@@ -44,16 +44,24 @@ def is_stream(name: str) -> bool:
 
 
 def read_lines(name: str, task: Task, at_once: int) -> Iterator[list[Line]]:
-    """Reads the lines of an input, at most `at_once` at a time. Blank lines of .jsonl files are left out."""
-    reader = LineReader(name, task)
+    """Reads the lines of an input, at most `at_once` at a time. Blank lines of .jsonl files are left out.
+
+    Raises:
+        UserError: `--columns` names columns that none of the first lines has.
+    """
+    reader, is_first = LineReader(name, task), True
     with open_file(name) as file:
         numbers = itertools.count()
         for lines in _arriving(file, at_once) if name == STDIN else _together(file, at_once):
             read = [reader.read(next(numbers), line) for line in lines]
             if file_format(name).kind == ".jsonl":
                 read = [line for line in read if line.error != EMPTY]
-            if read:
-                yield read
+            if not read:
+                continue
+            if is_first and task.options.given_columns():
+                reader.check_columns(read)
+            is_first = False
+            yield read
 
 
 def _together(lines: Iterable[bytes], at_once: int) -> Iterator[list[bytes]]:
@@ -81,8 +89,15 @@ class LineReader:
 
     def __init__(self, name: str, task: Task):
         self.task, self.kind = task, file_format(name).kind
+        self.source = "standard input" if name == STDIN else name
         self.is_json = True if self.kind == ".jsonl" else None
         self.columns = RowColumns(task, asks=True)
+
+    def check_columns(self, lines: list[Line]) -> None:
+        """Raises a UserError if no line has the columns that the task needs."""
+        rows = [line.given for line in lines if line.error != EMPTY and isinstance(line.given, dict)]
+        if rows and not any(line.row for line in lines):
+            self.columns.find(tuple(dict.fromkeys(itertools.chain(*rows))), self.source)
 
     def read(self, number: int, line: bytes) -> Line:
         shown: dict | str = line.decode(errors="backslashreplace").rstrip("\r\n")
@@ -137,12 +152,20 @@ class RowColumns:
                 raise UserError(f"expected a text or a list of texts as {role!r}, found {short(value)}")
         return row
 
-    def _find(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:
-        """Canonical name → column, or list of columns that are combined; or the message that a column is missing."""
+    def find(self, names: tuple[str, ...], source: str = "it") -> dict[str, str | list[str]]:
+        """Canonical name → column, or list of columns that are combined.
+
+        Raises:
+            UserError: `source` lacks a column.
+        """
         # Arrow ends a name at a NUL; no task has such a column
         names_as_values = Dataset.from_dict({name: [name] for name in names if "\0" not in name})
+        return self.task.canonical(names_as_values, source, labelled=False)[0][0]
+
+    def _find(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:
+        """Or the message that a column is missing."""
         try:
-            return self.task.canonical(names_as_values, "it", labelled=False)[0][0]
+            return self.find(names)
         except UserError as error:
             return str(error)
 

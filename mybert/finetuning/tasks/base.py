@@ -15,7 +15,7 @@ from datasets.fingerprint import generate_random_fingerprint
 from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
-from mybert.common.error_messages import short, short_list
+from mybert.common.error_messages import nearest_name, short, short_list
 from mybert.common.errors import UserError
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
@@ -329,7 +329,7 @@ def _lacking(
         unnamed: usual names of each role for which there is no column.
         roles: the roles whose columns the message asks for.
     """
-    lacking = [f"no column {name!r}" for name in absent]
+    lacking = [f"no column {name!r}{nearest_name(name, names)}" for name in absent]
     lacking += [f"no column for {role!r} (looked for {', '.join(tried)})" for role, tried in unnamed.items()]
     message = f"{source} has {' and '.join(lacking)}; there are {short_list(names) or 'none'}"
     if roles:
