@@ -1,4 +1,4 @@
-"""Runs with a time budget, on a clock that advances whenever it is read; test_faults.py has one in real time."""
+"""Runs with a time budget, on a clock that advances whenever it is read; test_faults.py kills one."""
 
 import functools
 import json
