@@ -39,7 +39,6 @@ class TrainerKeywords(TypedDict, total=False):
     errors: Literal["strict", "skip"]
     resume: bool
     per_device_train_batch_size: int
-    num_train_epochs: float
     max_steps: int
     lr_scheduler_type: Any
     lr_scheduler_kwargs: Any
@@ -316,6 +315,7 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
     whole_word_masking: bool
     validation_share: float
     eval_characters: int
+    num_train_epochs: float
     learning_rate: float
     eval_steps: float
     save_strategy: Any
@@ -349,6 +349,7 @@ class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=Fal
     peak_flops: float | None
     keep_checkpoints: int | None
     dry_run: bool
+    num_train_epochs: float
     learning_rate: float
     eval_steps: float
     save_strategy: Any
@@ -386,6 +387,7 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=Fal
     max_train_samples: int | None
     calibrate: bool
     dry_run: bool
+    num_train_epochs: float | None
     learning_rate: float | None
     eval_steps: float | None
     save_strategy: Literal["no", "steps", "epoch"]

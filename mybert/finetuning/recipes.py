@@ -46,11 +46,11 @@ class Run(NamedTuple):
 
 def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> list[Run]:
     """All runs, grouped by recipe."""
-    recipes = [
-        Recipe(arguments.learning_rate, arguments.per_device_train_batch_size, float(arguments.num_train_epochs))
-    ]
     if settings.sweep is not None:
         recipes = [Recipe(*values) for values in itertools.product(*SWEEPS[settings.sweep].values())]
+    else:
+        batch_size, epochs = arguments.per_device_train_batch_size, float(arguments.num_train_epochs)
+        recipes = [Recipe(arguments.learning_rate, batch_size, epochs)]
     seeds = range(arguments.seed, arguments.seed + settings.seeds)
     return [Run(recipe, seed) for recipe in recipes for seed in seeds]
 

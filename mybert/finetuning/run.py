@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.evaluation.analysis import check_slices
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
-from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
+from mybert.finetuning.settings import EPOCHS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
@@ -89,6 +90,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     _choose_learning_rate(settings, arguments, task)
+    _choose_epochs(settings, arguments, len(data.train_features))
     length = task.options.max_length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
         print(f"using --max-length {length}, the length that {settings.model} was trained on")
@@ -114,6 +116,15 @@ def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArgum
     if settings.sweep is None and arguments.process_index == 0:
         rate = f"{arguments.learning_rate:g}"
         print(f"using --learning-rate {rate}, the default for {task.name} and a hidden size of {size}")
+
+
+def _choose_epochs(settings: FinetuneSettings, arguments: FinetuningArguments, features: int) -> None:
+    if arguments.num_train_epochs is not None:
+        return
+    batches = math.ceil(features / (arguments.per_device_train_batch_size * arguments.world_size))
+    arguments.num_train_epochs = epochs = default_epochs(math.ceil(batches / arguments.gradient_accumulation_steps))
+    if epochs > EPOCHS and settings.sweep is None and arguments.max_steps <= 0 and arguments.process_index == 0:
+        print(f"using --num-train-epochs {epochs:g}, the default for so few rows")
 
 
 def _train_all(
@@ -162,7 +173,7 @@ def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -
 def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:
     """The metric that chooses the best checkpoint."""
     if settings.metric is None:
-        return task.best_metric
+        return task.selection_metric
     known = task.baselines(task.references(data.splits["validation"].rows))
     if settings.metric not in known:
         raise UserError(f"--metric {settings.metric}: expected one of {', '.join(known)}")

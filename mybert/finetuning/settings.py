@@ -28,6 +28,8 @@ SWEEPS = {  # all combinations are tried; batch sizes are per device
     # Turc et al. 2019, as released with their 24 small models
     "miniatures": {"learning_rate": (3e-4, 1e-4, 5e-5, 3e-5), "batch_size": (8, 16, 32, 64, 128), "epochs": (4,)},
 }
+EPOCHS = 3.0
+"""The BERT paper has 2 to 4."""
 _RATES = ((256, 1e-3), (512, 3e-4), (math.inf, 5e-5))
 """Learning rates of models whose hidden size is below a number: that of the BERT paper last, before it the highest
 published for its small sizes. On SST-2, 1e-3 is better than 3e-4 for a hidden size of 128 and worse for 256."""
@@ -36,6 +38,14 @@ _TAGGING_RATES = ((384, 1e-3), *_RATES[1:])
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 _VALIDATION_SHARE = 0.1
 _ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub name"
+
+
+def default_epochs(steps_per_epoch: int) -> float:
+    """`EPOCHS`; more if the run would have fewer than 100 steps, but at most 20.
+
+    Few rows need more steps than three epochs give (Mosbach et al. 2021; Zhang et al. 2021; benchmarks/RESULTS.md).
+    """
+    return min(max(EPOCHS, math.ceil(100 / steps_per_epoch)), 20.0)
 
 
 def default_learning_rate(hidden_size: int, task: str) -> float:
@@ -112,7 +122,9 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
         None, "Number of encoder layers of --model to keep, evenly spaced (default: all).", least=1
     )
     metric: str | None = setting(
-        None, "Validation metric that chooses the best checkpoint (default: the task's main metric)."
+        None,
+        "Validation metric that chooses the best checkpoint (default: macro F1 if each text has one label, else the "
+        "task's main metric).",
     )
     seeds: int = setting(
         1,
@@ -255,7 +267,7 @@ class PredictSettings(InferenceSettings):
 class FinetuningOptions(TrainingOptions):
     """The fields of `FinetuningArguments` with the defaults of Devlin et al. 2019, appendix A.3.
 
-    The learning rate depends on the model; None stands for `default_learning_rate`.
+    None stands for `default_learning_rate`, which depends on the model, and for `default_epochs`, on the rows.
     Adam has bias correction, which small training sets need and the paper's code omits (Mosbach et al. 2021).
     """
 
@@ -266,7 +278,9 @@ class FinetuningOptions(TrainingOptions):
         "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for hidden sizes below 512; 1e-3 below 256, or below "
         "384 for token-classification).",
     )
-    num_train_epochs: float = setting(3.0, "Passes over the rows (paper: 2 to 4).")
+    num_train_epochs: float | None = setting(
+        None, "Passes over the rows (default: 3; for few rows more, up to 20, so that there are about 100 steps)."
+    )
     per_device_train_batch_size: int = setting(
         32, "Sequences (multiple-choice: rows) per device and forward pass (paper: 16 or 32)."
     )

@@ -61,9 +61,10 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
             raise UserError(f"{name} is not supported: {remedy}")
     given = arguments
     rate = 0.0 if given.learning_rate is None else given.learning_rate  # None: chosen later
+    epochs = 1.0 if given.num_train_epochs is None else given.num_train_epochs
     for name, good, expected in (
         ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
-        ("num_train_epochs", 0 < given.num_train_epochs < math.inf or given.max_steps > 0, "above 0"),
+        ("num_train_epochs", 0 < epochs < math.inf or given.max_steps > 0, "above 0"),
         ("per_device_train_batch_size", given.per_device_train_batch_size >= 1, "1 or more"),
         ("per_device_eval_batch_size", given.per_device_eval_batch_size >= 1, "1 or more"),
         ("gradient_accumulation_steps", given.gradient_accumulation_steps >= 1, "1 or more"),

@@ -23,7 +23,7 @@ from mybert.finetuning.data.labels import find_label_typos
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
-from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings, default_learning_rate
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
@@ -45,20 +45,20 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
     monkeypatch.setitem(SWEEPS, "paper", grid)
     assert finetune("text-classification", *data, "--sweep", "paper", "--seeds", 2, "--seed", 3) == 0
     found = results(tmp_path / "out")
-    runs = {(run["learning_rate"], run["seed"]): run["metrics"]["accuracy"] for run in found["runs"]}
+    runs = {(run["learning_rate"], run["seed"]): run["metrics"]["f1_macro"] for run in found["runs"]}
     assert set(runs) == {(1e-9, 3), (1e-9, 4), (5e-3, 3), (5e-3, 4)}
     assert [recipe["learning_rate"] for recipe in found["recipes"]] == [5e-3, 1e-9]
     for recipe in found["recipes"]:
         scores = [runs[recipe["learning_rate"], seed] for seed in (3, 4)]
         assert recipe["mean"] == pytest.approx(statistics.mean(scores))
         assert recipe["deviation"] == pytest.approx(statistics.stdev(scores))
-    assert found["validation"]["metrics"]["accuracy"] == max(runs.values()) > 0.5
+    assert found["validation"]["metrics"]["f1_macro"] == max(runs.values()) > 0.5
     assert not list((tmp_path / "out/runs").glob("*/checkpoint-*"))
     assert not list((tmp_path / "out/runs").glob("*/model/*"))
     printed = capsys.readouterr().out
     assert "Runs, best first" in printed
-    best = next(run for run in found["runs"] if run["metrics"]["accuracy"] == max(runs.values()))
-    name = f"lr{best['learning_rate']:g}-batch8-epochs2-seed{best['seed']}: accuracy {max(runs.values()):.4g}\n"
+    best = next(run for run in found["runs"] if run["metrics"]["f1_macro"] == max(runs.values()))
+    name = f"lr{best['learning_rate']:g}-batch8-epochs2-seed{best['seed']}: f1_macro {max(runs.values()):.4g}\n"
     assert "run 1 of 4, lr1e-09-batch8-epochs2-seed3\n" in printed and name in printed
 
 
@@ -286,9 +286,9 @@ def test_the_best_checkpoint_is_kept_not_the_last(finetune, data, tmp_path):
     words = ("--num-train-epochs", 3, "--lr-scheduler-type", "constant", "--learning-rate", "2e-2")
     assert finetune("text-classification", *data, *words) == 0
     run = results(tmp_path / "out")["runs"][0]
-    scores = {log["step"]: log["eval_accuracy"] for log in run["log"] if "eval_accuracy" in log}
-    assert run["metrics"]["accuracy"] == max(scores.values())
-    assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] == max(scores.values())
+    scores = {log["step"]: log["eval_f1_macro"] for log in run["log"] if "eval_f1_macro" in log}
+    assert run["metrics"]["f1_macro"] == max(scores.values())
+    assert results(tmp_path / "out")["validation"]["metrics"]["f1_macro"] == max(scores.values())
 
 
 def test_the_folder_says_how_it_was_made_and_loads_with_its_labels(finetune, data, write_rows, opinions, tmp_path):
@@ -514,6 +514,42 @@ def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinion
         assert [default_learning_rate(size, task) for size in sizes] == rates
 
 
+@pytest.mark.parametrize(
+    ("steps", "epochs"), [(1, 20), (4, 20), (5, 20), (6, 17), (29, 4), (33, 4), (34, 3), (10_000, 3)]
+)
+def test_few_rows_are_read_more_often_by_default(steps, epochs):
+    assert default_epochs(steps) == epochs
+    assert epochs in (3, 20) or (epochs - 1) * steps < 100 <= epochs * steps
+
+
+@pytest.mark.parametrize(
+    ("given", "epochs"),
+    [
+        ({}, "20"),
+        ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": 1}, "12"),
+        ({"max_steps": 5}, "by --max-steps"),
+    ],
+)
+def test_the_default_epochs_depend_on_the_number_of_steps(tiny_checkpoint, opinions, capsys, given, epochs):
+    words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:20], "output": "out"}
+    mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
+    printed = capsys.readouterr().out
+    assert table_cells(printed)["epochs"] == epochs
+    assert (f"using --num-train-epochs {epochs}, the default" in printed) == ("max_steps" not in given)
+
+
+def test_the_checkpoint_that_knows_a_rare_label_is_better_than_one_label_for_all_rows(tiny_checkpoint):
+    settings = FinetuneSettings(task="sentiment", model=str(tiny_checkpoint), train="rows", output="out")
+    task, _ = new_task(settings)
+    task = task.with_labels(["bad", "good"], problem_type="single_label_classification")
+    constant = [{"label": "good"}] * 10
+    knows = [{"label": name} for name in ["good"] * 4 + ["bad"] * 6]
+    references = ["good"] * 7 + ["bad"] * 3
+    scores = [task.score(predictions, references) for predictions in (constant, knows)]
+    assert scores[0][task.main_metric] == scores[1][task.main_metric] == 0.7
+    assert scores[0][task.selection_metric] < scores[1][task.selection_metric]
+
+
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 3, "--dry-run") == 0
@@ -531,7 +567,7 @@ def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tm
     assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2) == 0
     found = results(tmp_path / "out")
     best, arguments = found["best"]["seed"], found["training_arguments"]
-    assert (arguments["metric_for_best_model"], arguments["greater_is_better"]) == ("eval_accuracy", True)
+    assert (arguments["metric_for_best_model"], arguments["greater_is_better"]) == ("eval_f1_macro", True)
     events = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
     run = next(run for run in results(tmp_path / "out")["runs"] if run["seed"] == best)
     assert [event["step"] for event in events] == [log["step"] for log in run["log"]]
@@ -540,7 +576,8 @@ def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tm
     ]
     assert [event["step"] for event in events if "eval_accuracy" in event] == [5, 10]
     assert all(event["tokens"] > 0 and event["seconds"] > 0 for event in events)
-    assert [panel.constant for panel in panels] == [None, 0.5], "half of the validation rows are good"
+    # half of the validation rows are good: one label has an F1 of 2 / 3, the other of 0
+    assert [panel.constant for panel in panels] == [None, pytest.approx(1 / 3)]
 
 
 def test_fewer_rows_than_a_batch_are_warned_about(finetune, opinions, write_rows, capsys):

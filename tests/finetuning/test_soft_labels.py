@@ -80,6 +80,7 @@ def trainer_of(folder, batch: int = 8, **settings):
         use_cpu=True,
         disable_tqdm=True,
         max_steps=2,
+        num_train_epochs=1,
         eval_strategy="no",
         save_strategy="no",
         load_best_model_at_end=False,
@@ -88,7 +89,7 @@ def trainer_of(folder, batch: int = 8, **settings):
     task, tokenizer = new_task(settings)
     task, data = load_data(settings, task, tokenizer, verbose=False)
     return build_trainer(
-        Job(settings, arguments, task, tokenizer, data, task.best_metric, StopOnSignal("t")), arguments
+        Job(settings, arguments, task, tokenizer, data, task.main_metric, StopOnSignal("t")), arguments
     )
 
 

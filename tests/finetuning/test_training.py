@@ -133,7 +133,7 @@ def test_a_run_killed_after_its_last_step_is_finished_by_resume_even_if_moved(
     assert finetune(*words, *more, "--resume", output="moved") == 0
     expected, resumed = results(whole(*more))["runs"][0], results(moved)["runs"][0]
     kept = 10 if "--load-best-model-at-end" in more else 5
-    assert ("scores of the checkpoint of step 5, the best by accuracy\n" in capsys.readouterr().out) == (kept == 5)
+    assert ("scores of the checkpoint of step 5, the best by macro F1\n" in capsys.readouterr().out) == (kept == 5)
     assert (resumed["steps"], resumed["best_step"]) == (expected["steps"], expected["best_step"]) == (10, kept)
     assert resumed["metrics"] == expected["metrics"]
     assert same_weights(whole(*more), moved)

@@ -63,7 +63,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
         of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
-        facts = {"task": task.name, "metric": task.best_metric, **of_run}
+        facts = {"task": task.name, "metric": task.main_metric, **of_run}
         write_evaluation(folder, found, split, facts, task, settings.slices)
         write_manifest(
             folder,

@@ -269,8 +269,13 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def best_metric(self) -> str:
-        """Name of the metric that chooses the best checkpoint."""
+    def main_metric(self) -> str:
+        """Name of the metric that reports begin with."""
+
+    @property
+    def selection_metric(self) -> str:
+        """Name of the metric that chooses the best checkpoint, and the best run."""
+        return self.main_metric
 
     def title(self, metric: str) -> str:
         """Name of a metric in tables."""

@@ -30,12 +30,13 @@ class LabelKind(ABC):
     Class attributes:
         name: of the kind, in the summary of the data.
         key: of the value in a prediction that is compared with the reference.
-        best_metric: see `Task`.
+        main_metric, selection_metric: see `Task`.
     """
 
     name: str
     key: str
-    best_metric: str
+    main_metric: str
+    selection_metric: str
 
     def __init__(self, config: MyBertConfig):
         self.config = config
@@ -87,7 +88,9 @@ class LabelKind(ABC):
 class SingleLabel(LabelKind):
     """One label for each text: `label`, its probability `score`, and all `scores`."""
 
-    name, key, best_metric = "single label", "label", "accuracy"
+    name, key = "single label", "label"
+    # accuracy may prefer a checkpoint that predicts the most frequent label for every row
+    main_metric, selection_metric = "accuracy", "f1_macro"
 
     def reference(self, label: Any) -> str:
         return known_name(label, self.ids)
@@ -126,7 +129,8 @@ class SingleLabel(LabelKind):
 class MultiLabel(LabelKind):
     """Any number of labels for each text: `labels` above the threshold, and all `scores`."""
 
-    name, key, best_metric = "several labels", "labels", "f1_micro"
+    name, key = "several labels", "labels"
+    main_metric = selection_metric = "f1_micro"
 
     def reference(self, label: Sequence) -> list[str]:
         return list(dict.fromkeys(known_name(one, self.ids) for one in label))
@@ -174,7 +178,8 @@ class MultiLabel(LabelKind):
 class Regression(LabelKind):
     """A number for each text: `score`."""
 
-    name, key, best_metric = "regression", "score", "pearson"
+    name, key = "regression", "score"
+    main_metric = selection_metric = "pearson"
 
     def summary(self, references: Sequence) -> str:
         return f"{self.name}: numbers from {min(references):g} to {max(references):g}"

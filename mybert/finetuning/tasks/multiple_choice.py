@@ -40,7 +40,7 @@ class MultipleChoice(Task):
     targets: ClassVar[Mapping] = {"label": ("label", "answer", "gold", "answerKey")}
     optional = frozenset({"start"})
     row_shares = frozenset({"accuracy"})
-    best_metric = "accuracy"
+    main_metric = "accuracy"
 
     # Rows
 

@@ -44,7 +44,7 @@ class QuestionAnswering(Task):
     inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
     targets: ClassVar[Mapping] = {"answers": ("answers",)}
     row_shares = frozenset({"exact_match"})
-    best_metric = "f1"
+    main_metric = "f1"
 
     # Rows
 

@@ -221,8 +221,12 @@ class TextClassification(Task):
         return [[answer] * len(references) for answer in self.kind.constants(references)]
 
     @property
-    def best_metric(self) -> str:
-        return self.kind.best_metric
+    def main_metric(self) -> str:
+        return self.kind.main_metric
+
+    @property
+    def selection_metric(self) -> str:
+        return self.kind.selection_metric
 
     def title(self, metric: str) -> str:
         return f"F1 of the positive class {self.config.id2label[1]!r}" if metric == "f1" else super().title(metric)

@@ -247,7 +247,7 @@ class TokenClassification(Task):
         return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
 
     @property
-    def best_metric(self) -> str:
+    def main_metric(self) -> str:
         return "accuracy" if self._scheme is None else "f1"
 
     @property
