@@ -106,8 +106,8 @@ def identity(name: str) -> dict[str, str]:
         for row in name.table:
             digest.update(json_line(row).encode())
         return {"path": name, "sha256": digest.hexdigest()}
-    kept = Path(name).is_file() or Path(name).is_dir()
-    return {"path": name} | ({"sha256": fingerprint(name)} if kept else {})
+    kept = next((part for part in (name, name.split(":")[0]) if Path(part).is_file() or Path(part).is_dir()), None)
+    return {"path": name} | ({"sha256": fingerprint(kept)} if kept else {})  # NAME:CONFIG:SPLIT may be a folder's
 
 
 def versions() -> dict[str, str]:

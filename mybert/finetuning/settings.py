@@ -37,7 +37,7 @@ _TAGGING_RATES = ((384, 1e-3), *_RATES[1:])
 """Of token-classification: for a hidden size of 256, 1e-3 is better on CoNLL-2003 and EWT (benchmarks/RESULTS.md)."""
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 _VALIDATION_SHARE = 0.1
-_ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set or a Hub name"
+_ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set, a Hub name or its local copy"
 
 
 def default_epochs(steps_per_epoch: int) -> float:

@@ -1,14 +1,20 @@
-"""Data sets of the `datasets` library: folders written by `save_to_disk`, and the Hub."""
+"""Data sets of the `datasets` library: folders written by `save_to_disk`, the Hub, and copies of its repositories."""
 
 from pathlib import Path
 from typing import Any
 
 import datasets
+from datasets.config import DATASET_STATE_JSON_FILENAME, DATASETDICT_JSON_FILENAME
 from huggingface_hub import is_offline_mode
 
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.hub import check_repository
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` has written the folder; otherwise it may be a copy of a repository of the Hub."""
+    return any((folder / name).is_file() for name in (DATASET_STATE_JSON_FILENAME, DATASETDICT_JSON_FILENAME))
 
 
 def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
@@ -42,15 +48,23 @@ def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:
 
 
 def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Dataset | datasets.IterableDataset:
-    """The data set `NAME[:CONFIG[:SPLIT]]`, with options of `datasets.load_dataset`."""
+    """The data set `NAME[:CONFIG[:SPLIT]]`, with options of `datasets.load_dataset`; NAME may be a local copy."""
     path, config, named, *_ = [*name.split(":"), None, None]
-    check_repository(path, "dataset", cache=Path(datasets.config.HF_DATASETS_CACHE) / path.replace("/", "___"))
+    is_local = Path(path).is_dir()
+    if not is_local:
+        check_repository(path, "dataset", cache=Path(datasets.config.HF_DATASETS_CACHE) / path.replace("/", "___"))
     datasets.config.HF_HUB_OFFLINE |= is_offline_mode()
     try:
         return datasets.load_dataset(path, config or None, split=named or split, **options)
     except Exception as error:  # the client of the Hub raises many types
+        reason = root_cause(error)
+        if reason.startswith("Unknown split"):
+            raise UserError(f"{name}: {reason} Name it as {path}:{config or ''}:SPLIT") from error
+        if is_local:
+            where = f"{name} is neither a saved data set nor a folder like those of data sets on the Hub"
+            raise UserError(f"{where} ({reason}); name a file in it") from error
         where = f"{name} is neither a file nor a data set that can be loaded from the Hub"
-        raise UserError(f"{where} ({root_cause(error)}){did_you_mean(name)}") from error
+        raise UserError(f"{where} ({reason}){did_you_mean(name)}") from error
 
 
 def root_cause(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from datasets import Dataset, DatasetDict
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
+from mybert.common.manifest import fingerprint, identity
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.data.run_data import load_data
 from mybert.finetuning.settings import FinetuneSettings
@@ -138,6 +139,27 @@ def test_a_split_of_a_saved_data_set_is_loaded_by_name(tmp_path):
         UserError, match=r"both holds the splits train, test; name the folder of one, such as .*/train"
     ):
         read_split(str(tmp_path / "both"), TASK, split="validation")
+
+
+def test_a_copy_of_a_data_set_on_the_hub_is_read_with_all_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    data, rows = tmp_path / "copy/data", [{"text": f"text {number}", "label": "ab"[number % 2]} for number in range(6)]
+    data.mkdir(parents=True)
+    (tmp_path / "copy/README.md").write_text("---\nlicense: mit\n---\n# Texts\n")
+    files = {"train-00000-of-00002": rows[:2], "train-00001-of-00002": rows[2:4]}
+    files["validation-00000-of-00001"] = rows[4:]
+    for file, part in files.items():
+        Dataset.from_list(part).to_parquet(data / f"{file}.parquet")
+    name = str(tmp_path / "copy")
+    assert load_table(name, TASK, "train").rows.to_list() == rows[:4]
+    for asked, split in ((name, "validation"), (f"{name}::validation", "test")):
+        assert load_table(asked, TASK, split).rows.to_list() == rows[4:]
+        assert identity(asked)["sha256"] == fingerprint(name), "taken for a data set on the Hub by the model card"
+    with pytest.raises(UserError, match=r"Unknown split \"test\".* Name it as \S+/copy::SPLIT"):
+        load_table(name, TASK, "test")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty is neither a saved data set nor a folder .*name a file in it"):
+        load_table(str(tmp_path / "empty"), TASK, "train")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import unwritable
 from mybert.finetuning.tasks.base import Task
-from mybert.io.dataset_sources import open_hub, open_saved
+from mybert.io.dataset_sources import is_saved, open_hub, open_saved
 from mybert.io.files import file_format
 from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, READERS, Record
 
@@ -70,7 +70,8 @@ def load_table(name: str, task: Task, split: str) -> Split:
     Every value of .csv, .tsv and .xlsx is text as written: 007, True and 3.50.
 
     Args:
-        name: a file, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub, or rows in memory.
+        name: a file, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub or of a folder like those
+            on the Hub, or rows in memory.
         split: of a data set with several, unless `name` has one.
     """
     path = Path(name)
@@ -80,7 +81,7 @@ def load_table(name: str, task: Task, split: str) -> Split:
     elif path.is_file():
         of_task = task.read(path)
         found = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
-    elif path.is_dir():
+    elif path.is_dir() and is_saved(path):
         found = _of_dataset(name, open_saved(name, split))
     elif path.is_fifo():
         raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads pipes: .jsonl, .txt, no suffix)")
