@@ -29,6 +29,12 @@ def task(**settings) -> MultipleChoice:
     return MultipleChoice(MultipleChoice.Options.of(settings), MyBertConfig())
 
 
+def test_the_first_line_counts_choices(swag):
+    rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)[0]
+    count = sum(name.startswith("ending") for name in swag[0])
+    assert task().summary(rows) == f"multiple-choice: {count} choices for each context"
+
+
 def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint, swag):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)[0]

@@ -188,6 +188,13 @@ def test_without_unanswerable_rows_there_is_always_an_answer():
     assert task().fitted(Dataset.from_list([ROW, unanswerable])).config.no_answer_threshold == 0
 
 
+def test_the_first_line_counts_questions_without_an_answer():
+    unanswerable = {**ROW, "answers": {"text": [], "answer_start": []}}
+    assert task().summary(Dataset.from_list([ROW])) == "question-answering: 1 question with an answer"
+    found = task().summary(Dataset.from_list([ROW, ROW, unanswerable]))
+    assert found == "question-answering: 2 questions with an answer, 1 without"
+
+
 def test_equal_errors_of_a_row_are_reported_once(tiny_checkpoint):
     wrong = {**ROW, "answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}
     split = in_file([wrong, wrong])

@@ -92,6 +92,9 @@ class MultipleChoice(Task):
     def strata(self, rows: Dataset) -> list[int]:
         return self.references(rows)
 
+    def summary(self, rows: Dataset) -> str:
+        return f"{self.name}: {counted(len(rows[0]['choices']), 'choice')} for each context"
+
     # Model
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:

@@ -80,6 +80,12 @@ class QuestionAnswering(Task):
     def strata(self, rows: Dataset) -> list[bool]:
         return [bool(answers) for answers in self.references(rows)]
 
+    def summary(self, rows: Dataset) -> str:
+        counts = self.label_distribution(rows)
+        questions = f"{self.name}: {counted(counts['answer'], 'question')} with an answer"
+        without = counts["no answer"]
+        return f"{questions}, {without:,} without" if without else questions
+
     # Model
 
     def fitted(self, rows: Dataset) -> Self:
