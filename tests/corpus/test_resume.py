@@ -1,14 +1,16 @@
 """Builds that continue after they were killed or interrupted."""
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
 import signal
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
+import datasets
 import filelock
 import pytest
 
@@ -16,7 +18,8 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
 from mybert.corpus import work_folder
-from mybert.corpus.examples import shards
+from mybert.corpus.examples import engines, shards
+from mybert.corpus.text import document_store
 from mybert.corpus.text.selection import load_filter
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
@@ -52,34 +55,72 @@ def interrupt_after(monkeypatch):
     return install
 
 
-def run(words: list[str]) -> None:
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_while_reading(folder: Path) -> None:
+    texts = document_store._texts
+
+    def some(*arguments):
+        yield from itertools.islice(texts(*arguments), 500)
+        die()
+
+    document_store._texts = some
+
+
+def kill_while_making_examples(folder: Path) -> None:
+    """In processes that must end with their parent."""
+    results = engines.map_unordered
+
+    def some(*arguments):
+        for result in results(*arguments):
+            if finished_shards(folder):
+                die()
+            yield result
+
+    engines.map_unordered = some
+
+
+def kill_while_writing_the_data_set(folder: Path) -> None:
+    save = datasets.Dataset.save_to_disk
+
+    def some(examples, path, **options):
+        save(examples, path, **options)
+        if "validation" in Path(path).parts:
+            die()
+
+    datasets.Dataset.save_to_disk = some
+
+
+def run(words: list[str], kill: Callable[[Path], None], folder: Path) -> None:
     """A command in a process of its own; its processes are forks, as where it is started by hand."""
     multiprocessing.set_start_method("fork", force=True)
+    work_folder.LOCK_SECONDS = 120
+    kill(folder)
     cli.main(words)
 
 
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
-    build, forks, inputs, vocabulary_folder, tmp_path, content, caplog
+    build, forks, inputs, vocabulary_folder, tmp_path, monkeypatch, content, caplog
 ):
     """Killed processes are no forks of this one: with it they would share tqdm's lock, which nobody then releases."""
+    monkeypatch.setattr(work_folder, "LOCK_SECONDS", 120)  # a busy machine ends the processes of a killed build late
     output = tmp_path / "corpus"
     command = ["corpus", *inputs, "--tokenizer", str(vocabulary_folder), "--output", str(output), "--resume"]
     command += ["--one-sentence-per-line", "--dupe-factor", "4", "--num-proc"]
     moments = {
-        "1": "documents.utf8",  # while reading
-        "2": "training-shard-*.json",  # while making examples, in processes that must end with their parent
-        "3": "../validation/*",  # while writing the data set
+        "1": (kill_while_reading, "documents.utf8"),
+        "2": (kill_while_making_examples, "training-shard-*.json"),
+        "3": (kill_while_writing_the_data_set, "../validation/*"),
     }
-    for processes, moment in moments.items():
-        process, deadline = forks.Process(target=run, args=([*command, processes],)), time.monotonic() + 120
+    for processes, (kill, left) in moments.items():
+        process = forks.Process(target=run, args=([*command, processes], kill, tmp_path))
         process.start()
-        while not (begun := list(tmp_path.glob(f".corpus.partial-*/.scratch/{moment}"))):
-            if not process.is_alive() or time.monotonic() > deadline:
-                break
-            time.sleep(0.001)
+        process.join(300)
         process.kill()
-        process.join()
-        assert begun and process.exitcode == -signal.SIGKILL, "it was not killed at the moment that is tested"
+        assert process.exitcode == -signal.SIGKILL, "it was not killed at the moment that is tested"
+        assert list(tmp_path.glob(f".corpus.partial-*/.scratch/{left}"))
         assert len(list(tmp_path.glob(".corpus.partial-*"))) == 1 and not output.exists()
     assert cli.main([*command, "2"]) == 0 and "continuing in" in caplog.text
     assert not list(tmp_path.glob(".corpus.*"))

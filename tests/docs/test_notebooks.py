@@ -25,7 +25,7 @@ def test_a_notebook_runs(name, workspace, tmp_path):
     for path in workspace.iterdir():
         (tmp_path / path.name).symlink_to(path)
     NotebookClient(
-        notebook, timeout=120, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=300, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ class Model:
 
     def double(self, rows):
         self.begun.set()
-        self.gate.wait(20)
+        self.gate.wait(60)
         self.batches.append(list(rows))
         if "bad" in rows:
             raise ValueError("a bad row")
@@ -37,14 +38,14 @@ class Model:
         self.gate.clear()
         self.begun.clear()
         first = self.submit([0], [1])
-        assert self.begun.wait(20)
+        assert self.begun.wait(60)
         return first
 
     def submit(self, rows, tokens=None, function="double"):
         done = threading.Event()
         job = Job(function, rows, tokens or [1] * len(rows), done.set)
         self.batcher.submit(job)
-        return SimpleNamespace(job=job, wait=lambda: done.wait(20))
+        return SimpleNamespace(job=job, wait=lambda: done.wait(60))
 
 
 @settings(max_examples=25)
@@ -112,6 +113,9 @@ def test_closing_waits_for_the_batch_that_is_computed():
     first, waiting = model.close(), model.submit([2])
     closing = threading.Thread(target=model.batcher.close)
     closing.start()
+    while not model.batcher._closed:  # or the batch could end before, and the next one would be computed
+        assert closing.is_alive()
+        time.sleep(0.01)
     assert model.batcher.is_alive and closing.is_alive()
     model.gate.set()
     closing.join(60)
