@@ -11,6 +11,10 @@ import pytest
 
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 _SECONDS = 60
+_AT_REST = """
+const isEndless = a => a.effect.getComputedTiming().endTime === Infinity;
+return document.getAnimations().every(a => a.playState !== "running" || isEndless(a));
+"""
 
 
 class Browser:
@@ -58,11 +62,12 @@ class Browser:
         Select(self.first(selector)).select_by_value(value)
 
     def violations(self, axe: str) -> list[tuple[str, list[str]]]:
-        """What axe-core finds in the page: rule and elements.
+        """What axe-core finds in the page: rule and elements. Colours count when they have stopped changing.
 
         Args:
             axe: source of axe-core.
         """
+        self.wait_for(_AT_REST)
         self.run(axe)
         found = self.driver.execute_async_script("const done = arguments[0]; axe.run().then(r => done(r.violations))")
         return [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
@@ -95,4 +100,6 @@ def start_browser() -> Browser:
     for flag in _FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return Browser(webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)))
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    browser.set_script_timeout(100)  # axe takes long on a busy machine; selenium waits two minutes for an answer
+    return Browser(browser)

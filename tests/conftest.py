@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from browser import axe_source, start_browser
 from hypothesis import settings
 from matplotlib.figure import Figure
 from open_files import refuse_as_windows_does
+from ports import free_port
 from tiny_models import TinyModels
 
 from modeling_mybert import MyBertConfig
@@ -175,19 +175,17 @@ def start_processes(forks, tmp_path_factory):
     logs = tmp_path_factory.mktemp("logs")
 
     def start(argv: list, count: int = 1, fault=None) -> tuple[list[int], str]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         children, log = [], logs / f"{time.time_ns()}"
-        for rank in range(count):
-            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
-            ranks = {name: str(value) for name, value in (ranks | {"MASTER_PORT": port}).items()}
-            arguments = (f"{log}.{rank}", [*map(str, argv)], ranks if count > 1 else {}, fault)
-            children.append(forks.Process(target=work, args=arguments))
-            children[-1].start()
-        for child in children:
-            child.join(300)
-            child.kill()
+        with free_port() as port:
+            for rank in range(count):
+                ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+                ranks = {name: str(value) for name, value in (ranks | {"MASTER_PORT": port}).items()}
+                arguments = (f"{log}.{rank}", [*map(str, argv)], ranks if count > 1 else {}, fault)
+                children.append(forks.Process(target=work, args=arguments))
+                children[-1].start()
+            for child in children:
+                child.join(300)
+                child.kill()
         files = [Path(f"{log}.{rank}.{name}") for rank in range(count) for name in ("stdout", "stderr")]
         return [child.exitcode for child in children], "".join(file.read_text() for file in files)
 

@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import socket
 
 import pytest
 import torch
 import torch.distributed as dist
 from accelerate import FullyShardedDataParallelPlugin
+from ports import free_port
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -69,15 +69,13 @@ def work(rank, processes, port, corpus, tokenizer, result):
 def sharded(forks, pairs, tokenizer, tmp_path_factory):
     """The results of two processes with sharded weights."""
     result = tmp_path_factory.mktemp("sharded") / "found.pt"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = (2, port, pairs(STEPS * SEQUENCES), tokenizer, result)
-    children = [forks.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(120)
+    with free_port() as port:
+        arguments = (2, port, pairs(STEPS * SEQUENCES), tokenizer, result)
+        children = [forks.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(300)
     assert [child.exitcode for child in children] == [0, 0]
     return torch.load(result)
 
