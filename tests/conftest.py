@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this fi
 import pytest
 import torch
 from browser import axe_source, start_browser
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 from open_files import refuse_as_windows_does
 from ports import free_port
@@ -26,7 +26,8 @@ from tiny_models import TinyModels
 
 from modeling_mybert import MyBertConfig
 
-settings.register_profile("suite", derandomize=True, deadline=None)  # the same inputs in every run
+# The same inputs in every run; nothing depends on the speed of the machine.
+settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
 

@@ -174,7 +174,7 @@ def test_a_killed_process_leaves_only_a_temporary_folder_that_the_next_run_repor
     script = (
         "import sys, time\nfrom mybert.common.output_folders import staged_folder\n"
         "with staged_folder(sys.argv[1]) as folder:\n"
-        "    (folder / 'a').write_text('half')\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "    (folder / 'a').write_text('half')\n    print('ready', flush=True)\n    time.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "out"], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"

@@ -1,10 +1,12 @@
 """The notebooks of examples/ run from top to bottom with small parameters."""
 
+import tempfile
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARAMETERS = {
@@ -24,9 +26,10 @@ def test_a_notebook_runs(name, workspace, tmp_path):
     cell.source = PARAMETERS[name]
     for path in workspace.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    NotebookClient(
-        notebook, timeout=300, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    with tempfile.TemporaryDirectory() as sockets:  # other programs may take ports before the kernel listens on them
+        config = Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"})
+        resources = {"metadata": {"path": str(tmp_path)}}
+        NotebookClient(notebook, config=config, timeout=300, startup_timeout=300, resources=resources).execute()
 
 
 def test_every_notebook_is_run_here_and_has_no_outputs():

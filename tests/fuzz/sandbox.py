@@ -20,7 +20,9 @@ from random import Random
 from mybert.common.errors import UserError
 
 SECONDS = 20
-"""Time limit of one input."""
+"""Limit on the CPU time of one input, which does not depend on other programs."""
+MOST_SECONDS = 300
+"""Limit on its time, for a reader that waits."""
 BYTES = 2 << 30
 """Limit on the memory that an input may add to the process."""
 READ, REFUSED = "read", "refused"
@@ -165,17 +167,20 @@ def attempt(target: Target, place: Place, files: dict[str, bytes]) -> str:
 @contextlib.contextmanager
 def _watched(place: Place) -> Iterator[None]:
     def stop(*_: object) -> None:
-        raise Stopped(f"not done after {SECONDS} s")
+        raise Stopped(f"not done after {SECONDS} s of CPU time, or {MOST_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    before = [signal.signal(number, stop) for number in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
     _WATCH.found, _WATCH.thread, _WATCH.place = [], threading.get_ident(), place
     try:
         yield
     finally:
         _WATCH.place = None
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
+        for number, handler in zip((signal.SIGPROF, signal.SIGALRM), before, strict=True):
+            signal.signal(number, handler)
         if _WATCH.found:
             raise Defect("; ".join(_WATCH.found))
 

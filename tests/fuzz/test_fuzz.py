@@ -137,11 +137,21 @@ def write_in_secret(folder: Path) -> None:
         (lambda folder: (folder / "../../outside").write_text("x"), "open"),
         (write_in_secret, "os.mkdir"),
         (lambda folder: bytes(2 * sandbox.BYTES), "MemoryError"),
-        (lambda folder: time.sleep(60), "not done after"),
     ],
 )
-def test_the_sandbox_reports_a_defect(read, defect, place, monkeypatch):
-    monkeypatch.setattr(sandbox, "SECONDS", 0.2)
+def test_the_sandbox_reports_a_defect(read, defect, place):
     with pytest.raises(Defect, match=defect):
         attempt(Target("bad", lambda random: {}, read), place, {"code.py": b"x = 1\n"})
     assert not list(place.root.rglob("outside"))
+
+
+def compute(folder: Path) -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(("limit", "read"), [("SECONDS", compute), ("MOST_SECONDS", lambda folder: time.sleep(600))])
+def test_the_sandbox_ends_a_reader_that_never_ends(limit, read, place, monkeypatch):
+    monkeypatch.setattr(sandbox, limit, 0.2)
+    with pytest.raises(Defect, match="not done after"):
+        attempt(Target("bad", lambda random: {}, read), place, {})

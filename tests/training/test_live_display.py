@@ -165,8 +165,11 @@ def names_in_mlflow(folder) -> set[str]:
 
 def names_in_trackio(folder) -> set[str]:
     (database,) = (folder / "trackio").rglob("*.db")
-    with sqlite3.connect(database) as connection:
-        rows = connection.execute("select metrics from metrics").fetchall()
+    deadline, rows = time.monotonic() + 60, []
+    while "eval/loss" not in str(rows) and time.monotonic() < deadline:  # a thread writes
+        with sqlite3.connect(database, timeout=60) as connection:
+            rows = connection.execute("select metrics from metrics").fetchall()
+        time.sleep(0.1)
     return {name for (row,) in rows for name in json.loads(row)}
 
 
