@@ -33,6 +33,7 @@ from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
 
 from modeling_mybert import NAMED_SIZES, MyBertForPreTraining, attention_mybert
+from mybert.common.error_messages import cause
 from mybert.common.machine import hardware, usable_cores
 from mybert.training.speed import measure_peak
 
@@ -105,7 +106,7 @@ def backends(report: str) -> None:
                     try:
                         found = process.submit(differences, row, backend, dtype, form).result()
                     except Exception as error:
-                        found = None, None, f"{type(error).__name__}: {str(error).strip().splitlines()[0][:80]}"
+                        found = None, None, cause(error)[:100]
                         status = 1
                     rows.append((backend, dtype, form, *found))
                     print(*rows[-1], flush=True)

@@ -27,6 +27,8 @@ import numpy as np
 import torch
 from rich.progress import track
 
+from mybert.common.error_messages import cause
+
 BATCH_SIZES = (8, 16, 32, 64, 128)
 GPU_BATCH_SIZES = (32, 128, 512)
 COMPARED = 512  # sentences
@@ -68,7 +70,7 @@ def main() -> None:
             try:
                 return sides[name].submit(function, *inputs).result()
             except Exception as error:
-                failures[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:80]}"
+                failures[name] = cause(error)[:100]
                 return None
 
         sizes = BATCH_SIZES if on_cpu else GPU_BATCH_SIZES

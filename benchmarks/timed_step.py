@@ -64,7 +64,7 @@ class Step:
         found = [
             (event.key, event.count / steps, (event.self_device_time_total if on_gpu else event.self_cpu_time_total))
             for event in seen.key_averages()
-            if not on_gpu or event.device_type == torch.autograd.DeviceType.CUDA
+            if not on_gpu or (event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation)
         ]
         found = sorted(((name, calls, time / steps / 1e6) for name, calls, time in found), key=lambda x: -x[2])
         longest = [*found[:count], ("all others", *(sum(x[i] for x in found[count:]) for i in (1, 2)))]

@@ -42,6 +42,7 @@ from timed_step import Step, on_device
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
+from mybert.common.error_messages import cause
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import format_cell
 from mybert.corpus.text.sentences import sentence_splitter
@@ -272,7 +273,7 @@ def serve(pipe, name: str, row: str, dtype: torch.dtype, arguments: argparse.Nam
             step.batch = on_device(draw(row, arguments.text, number)[0][ours], arguments.device)
             pipe.send(step.measure(arguments.repeats))
     except Exception as error:
-        pipe.send(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100]}")
+        pipe.send(cause(error)[:100])
 
 
 def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
