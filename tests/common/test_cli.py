@@ -81,6 +81,13 @@ def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it()
     assert arguments.given == {"max_grad_norm", "tf32"}
 
 
+def test_a_word_with_spaces_is_a_value_though_it_begins_like_a_flag():
+    (settings,) = parse_settings(
+        COMMANDS["search"].settings_types(), ["v.npy", "--init-from of Trainer"], "mybert search"
+    )
+    assert settings.query == ["--init-from of Trainer"]
+
+
 KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for texts on standard input"
 
 
@@ -109,6 +116,10 @@ KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for t
             "--task: expected text-classification or token-classification or question-answering or multiple-choice or "
             "classification or sequence-classification or sentiment or sts or nli or ner or pos or tagging or qa or "
             "squad or swag, found 'sentimant'; did you mean 'sentiment'?",
+        ),
+        (
+            "finetune --max_seq_length 128",
+            "unknown argument '--max_seq_length'; did you mean '--max-length'?",
         ),
         ("pretrain --epochs", "unknown argument '--epochs'; did you mean '--num-train-epochs'?"),
         ("evaluate --test t.csv", "unknown argument '--test'; did you mean '--data'?"),  # other options are missing
