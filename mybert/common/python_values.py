@@ -50,9 +50,12 @@ def python_value(value: Any, option: Option) -> Any:
 
 
 def text_list(texts: Iterable[str]) -> list[str]:
-    """The texts as a list. Raises a UserError for one string, which would be read as a list of letters, and others."""
+    """The texts as a list. Raises a UserError for one string or a table, whose letters or names of columns
+    would be read, and for a text that is no string."""
     if isinstance(texts, str):
         raise UserError("texts: expected a list of texts, found one string; put it in brackets")
+    if isinstance(texts, Mapping) or hasattr(texts, "to_parquet"):
+        raise UserError(f"texts: expected a list of texts, found a {type(texts).__name__}; name its column of texts")
     found = list(texts)
     for number, text in enumerate(found):
         if not isinstance(text, str):

@@ -5,7 +5,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
+import pandas as pd
 import torch
+from datasets import Dataset
 
 from mybert.common.command_line import make_settings
 from mybert.explanation.attribution import Attribution, Attributor, sequences_of
@@ -13,7 +15,7 @@ from mybert.explanation.settings import ExplainSettings
 from mybert.explanation.similarity import Similarity, make_predictor
 from mybert.explanation.targets import Target, features_of_rows, targets_of
 from mybert.explanation.token_places import Place, Text, places_of, texts_of
-from mybert.finetuning.evaluation.predictor import Outputs, Part, Predictor, Row
+from mybert.finetuning.evaluation.predictor import Outputs, Part, Predictor, Row, list_rows
 
 if TYPE_CHECKING:
     from mybert.common.keywords import ExplainKeywords
@@ -52,22 +54,24 @@ class Explainer:
         self.predictor = predictor or make_predictor(model)
         self.attributor = Attributor(self.predictor, model)
 
-    def __call__(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+    def __call__(self, rows: Row | Iterable[Row] | Dataset | pd.DataFrame) -> dict[str, Any] | list[dict[str, Any]]:
         """
         Args:
-            rows: see `Predictor.__call__`.
+            rows: one row, or several; see `Predictor.__call__`.
 
         Returns:
-            For each row its prediction, `texts` by column, and `explanations`, a list of dictionaries: `target`, the
-            label, tag or answer; its `score`; `baseline`, the score when all words are [MASK]; `completeness_error`;
-            `steps`; `words` with `text`, `column`, `start`, `end` and `attribution`; and `tokens` with `token`, the
-            index of its `word`, and `attribution`. A row without explanations has the reason as `note`, such as `no
-            predicted entity`.
+            A dictionary for the row, or a list of those: the prediction, `texts` by column, and `explanations`, a list
+            of dictionaries: `target`, the label, tag or answer; its `score`; `baseline`, the score when all words are
+            [MASK]; `completeness_error`; `steps`; `words` with `text`, `column`, `start`, `end` and `attribution`; and
+            `tokens` with `token`, the index of its `word`, and `attribution`. A row without explanations has the
+            reason as `note`, such as `no predicted entity`.
 
         Raises:
             UserError: a row cannot be used.
         """
-        return self.explain(self.predictor.part(list(rows)))
+        given, single = list_rows(rows)
+        found = self.explain(self.predictor.part(given))
+        return found[0] if single else found
 
     def explain(self, part: Part, progress: Callable[[int], object] = lambda count: None) -> list[dict[str, Any]]:
         """The explained prediction of each row of a part; see `__call__`."""

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import BertModel, BertTokenizer
@@ -164,6 +166,15 @@ def test_one_text_in_place_of_a_list_is_not_taken_for_its_letters(embedder):
     for call in (embedder.texts, embedder.words):
         with pytest.raises(UserError, match="expected a list of texts"):
             call("An apple a day.")
+
+
+def test_the_names_of_columns_are_not_taken_for_texts(embedder):
+    columns = {"text": ["An apple a day.", "A film."]}
+    for table in (columns, pd.DataFrame(columns), Dataset.from_dict(columns)):
+        for call in (embedder.texts, embedder.words):
+            with pytest.raises(UserError, match=r"expected a list of texts, found a (dict|DataFrame|Dataset); name"):
+                call(table)
+    assert len(embedder.texts(pd.DataFrame(columns)["text"])) == 2
 
 
 @pytest.mark.parametrize("wrong", [None, 3, ["a film"]])

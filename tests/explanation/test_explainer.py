@@ -6,8 +6,10 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from scipy.special import logsumexp, softmax
 from tiny_models import WORDS
 from transformers import AutoTokenizer, BertForSequenceClassification
@@ -30,6 +32,16 @@ def bert(models, tmp_path_factory):
     write_bert(load_checkpoint(str(models("classifier"))).model, folder)
     model = BertForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     return model, AutoTokenizer.from_pretrained(models("classifier"))
+
+
+def test_an_explainer_reads_the_rows_that_a_predictor_reads(models):
+    explainer = Explainer(models("classifier"), method="occlusion")
+    records = [{"text": text} for text in TEXTS]
+    expected = [one["explanations"] for one in explainer(TEXTS)]
+    for rows in (records, pd.DataFrame(records), Dataset.from_list(records), iter(TEXTS)):
+        assert [one["explanations"] for one in explainer(rows)] == expected
+    for row in (TEXTS[0], records[0], (TEXTS[0],)):
+        assert explainer(row)["texts"] == {"text": TEXTS[0]}
 
 
 @pytest.mark.parametrize("saved", ["BertForSequenceClassification", ["BertForSequenceClassification"]])

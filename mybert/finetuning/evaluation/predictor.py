@@ -139,12 +139,7 @@ class Predictor:
         Raises:
             UserError: a row cannot be used.
         """
-        single = isinstance(rows, str | Mapping | tuple)
-        if isinstance(rows, pd.DataFrame):
-            rows = (
-                rows.astype(object).where(rows.notna(), None).to_dict("records")
-            )  # pandas has NaN for a missing text
-        given = [rows] if single else list(rows)
+        given, single = list_rows(rows)
         predictions = self.predict(self.part(given, errors))[0]
         return predictions[0] if single else predictions
 
@@ -215,6 +210,15 @@ class Predictor:
                 features = self.task.features(rows, self.tokenizer, training=False)
             logits = logits_of(self.model, self.task, self.tokenizer, features, self._max_tokens_per_batch, progress)
             yield Outputs(numbers, rows, features, logits, self.task.decode(logits, features, rows))
+
+
+def list_rows(rows: Row | Iterable[Row] | Dataset | pd.DataFrame) -> tuple[list[Row], bool]:
+    """The rows in memory as a list, and whether they are a single row."""
+    if isinstance(rows, str | Mapping | tuple):
+        return [rows], True
+    if isinstance(rows, pd.DataFrame):  # which has NaN for a missing text
+        rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
+    return list(rows), False
 
 
 def part_of(lines: Iterable[Line]) -> Part:
