@@ -15,6 +15,7 @@ def closing_lines(output: Path) -> str:
         lines.append(f"open {report} in a browser to see the results")
         with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
             if found := [finding for finding in find(read_stage(output)) if finding.level != "green"]:
-                lines.append(f"{summary_line(found).rstrip('.')}; `mybert doctor {output}` says what to do:")
+                folder = f'"{output}"' if " " in str(output) else output  # the command can be copied
+                lines.append(f"{summary_line(found).rstrip('.')}; `mybert doctor {folder}` says what to do:")
                 lines += [f"  {finding.title}" for finding in found]
     return "\n".join(lines)

@@ -259,6 +259,8 @@ def test_the_last_lines_of_a_command_name_what_the_report_warns_of(good_run, tmp
     assert f"`mybert doctor {folder}`" in summary
     assert titles == [f"  {finding.title}" for finding in doctor(folder) if finding.level in ("red", "amber")] != []
     assert lines[good_run] == []
+    spaced = folder.rename(tmp_path / "a run")
+    assert f'`mybert doctor "{spaced}"`' in closing_lines(spaced)
 
 
 def test_files_that_cannot_be_judged_do_not_fail_a_command_that_has_ended(tmp_path):
