@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -31,7 +32,7 @@ class DeviceArguments(TrainingArguments):
 
 
 def settle_arguments(arguments: TrainingArguments) -> None:
-    """Disables progress bars in files, enables bfloat16 on the CPU, and reads `--fsdp true`.
+    """Disables progress bars in files, enables bfloat16 and several processes on the CPU, and reads `--fsdp true`.
 
     Called before transformers checks the arguments, which takes a text in `fsdp` for the name of an option.
     """
@@ -39,7 +40,8 @@ def settle_arguments(arguments: TrainingArguments) -> None:
         arguments.fsdp = str(arguments.fsdp).lower() == "true"
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
-    if arguments.bf16 and not torch.accelerator.is_available():
+    several = int(os.environ.get("WORLD_SIZE", 1)) > 1  # without `use_cpu` each would train by itself
+    if (arguments.bf16 or several) and not torch.accelerator.is_available():
         arguments.use_cpu = True
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import TrainingArguments
 
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.training.arguments import advise_half, check_arguments, prepare_launch
+from mybert.training.arguments import advise_half, check_arguments, prepare_launch, settle_arguments
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,17 @@ def test_batches_are_copied_without_waiting_from_pinned_memory_to_a_gpu_only(dev
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="bf16 trains on the accelerator then")
 def test_bf16_trains_on_the_cpu_without_another_flag(tmp_path):
     assert PretrainingArguments(str(tmp_path), bf16=True).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "processes", "expected"), [(False, 2, True), (False, 1, False), (True, 2, False)]
+)
+def test_several_processes_without_a_gpu_train_together_on_the_cpu(monkeypatch, accelerator, processes, expected):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: accelerator)
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    arguments = SimpleNamespace(fsdp=None, disable_tqdm=True, bf16=False, use_cpu=False)
+    settle_arguments(arguments)
+    assert arguments.use_cpu == expected
 
 
 @pytest.mark.parametrize(
