@@ -87,12 +87,14 @@ class Explainer:
                 if not found[number]["texts"]:  # nothing to explain, such as a sentence without entities
                     texts = texts_of(self.predictor.task, given, self.predictor.tokenizer)
                     found[number]["texts"] = {text.name: text.text for text in texts}
-                    found[number]["note"] = self._why_nothing()
+                    found[number]["note"] = self._why_nothing(found[number])
         return [found[number] for number in part.numbers]
 
-    def _why_nothing(self) -> str:
-        labels = self.settings.labels
-        return f"no predicted tag is {' or '.join(labels)}" if labels else "no predicted entity"
+    def _why_nothing(self, prediction: dict) -> str:
+        labels = " or ".join(self.settings.labels)
+        if "entities" in prediction:
+            return f"no predicted entity has the tag {labels}" if labels else "no predicted entity"
+        return f"no predicted tag is {labels}"
 
     def _table(self, outputs: Outputs, progress: Callable) -> Iterator[tuple[Target, list[Text], dict]]:
         targets = targets_of(self.predictor.task, outputs, self.settings.labels)

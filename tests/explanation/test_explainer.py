@@ -194,7 +194,7 @@ def test_a_row_whose_tags_are_not_explained_says_why(models, tmp_path, capsys):
     row = {"tokens": ["the", "sea"]}
     (found,) = Explainer(models("tagger"), labels=[absent])([row])
     assert absent not in found["tags"] and found["explanations"] == []
-    assert found["note"] == f"no predicted tag is {absent}"
+    assert found["note"] == f"no predicted entity has the tag {absent}"
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     words = ["explain", str(models("tagger")), str(tmp_path / "rows.jsonl"), "--labels", absent]
     assert cli.main([*words, "--output", str(tmp_path / "why.jsonl")]) == 0
