@@ -51,9 +51,10 @@ def parse_settings(
     values = {} if file is None else read_settings_file(file, options)
     parser = build_parser(options, prog, description, examples, argv=argv, known=values)
     flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
-    known = (*flags, "--help", "--help-all")
-    words = [w for w in itertools.takewhile(lambda word: word != "--", argv) if w.startswith("--")]
-    unknown = [w for w in words if (flag := w.partition("=")[0]) not in known and " " not in flag]  # `--a b`: a value
+    words = [w for w in itertools.takewhile(lambda word: word != "--", argv) if w.startswith("-")]
+    asks = not {"-h", "--help", "--help-all"}.isdisjoint(words)
+    long = [w for w in words if w.startswith("--") and " " not in w.partition("=")[0]]  # `--a b` is a value
+    unknown = [] if asks else [w for w in long if w.partition("=")[0] not in flags]
     namespace, rest = (None, unknown) if unknown else parser.parse_known_args(argv)
     if rest:
         word = next((word for word in rest if word.startswith("-")), rest[0])

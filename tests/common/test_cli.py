@@ -88,6 +88,13 @@ def test_a_word_with_spaces_is_a_value_though_it_begins_like_a_flag():
     assert settings.query == ["--init-from of Trainer"]
 
 
+@pytest.mark.parametrize("flag", ["--help", "--help-all", "-h"])
+def test_an_unknown_flag_beside_help_shows_the_help(flag, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_settings(COMMANDS["embed"].settings_types(), ["--unknown", flag], "mybert embed")
+    assert ended.value.code == 0 and "usage: mybert embed" in capsys.readouterr().out
+
+
 KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for texts on standard input"
 
 
