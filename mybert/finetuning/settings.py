@@ -45,7 +45,7 @@ def default_epochs(steps_per_epoch: int) -> float:
 
     Few rows need more steps than three epochs give (Mosbach et al. 2021; Zhang et al. 2021; benchmarks/RESULTS.md).
     """
-    return min(max(EPOCHS, math.ceil(100 / steps_per_epoch)), 20.0)
+    return min(max(EPOCHS, float(math.ceil(100 / steps_per_epoch))), 20.0)
 
 
 def default_learning_rate(hidden_size: int, task: str) -> float:
