@@ -77,7 +77,7 @@ def write_results(
         output / RESULTS,
         {
             "task": settings.task,
-            "metric": settings.metric or task.main_metric,
+            "metric": job.main_metric,
             **evaluations,
             "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
             "recipes": [
@@ -141,7 +141,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             split, place = data.splits[name], folder.path / name
             found = evaluate_rows(model, task, tokenizer, split.rows, settings.bootstrap, arguments.seed)
             place.mkdir(exist_ok=True)
-            facts = {"source": split.source, "metric": settings.metric or task.main_metric}
+            facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()
             write_evaluation(place, found, split, facts, task, settings.slices, runs)
             print_evaluation(f"{name}, {split.source}", found, task)
@@ -159,7 +159,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
 def _score_teacher(job: Job) -> dict[str, dict[str, float]]:
     """Scores the teacher on the validation and test rows as the student read them; returns and prints its metrics."""
     settings, _, task, tokenizer, data, _, _ = job
-    metric = settings.metric or task.main_metric
+    metric = job.main_metric
     teacher = load_finetuned(PredictSettings(model=settings.teacher, inputs=["-"]))
     task = dataclasses.replace(task, config=teacher.task.config)  # with the thresholds of the teacher
     scores = {}

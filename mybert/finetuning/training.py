@@ -48,6 +48,11 @@ class Job(NamedTuple):
     metric: str
     stop: StopOnSignal
 
+    @property
+    def main_metric(self) -> str:
+        """The metric that reports begin with."""
+        return self.settings.metric or self.task.main_metric
+
 
 def is_finished(folder: Path) -> bool:
     """Whether the run in `folder` has ended."""

@@ -568,6 +568,7 @@ def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tm
     found = results(tmp_path / "out")
     best, arguments = found["best"]["seed"], found["training_arguments"]
     assert (arguments["metric_for_best_model"], arguments["greater_is_better"]) == ("eval_f1_macro", True)
+    assert results(tmp_path / "out")["metric"] == "accuracy", "reports begin with it"
     events = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
     run = next(run for run in results(tmp_path / "out")["runs"] if run["seed"] == best)
     assert [event["step"] for event in events] == [log["step"] for log in run["log"]]
