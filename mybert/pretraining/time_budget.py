@@ -45,7 +45,7 @@ class Budget(TrainerCallback):
         if file is not None and file.is_file():
             return cls._read(file, clock)
         if arguments.process_index == 0:
-            print("measuring the speed of this machine", flush=True)
+            print("measuring the speed of this machine: seconds, at most half a minute", flush=True)
         plan = make_plan(settings, arguments, corpus, clock)
         if arguments.world_size > 1:  # processes measure differently
             shared = [plan, clock.reserve]

@@ -6,6 +6,7 @@ import shutil
 import time
 
 import pytest
+import torch
 from accelerate import Accelerator
 from trained_runs import read_log, read_results, steps_saved
 
@@ -13,6 +14,7 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import budget_plan as planning
+from mybert.pretraining.planning import measurement
 from mybert.pretraining.planning.measurement import Speed
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.settings import PretrainSettings
@@ -71,6 +73,26 @@ def test_the_share_of_a_clock_counts_earlier_sessions_and_never_falls(ticks):
     ticks.now += 1000
     resumed.update()
     assert resumed.share(0) == 1
+
+
+@pytest.mark.parametrize(
+    ("overhead", "per_example", "speed"),
+    [(0.0, 0.01, 1000.0), (0.0, 1.0, 10.0), (0.6, 0.05, 10 * 32 / (0.6 + 0.05 * 32)), (30.0, 1.0, 0.0)],
+    ids=["fast", "slow examples", "slow optimizer", "slow first step"],
+)
+def test_measuring_ends_in_time_on_a_machine_of_any_speed(monkeypatch, overhead, per_example, speed):
+    now = [100.0]
+    monkeypatch.setattr(measurement.time, "perf_counter", lambda: now[0])
+
+    def step(first: int, count: int) -> int:
+        for _ in range(10):  # operations
+            now[0] += (overhead + per_example * count) / 10
+            torch.zeros(1)
+        return 10 * count
+
+    found = measurement._tokens_per_second(step, 32, 10.0, "tiny")
+    assert now[0] - 100 <= 10 + (overhead + per_example) / 10
+    assert found == pytest.approx(speed, rel=0.05, abs=0.2)
 
 
 def test_a_process_starts_before_its_imports():
