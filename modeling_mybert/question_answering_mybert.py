@@ -1,8 +1,10 @@
 """The question-answering pipeline, which transformers 5 no longer has, for extractive models with a fast tokenizer."""
 
+import math
 from typing import Any
 
 import torch
+from transformers import BatchEncoding
 from transformers.pipelines.base import ChunkPipeline
 
 from .answer_decoding_mybert import (
@@ -22,16 +24,23 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
     SQuAD, taken from the window with most context around it. Returned scores are probabilities among all spans of all
     windows. The score of "no answer" is the minimum over the windows of the logits at [CLS] (Devlin et al. 2019, 4.3).
 
-    Args, of the pipeline or of a call:
-        top_k: maximum number of answers, best first.
+    Args, of the pipeline or of a call, named as in transformers 4:
+        top_k: maximum number of answers, best first; `topk` is its old name.
+        handle_impossible_answer: True: "no answer" is a possible answer, also if the model's configuration has no
+            threshold, which is then 0; False: there is always an answer.
         no_answer_threshold: return an empty answer if "no answer" scores more than the best span by more than this.
             Default: `no_answer_threshold` of the model's configuration; without it there is always an answer.
         max_answer_len: maximum tokens of an answer (default: 30).
+        max_question_len: cut a longer question after this number of tokens (default: no limit).
         max_seq_len: maximum tokens of a window, including question and special tokens (default: 384, or the number of
             positions if smaller).
         doc_stride: context tokens that a window shares with the next (default: a third of a window); see
-            `encode_windows`. The defaults of these three come from `config.finetuned` if present (`max_answer_length`,
-            `max_length`, `stride`), since the threshold was tuned with them.
+            `encode_windows`. The defaults of `max_answer_len`, `max_seq_len` and `doc_stride` come from
+            `config.finetuned` if present (`max_answer_length`, `max_length`, `stride`), since the threshold was tuned
+            with them.
+        align_to_words: extend an answer that begins or ends within a word to the whole word (default: False, as
+            `mybert predict` and `evaluate`). The score is that of the best span that gives the answer.
+        padding: no effect on the answers.
         batch_size: windows in a batch.
 
     Example:
@@ -56,27 +65,46 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
     def _sanitize_parameters(
         self,
         top_k: int | None = None,
+        topk: int | None = None,
+        handle_impossible_answer: bool | None = None,
         no_answer_threshold: float | None = None,
         max_answer_len: int | None = None,
+        max_question_len: int | None = None,
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
+        align_to_words: bool | None = None,
+        padding: bool | str | None = None,
     ) -> tuple[dict, dict, dict]:
+        top_k = topk if top_k is None else top_k
         for name, value, least in (
             ("top_k", top_k, 1),
             ("max_answer_len", max_answer_len, 1),
+            ("max_question_len", max_question_len, 1),
             ("max_seq_len", max_seq_len, 1),
             ("doc_stride", doc_stride, 0),
         ):
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
-        before = {"max_answer_len": max_answer_len, "max_seq_len": max_seq_len, "doc_stride": doc_stride}
+        if handle_impossible_answer is False and no_answer_threshold is not None:
+            raise ValueError("with handle_impossible_answer=False there is always an answer; omit no_answer_threshold")
+        if handle_impossible_answer is not None and no_answer_threshold is None:
+            tuned = getattr(self.model.config, "no_answer_threshold", None)
+            no_answer_threshold = (0.0 if tuned is None else tuned) if handle_impossible_answer else math.inf
+        before = {
+            "max_answer_len": max_answer_len,
+            "max_question_len": max_question_len,
+            "max_seq_len": max_seq_len,
+            "doc_stride": doc_stride,
+            "align_to_words": align_to_words,
+        }
         after = {"max_answer_len": max_answer_len, "top_k": top_k, "no_answer_threshold": no_answer_threshold}
         return _given(before), {}, _given(after)
 
-    def __call__(self, inputs=None, *, question=None, context=None, **kwargs):
+    def __call__(self, inputs=None, *more, question=None, context=None, **kwargs):
         """
         Args:
-            inputs: `{"question": …, "context": …}`, a list, generator or data set of them.
+            inputs, more: one `{"question": …, "context": …}`, or a list, generator or data set of them; or several
+                dictionaries; or a question and its context, two strings.
             question, context: instead of `inputs`: two strings, or lists of equal length; one string serves all.
             kwargs: see the class.
 
@@ -88,6 +116,9 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         Raises:
             ValueError: question or context is missing or empty, or the question leaves no room for context.
         """
+        if more:
+            are_texts = len(more) == 1 and isinstance(inputs, str) and isinstance(more[0], str)
+            inputs = _paired(inputs, *more) if are_texts else [inputs, *more]
         if inputs is None:
             inputs = _paired(question, context)
         elif question is not None or context is not None:
@@ -104,16 +135,22 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         self,
         example,
         max_answer_len: int | None = None,
+        max_question_len: int | None = None,
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
+        align_to_words: bool = False,
     ):
         """Yield the windows of one example as model inputs, with the values that `postprocess` needs."""
         question, context = _checked(example)
         length = self._window_length(max_seq_len)
+        if doc_stride is not None and doc_stride > length:
+            raise ValueError(f"doc_stride {doc_stride} is more than the {length} tokens of a window (max_seq_len)")
         longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
         old = self._remembered("overlap", None, least=0)  # name of `stride` in older checkpoints
         stride = self._remembered("stride", old, least=0) if doc_stride is None else doc_stride
+        question = self._shortened(question, max_question_len)
         encoding, step, _ = encode_windows(self.tokenizer, question, context, length, stride, longest)
+        offsets = _word_offsets(encoding) if align_to_words else encoding["offset_mapping"]
         count = len(encoding["input_ids"])
         for number in range(count):
             places = [place for place, part in enumerate(encoding.sequence_ids(number)) if part == 1]
@@ -125,10 +162,18 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
                 "context": context,
                 "begin": number * step,
                 "places": places,
-                "offsets": torch.tensor([encoding["offset_mapping"][number][place] for place in places]),
+                "offsets": torch.tensor([offsets[number][place] for place in places]),
                 "cls": encoding["input_ids"][number].index(self.tokenizer.cls_token_id),
             }
             yield {**inputs, "is_last": number == count - 1}
+
+    def _shortened(self, question: str, most: int | None) -> str:
+        """The first `most` tokens of the question."""
+        if most is None:
+            return question
+        plain = {"add_special_tokens": False, "split_special_tokens": True, "return_offsets_mapping": True}
+        offsets = self.tokenizer(question, **plain)["offset_mapping"]
+        return question if len(offsets) <= most else question[: offsets[most - 1][1]]
 
     def _window_length(self, max_seq_len: int | None) -> int:
         most = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
@@ -168,7 +213,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         context = windows[0]["window"]["context"]
         found = decode_answers([_window_logits(item) for item in windows], context, longest, top_k)
         total, no_answer = found.total, None
-        if no_answer_threshold is not None:
+        if no_answer_threshold is not None and no_answer_threshold != math.inf:
             no_answer = torch.tensor(found.no_answer - no_answer_threshold, dtype=torch.float64)
             total = torch.logaddexp(total, no_answer)
         answers = [{**span, "score": float((span["score"] - total).exp())} for span in found.spans]
@@ -186,6 +231,20 @@ def _window_logits(item: dict[str, Any]) -> WindowLogits:
     start, end = (item[name][0][real].double() for name in ("start_logits", "end_logits"))
     cls, places = window["cls"], window["places"]
     return WindowLogits(window["begin"], window["offsets"], start[places], end[places], start[cls] + end[cls])
+
+
+def _word_offsets(encoding: BatchEncoding) -> list[list[tuple[int, int]]]:
+    """For each token of each window, first and last character of its word, which may go on in other windows."""
+    words: dict[tuple[int | None, int | None], tuple[int, int]] = {}
+    keys = [
+        list(zip(encoding.sequence_ids(number), encoding.word_ids(number), strict=True))
+        for number in range(len(encoding["input_ids"]))
+    ]
+    for window, offsets in zip(keys, encoding["offset_mapping"], strict=True):
+        for key, (start, end) in zip(window, offsets, strict=True):
+            first, last = words.get(key, (start, end))
+            words[key] = min(first, start), max(last, end)
+    return [[words[key] for key in window] for window in keys]
 
 
 def _given(parameters: dict) -> dict:

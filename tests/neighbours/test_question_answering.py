@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -105,6 +106,58 @@ def test_the_best_answers_equal_those_of_brute_force(answer, bert_folder, length
     assert all(CONTEXT[a["start"] : a["end"]] == a["answer"] for a in found)
 
 
+@pytest.mark.parametrize("tuned", [None, -2.5])
+@pytest.mark.parametrize("accepted", [None, True, False])
+@pytest.mark.parametrize("where", ["pipeline", "call"])
+def test_handle_impossible_answer_says_whether_there_may_be_no_answer(
+    answer, bert_folder, monkeypatch, tuned, accepted, where
+):
+    monkeypatch.setattr(answer.model.config, "no_answer_threshold", tuned, raising=False)
+    threshold = {None: tuned, True: tuned or 0.0, False: None}[accepted]
+    expected, _ = brute_force(bert_folder, QUESTION, CONTEXT, 40, 14, 15, threshold)
+    given = {} if accepted is None else {"handle_impossible_answer": accepted}
+    at_start, at_call = (given, {}) if where == "pipeline" else ({}, given)
+    pipe = pipeline("question-answering", model=answer.model, tokenizer=answer.tokenizer, **at_start)
+    ask = {"question": QUESTION, "context": CONTEXT, "max_seq_len": 40, "doc_stride": 14, "max_answer_len": 15}
+    found = pipe(**ask, **at_call, topk=20_000)
+    assert same(found[:12], expected[:12])
+    empty, expected_empty = ([a for a in some if not a["answer"]] for some in (found, expected))
+    assert same(empty, expected_empty) and len(empty) == (threshold is not None)
+    assert same([pipe(**ask, **at_call)], expected[:1])
+
+
+def test_the_number_of_answers_has_two_names(answer):
+    ask = {"question": QUESTION, "context": CONTEXT}
+    assert answer(**ask, topk=3) == answer(**ask, top_k=3) == answer(**ask, topk=7, top_k=3)
+    assert len(answer(**ask, topk=3)) == 3
+    assert answer(QUESTION, CONTEXT) == answer(ask) == answer(**ask, padding="max_length")
+    assert answer(ask, {**ask, "question": "Who?"}) == answer([ask, {**ask, "question": "Who?"}])
+
+
+@pytest.mark.parametrize("most", [1, 3, 5, 50])
+def test_a_question_is_cut_after_its_first_tokens(answer, most):
+    shorter = {1: "Who", 3: "Who keeps the", 5: "Who keeps the doctor away"}.get(most, QUESTION)
+    found = answer(QUESTION, CONTEXT, top_k=5, max_question_len=most)
+    assert same(found, answer(shorter, CONTEXT, top_k=5))
+
+
+@pytest.mark.parametrize("length", [128, 24])
+def test_answers_aligned_to_words_are_the_best_spans_extended_to_words(answer, bert_folder, length):
+    context = "Unbelievably, the Schrödinger-equationalists reconvened; antidisestablishmentarianism prevailed. " * 2
+    unaligned, _ = brute_force(bert_folder, "Who?", context, length, 9, 10)
+    words = [match.span() for match in re.finditer(r"\w+|[^\w\s]", context)]
+    expected: dict[tuple[int, int], dict] = {}
+    for span in unaligned:
+        start = next(first for first, end in words if first <= span["start"] < end)
+        end = next(end for first, end in words if first < span["end"] <= end)
+        expected.setdefault((start, end), {**span, "start": start, "end": end, "answer": context[start:end]})
+    assert len(expected) < len(unaligned)
+    options = {"max_seq_len": length, "doc_stride": 9, "max_answer_len": 10}
+    found = answer("Who?", context, **options, top_k=10_000, align_to_words=True)
+    assert same(found[:12], [*expected.values()][:12])
+    assert {(a["start"], a["end"]): a["answer"] for a in found} == {k: a["answer"] for k, a in expected.items()}
+
+
 def test_a_stride_shorter_than_the_answers_is_increased(answer, bert_folder):
     expected, _ = brute_force(bert_folder, QUESTION, CONTEXT, 40, 19, 20)
     found = answer(question=QUESTION, context=CONTEXT, top_k=5, max_seq_len=40, doc_stride=0, max_answer_len=20)
@@ -179,6 +232,17 @@ def test_a_literal_separator_in_the_question_is_text(answer):
         ({"question": "q " * 50, "context": "x"}, {"max_seq_len": 40}, "50 tokens and leaves no room"),
         ({"question": "q", "context": "x"}, {"max_seq_len": 129}, "more than the 128 positions"),
         ({"question": "q", "context": "x"}, {"top_k": 0}, "top_k must be at least 1"),
+        ({"question": "q", "context": "x"}, {"topk": 0}, "top_k must be at least 1"),
+        (
+            {"question": "q", "context": "x"},
+            {"max_seq_len": 40, "doc_stride": 41},
+            "doc_stride 41 is more than the 40",
+        ),
+        (
+            {"question": "q", "context": "x"},
+            {"handle_impossible_answer": False, "no_answer_threshold": 0.0},
+            "there is always an answer",
+        ),
         (None, {"question": ["a", "b"], "context": ["c"]}, "2 questions but 1 contexts"),
         (None, {"question": "a"}, "give question and context"),
     ],
