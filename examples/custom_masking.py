@@ -17,6 +17,10 @@ from tokenization import MyBertTokenizer
 class SpanMaskingCollator(DataCollatorForLanguageModeling):
     """Masks spans of random length until the share `mlm_probability` of the tokens is masked."""
 
+    def __call__(self, features, return_tensors=None) -> dict:
+        batch = super().__call__(features, return_tensors)
+        return {**batch, "sparse_logits": True}  # the model computes logits of masked tokens only, which is faster
+
     def torch_mask_tokens(self, inputs: torch.Tensor, special_tokens_mask=None, **kwargs):
         """`inputs` has the shape (B, S); returns masked ids and labels, -100 where there is nothing to predict."""
         labels = inputs.clone()

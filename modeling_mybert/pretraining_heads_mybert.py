@@ -14,7 +14,7 @@ from transformers.utils.generic import can_return_tuple
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
 from .cpu_mybert import linear
-from .input_checks_mybert import check_ids, check_labels, may_be_transformed
+from .input_checks_mybert import check_ids, check_labels
 from .losses_mybert import at_least_one, mean_cross_entropy
 
 
@@ -125,11 +125,9 @@ class MaskedLMMixin(VocabularyHeadMixin):
             return None
         places = inputs.shape[0] * inputs.shape[1]
         check_labels("labels", labels, self.config.vocab_size, "vocab_size", places, self.training)
-        if not (self.training if sparse_logits is None else sparse_logits):
+        if not (masked_lm_positions is not None if sparse_logits is None else sparse_logits):
             return None
         if masked_lm_positions is None:
-            if sparse_logits is None and not torch.compiler.is_compiling() and may_be_transformed():
-                return None  # `vmap` cannot count the labels
             return (labels.flatten() != -100).nonzero().squeeze(1)
         if masked_lm_positions.dim() != 1 or masked_lm_positions.dtype not in (torch.int64, torch.int32):
             raise ValueError(
@@ -197,10 +195,10 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
             input_ids … inputs_embeds, kwargs: see `MyBertModel.forward`.
             labels: like `input_ids`; the original id at masked positions, -100 elsewhere.
             next_sentence_label: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
-            masked_lm_positions: (n_labelled,) places where `labels.flatten()` is not -100, from the collator; saves a
-                synchronisation on CUDA. Unlabelled places among them are ignored.
-            sparse_logits: compute logits at labelled positions only (default: when training with labels, without
-                `torch.func`).
+            masked_lm_positions: (n_labelled,) places where `labels.flatten()` is not -100, from the collator; logits
+                are computed there only, without a synchronisation on CUDA. Unlabelled places among them are ignored.
+            sparse_logits: with labels, compute logits at labelled positions only, with the same losses (default: if
+                `masked_lm_positions` is given).
             num_items_in_batch, num_pairs_in_batch: labelled tokens and pairs of the whole optimizer step, over all
                 accumulated batches and processes; each loss is a sum divided by them. Trainer passes the first. With
                 only the first, the mean NSP loss of a batch is weighted by its share of the labelled tokens.

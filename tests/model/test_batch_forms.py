@@ -59,20 +59,20 @@ def test_packed_and_padded_batches_give_the_same_losses_and_gradients(tiny_confi
     torch.testing.assert_close(*found, atol=1e-6, rtol=1e-5)
 
 
-def test_training_projects_labelled_positions_only_and_inference_all(tiny_config):
-    model = MyBertForMaskedLM(tiny_config)
+@pytest.mark.parametrize("training", [False, True])
+def test_logits_are_those_of_all_positions_unless_labelled_ones_are_asked_for(tiny_config, training):
+    tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
+    model = MyBertForMaskedLM(tiny_config).train(training)
     ids = torch.arange(5, 24)[None]
     labels = torch.full_like(ids, -100)
     labels[0, [3, 8]] = ids[0, [3, 8]]
-    model.train()
-    assert model(ids, labels=labels).logits.shape == (2, tiny_config.vocab_size)
-    model.eval()
     dense, sparse = model(ids, labels=labels), model(ids, labels=labels, sparse_logits=True)
     assert dense.logits.shape == (*ids.shape, tiny_config.vocab_size)
     torch.testing.assert_close(dense.logits[0, [3, 8]], sparse.logits)
     torch.testing.assert_close(dense.loss, sparse.loss)
-    known = model(ids, labels=labels, sparse_logits=True, masked_lm_positions=torch.tensor([3, 8]))
-    assert torch.equal(known.loss, sparse.loss)
+    places = {"masked_lm_positions": torch.tensor([3, 8])}
+    assert torch.equal(model(ids, labels=labels, **places).logits, sparse.logits)
+    assert torch.equal(model(ids, labels=labels, sparse_logits=False, **places).logits, dense.logits)
 
 
 def test_each_kind_of_label_gives_its_loss_alone_and_both_their_sum(tiny_config):

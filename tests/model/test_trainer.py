@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 from trainer_step import first_step
+from transformers import Trainer
 from transformers.utils.generic import find_labels
 from twins import twins
 
@@ -77,6 +79,23 @@ def test_accumulation_of_1_4_and_8_batches_gives_one_loss_and_gradient(without_d
         found.append(first_step(model, rows(), tmp_path, accumulation))
     for step in found[1:]:
         assert step == pytest.approx(found[0], rel=1e-5)  # the norm is logged rounded to single precision
+
+
+class FocalTrainer(Trainer):
+    """Weights each label by its difficulty, from the logits of all positions."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        losses = cross_entropy(outputs.logits.flatten(0, 1), inputs["labels"].flatten(), reduction="none")
+        loss = ((1 - torch.exp(-losses)) ** 2 * losses).sum() / num_items_in_batch
+        return (loss, outputs) if return_outputs else loss
+
+
+@pytest.mark.parametrize("settings", [{"kind": FocalTrainer}, {"label_smoothing_factor": 0.1}])
+def test_a_loss_of_the_trainer_reads_the_logits_that_bert_returns(without_dropout, tmp_path, settings):
+    bert, model = twins(without_dropout, "ForMaskedLM")
+    found, expected = (first_step(x, masked_tokens(), tmp_path, **settings) for x in (model, bert))
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_neftune_adds_the_noise_that_it_adds_to_bert(without_dropout, tmp_path):

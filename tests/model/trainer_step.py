@@ -4,7 +4,7 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 
 def first_step(
-    model: PreTrainedModel, rows: list[dict], folder, accumulation: int = 1, **settings
+    model: PreTrainedModel, rows: list[dict], folder, accumulation: int = 1, kind: type[Trainer] = Trainer, **settings
 ) -> dict[str, float]:
     """Loss and norm of the gradient that Trainer logs for a step over all rows in `accumulation` batches."""
     arguments = TrainingArguments(
@@ -21,6 +21,6 @@ def first_step(
         use_cpu=True,
         **settings,
     )
-    trainer = Trainer(model, arguments, train_dataset=rows)
+    trainer = kind(model, arguments, train_dataset=rows)
     trainer.train()
     return {name: trainer.state.log_history[0][name] for name in ("loss", "grad_norm")}
