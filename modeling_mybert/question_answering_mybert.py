@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import torch
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.pipelines.base import ChunkPipeline
 
 from .answer_decoding_mybert import (
@@ -148,7 +148,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
         old = self._remembered("overlap", None, least=0)  # name of `stride` in older checkpoints
         stride = self._remembered("stride", old, least=0) if doc_stride is None else doc_stride
-        question = self._shortened(question, max_question_len)
+        question = _first_tokens(self.tokenizer, question, max_question_len)
         encoding, step, _ = encode_windows(self.tokenizer, question, context, length, stride, longest)
         offsets = _word_offsets(encoding) if align_to_words else encoding["offset_mapping"]
         count = len(encoding["input_ids"])
@@ -166,14 +166,6 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
                 "cls": encoding["input_ids"][number].index(self.tokenizer.cls_token_id),
             }
             yield {**inputs, "is_last": number == count - 1}
-
-    def _shortened(self, question: str, most: int | None) -> str:
-        """The first `most` tokens of the question."""
-        if most is None:
-            return question
-        plain = {"add_special_tokens": False, "split_special_tokens": True, "return_offsets_mapping": True}
-        offsets = self.tokenizer(question, **plain)["offset_mapping"]
-        return question if len(offsets) <= most else question[: offsets[most - 1][1]]
 
     def _window_length(self, max_seq_len: int | None) -> int:
         most = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
@@ -231,6 +223,15 @@ def _window_logits(item: dict[str, Any]) -> WindowLogits:
     start, end = (item[name][0][real].double() for name in ("start_logits", "end_logits"))
     cls, places = window["cls"], window["places"]
     return WindowLogits(window["begin"], window["offsets"], start[places], end[places], start[cls] + end[cls])
+
+
+def _first_tokens(tokenizer: PreTrainedTokenizerBase, text: str, most: int | None) -> str:
+    """`text` up to the end of its token number `most`."""
+    if most is None:
+        return text
+    encoding = tokenizer(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
+    places = encoding["offset_mapping"]
+    return text if len(places) <= most else text[: places[most - 1][1]]
 
 
 def _word_offsets(encoding: BatchEncoding) -> list[list[tuple[int, int]]]:
