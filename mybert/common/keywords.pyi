@@ -157,6 +157,7 @@ class TaskKeywords(TypedDict, total=False):
     n_best: int | None
     max_answer_length: int | None
     label_all_tokens: bool | None
+    plain_tags: bool | None
     problem: Literal["single-label", "multi-label", "regression"] | None
     label_separator: Name | None
     label_names: Name | Sequence[Name] | Mapping[str, object]

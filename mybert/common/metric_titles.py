@@ -8,6 +8,7 @@ _TITLES = {
     "matthews_correlation": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
+    "strict_f1": "strict F1",
     "mse": "mean squared error",
 }
 

@@ -5,10 +5,11 @@
     metrics.load("f1").compute(predictions=[0, 1], references=[1, 1])
 
 Arguments and results have the names of the Hub's metrics; the values are those of `mybert evaluate`. Undefined scores
-are 0. Options of scikit-learn, such as `average` and `sample_weight`, are passed on. `seqeval` uses the strict mode.
+are 0. Options of scikit-learn, such as `average` and `sample_weight`, are passed on.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import evaluate
@@ -72,20 +73,29 @@ def _correlation(function: Callable, predictions: list[float], references: list[
     return float(function(predictions, references).statistic) if varies else 0.0
 
 
-def seqeval(predictions: list[list[str]], references: list[list[str]], scheme: str | None = None) -> dict[str, float]:
+def seqeval(
+    predictions: list[list[str]], references: list[list[str]], scheme: str | None = None, mode: str | None = None
+) -> dict[str, float]:
     """Entities in tags: `overall_precision`, `overall_recall`, `overall_f1`, and `overall_accuracy` of tags.
 
-    The first word, the last word and the type of an entity must be correct, as in seqeval's strict mode.
+    The first word, the last word and the type of an entity must be correct, as in CoNLL's scorer and in seqeval. In
+    the mode `strict`, tags that violate the scheme are not part of an entity.
     """
     for number, (predicted, expected) in enumerate(zip(predictions, references, strict=True), 1):
         if len(predicted) != len(expected):
             raise ValueError(f"sentence {number}: {len(predicted)} tags predicted, expected {len(expected)}")
-    scheme = scheme or entities.scheme_of(references) or entities.scheme_of(predictions)
+    if mode not in (None, "strict"):
+        raise ValueError(f"mode: expected None or 'strict', found {mode!r}")
+    tags = entities.read_sentences([*references, *predictions])
     flat = [[tag for tags in column for tag in tags] for column in (predictions, references)]
-    if scheme is None and {*flat[0], *flat[1]} != {"O"}:
+    if (tags is None or tags.stray) and {*flat[0], *flat[1]} != {"O"}:
         found = ", ".join(sorted({*flat[0], *flat[1]})[:10])
         raise ValueError(f"expected entity tags of one scheme, such as O, B-PER, I-PER, found {found}")
-    scores = entities.score(predictions, references, scheme or "IOB2", np.arange(len(references))[None])
+    find, marks = entities.find, tags.marks if tags else {}
+    if mode == "strict":
+        of_references = entities.read_sentences(references) or tags
+        find = partial(entities.find_strict, scheme=scheme or (of_references.scheme if of_references else "IO"))
+    scores = entities.ratios(find(predictions, marks), find(references, marks), np.arange(len(references))[None])
     overall = {f"overall_{name}": values[0] for name, values in scores.items()}
     return {**overall, "overall_accuracy": float(metrics.accuracy_score(*flat[::-1]))}
 
@@ -161,7 +171,8 @@ METRICS: dict[str, tuple[Callable[..., dict[str, Any]], Features | list[Features
         seqeval,
         _columns(List(Value("string"))),
         "predictions, references: for each sentence a tag for each word\n"
-        "scheme: IOB1, IOB2, IOBES or BILOU (default: the scheme of the references)",
+        "mode: strict counts only entities whose tags follow the scheme (default: all, as CoNLL's scorer)\n"
+        "scheme: for the strict mode IOB1, IOB2, IOE1, IOE2, IOBES or BILOU (default: that of the references)",
     ),
     "squad": (squad, _columns(_ANSWER, _QUESTION), _SQUAD),
     "squad_v2": (

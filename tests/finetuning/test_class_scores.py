@@ -6,7 +6,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import seqeval.metrics
-import seqeval.scheme
 from datasets import Dataset
 from scipy import stats
 from sklearn import metrics
@@ -123,9 +122,7 @@ def test_scores_of_each_kind_of_entity_are_seqevals():
     true, predicted = generator.choice(tags, size=(2, 100, 8), p=[0.4, 0.25, 0.1, 0.15, 0.1]).tolist()
     words = [["x"] * 8] * 100
     found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in predicted])
-    report = seqeval.metrics.classification_report(
-        true, predicted, mode="strict", scheme=seqeval.scheme.IOB2, output_dict=True, zero_division=0
-    )
+    report = seqeval.metrics.classification_report(true, predicted, output_dict=True, zero_division=0)
     assert found == of_others(report)
     true, predicted = generator.choice(["DET", "NOUN", "VERB"], size=(2, 100, 8)).tolist()
     found = scores_by_label("token-classification", {"tokens": words, "tags": true}, [{"tags": t} for t in predicted])

@@ -99,13 +99,14 @@ def test_rows_of_several_labels_must_have_equal_length_and_be_binary(row):
         compute("multi_label", [[0, 1], row], [[0, 1], [0, 1]])
 
 
-@pytest.mark.parametrize("scheme", [None, "IOB1", "IOBES"])  # None: of the references, IOB2
-def test_entities_score_as_in_seqeval(draw, scheme):
+@pytest.mark.parametrize("scheme", ["IOB2", "IOB1", "IOBES"])
+@pytest.mark.parametrize("mode", [None, "strict"])
+def test_entities_score_as_in_seqeval(draw, scheme, mode):
     tags = ["O", "B-PER", "B-LOC", "B-LOC", "I-LOC", *(["E-LOC", "S-PER"] if scheme == "IOBES" else [])]
     true = draw.choice(tags, size=(40, 6)).tolist()
     predicted = [[tag if draw.random() < 0.8 else str(draw.choice(tags)) for tag in sentence] for sentence in true]
-    found = compute("seqeval", predicted, true, **({"scheme": scheme} if scheme else {}))
-    kind = {"mode": "strict", "scheme": getattr(seqeval.scheme, scheme or "IOB2")}
+    kind = {"mode": mode, "scheme": getattr(seqeval.scheme, scheme)} if mode else {}
+    found = compute("seqeval", predicted, true, mode=mode, **({"scheme": scheme} if mode and scheme != "IOB2" else {}))
     for name in ("precision", "recall", "f1"):
         expected = getattr(seqeval.metrics, f"{name}_score")(true, predicted, **kind)
         assert found[f"overall_{name}"] == pytest.approx(expected) and 0 < expected < 1

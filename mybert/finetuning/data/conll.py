@@ -11,11 +11,11 @@ from mybert.io.files import open_file
 _DOCUMENT = "-DOCSTART-"
 
 
-def read_columns(path: Path) -> tuple[Dataset, list[int]]:
+def read_columns(path: Path) -> tuple[Dataset, list[list[int]]]:
     """
     Returns:
         A row for each sentence: `tokens`, the first column, and `tags`, the last column if there are two or more.
-        Lines that begin a document are dropped. And the line in which each sentence begins, from 0.
+        Lines that begin a document are dropped. And the line of each word of each sentence, from 0.
     """
     sentences, width = [[]], None
     with open_file(path) as file:
@@ -41,7 +41,7 @@ def read_columns(path: Path) -> tuple[Dataset, list[int]]:
     if width is None or width > 1:
         columns["tags"] = [[tag for _, tag, _ in words] for words in sentences]
     rows = Dataset.from_dict(columns, Features({name: List(Value("string")) for name in columns}))
-    return rows, [words[0][2] for words in sentences]
+    return rows, [[line for _, _, line in words] for words in sentences]
 
 
 def _fields(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from mybert.common.data_in_memory import DataInMemory
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import unwritable
-from mybert.finetuning.tasks.base import Task
+from mybert.finetuning.tasks.base import Problem, Task
 from mybert.io.dataset_sources import is_saved, open_hub, open_saved
 from mybert.io.files import file_format
 from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, READERS, Record
@@ -32,6 +32,7 @@ class Split(NamedTuple):
         unit: `line` or `row`; what `numbers` count.
         left_out: number of rows that could not be used.
         columns: name in the file of each column of a task.
+        word_lines: line of each word of each row, from 0, in files of one word per line.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Split(NamedTuple):
     unit: str = "row"
     left_out: int = 0
     columns: Mapping[str, str] = MappingProxyType({})
+    word_lines: Sequence[Sequence[int]] | None = None
 
     def given(self) -> Iterator[dict]:
         """The rows as they are in the file, with all columns."""
@@ -54,7 +56,14 @@ class Split(NamedTuple):
 
     def select(self, places: Sequence[int]) -> "Split":
         """Some of the rows, by their ascending positions in `rows`."""
-        return self._replace(rows=self.rows.select(places), numbers=[self.numbers[place] for place in places])
+        words = self.word_lines and [self.word_lines[place] for place in places]
+        numbers = [self.numbers[place] for place in places]
+        return self._replace(rows=self.rows.select(places), numbers=numbers, word_lines=words)
+
+    def place(self, problem: Problem) -> int:
+        """The place in the file of a row that cannot be used, or of its word."""
+        row, _, word = problem
+        return self.numbers[row] if word is None or self.word_lines is None else self.word_lines[row][word]
 
 
 def read_split(name: str, task: Task, labelled: bool = True, split: str = "train") -> Split:
@@ -94,11 +103,11 @@ def load_table(name: str, task: Task, split: str) -> Split:
     return found
 
 
-def _of_dataset(name: str, rows: Dataset, lines: Sequence[int] | None = None) -> Split:
-    rows, unit = _named_labels(rows), "row" if lines is None else "line"
-    numbers = range(len(rows)) if lines is None else lines
+def _of_dataset(name: str, rows: Dataset, word_lines: Sequence[Sequence[int]] | None = None) -> Split:
+    rows, unit = _named_labels(rows), "row" if word_lines is None else "line"
+    numbers = range(len(rows)) if word_lines is None else [lines[0] for lines in word_lines]
     records = lambda: (Record(number + 1, row) for number, row in zip(numbers, rows, strict=True))  # noqa: E731
-    return Split(name, rows, records, numbers, unit)
+    return Split(name, rows, records, numbers, unit, word_lines=word_lines)
 
 
 def _read_file(path: Path) -> Split:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NoReturn
 
 from datasets import Dataset
@@ -34,10 +35,9 @@ def usable_rows(
     if not problems:
         return split
     bad = {problem.row for problem in problems}
-    in_file = [problem._replace(row=split.numbers[problem.row]) for problem in problems]
     if errors == "strict" or len(bad) == len(split.rows):
-        refuse_rows(split.source, in_file, len(split.rows), split.unit)
-    report(f"{_report(split.source, in_file, len(split.rows), split.unit)}; left out")
+        refuse_rows(split.source, problems, len(split.rows), split.unit, place=split.place)
+    report(f"{_report(split.source, problems, len(split.rows), split.unit, split.place)}; left out")
     return split.select([row for row in range(len(split.rows)) if row not in bad])._replace(left_out=len(bad))
 
 
@@ -47,7 +47,7 @@ def find_problems(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase,
     bad = {problem.row for problem in problems}
     good = [row for row in range(len(rows)) if row not in bad]
     too_long = task.check_lengths(rows.select(good), tokenizer) if good else []
-    return [*problems, *(Problem(good[row], message) for row, message in too_long)]
+    return [*problems, *(problem._replace(row=good[problem.row]) for problem in too_long)]
 
 
 def refuse_rows(
@@ -56,18 +56,26 @@ def refuse_rows(
     rows: int | None,
     unit: str = "row",
     remedy: str = "leave them out by --errors skip",
+    place: Callable[[Problem], int] = attrgetter("row"),
 ) -> NoReturn:
-    """Raises a UserError that names the first problems and the remedy. `rows` is None if their number is not known."""
+    """Raises a UserError that names the first problems and the remedy.
+
+    Args:
+        rows: their number; None if it is not known.
+        unit: what the rows are, and what `place` counts, from 0.
+    """
     all_bad = len({problem.row for problem in problems}) == rows
     remedy = "are file and columns right?" if all_bad else f"correct them, or {remedy}"
-    raise UserError(f"{_report(source, problems, rows, unit)}; {remedy}")
+    raise UserError(f"{_report(source, problems, rows, unit, place)}; {remedy}")
 
 
-def _report(source: str, problems: Sequence[Problem], rows: int | None, unit: str) -> str:
+def _report(
+    source: str, problems: Sequence[Problem], rows: int | None, unit: str, place: Callable[[Problem], int]
+) -> str:
     """The number of bad rows, then each message once with its rows."""
     numbers_of = {}
-    for row, message in problems:
-        numbers_of.setdefault(message, {})[row + 1] = None  # a row may have one twice
+    for problem in problems:
+        numbers_of.setdefault(problem.message, {})[place(problem) + 1] = None  # a row may have one twice
     listed = []
     for message, numbers in itertools.islice(numbers_of.items(), _SHOWN):
         more = f" and {len(numbers) - _SHOWN:,} more" if len(numbers) > _SHOWN else ""
@@ -76,7 +84,8 @@ def _report(source: str, problems: Sequence[Problem], rows: int | None, unit: st
     listed += ["…"] if len(numbers_of) > _SHOWN else []
     of = "" if rows is None else f" of {rows:,}"
     bad = len({problem.row for problem in problems})
-    return f"{source}: {bad:,}{of} {unit}s cannot be used: {'; '.join(listed)}"
+    whole = "sentence" if any(problem.word is not None for problem in problems) else unit
+    return f"{source}: {bad:,}{of} {whole}s cannot be used: {'; '.join(listed)}"
 
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:

@@ -182,7 +182,7 @@ class Predictor:
             rows = self.task.prepare(rows)
             with self._tokenizing:
                 problems = find_problems(rows, self.task, self.tokenizer, training=False)
-            errors |= {numbers[row]: message for row, message in reversed(problems)}
+            errors |= {numbers[row]: message for row, message, _ in reversed(problems)}
             good = [row for row, number in enumerate(numbers) if number not in errors]
             if good:
                 usable.append(([numbers[row] for row in good], rows.select(good)))

@@ -1,8 +1,8 @@
 """Wrong tags of a sentence as readable lines: the spans that differ, in their context."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from mybert.finetuning.evaluation import entity_scores as entities
+from modeling_mybert.entities_mybert import Mark, entity_spans
 
 _CONTEXT = 5  # words on each side
 
@@ -12,14 +12,15 @@ def tag_differences(
     offsets: Sequence[Sequence[int]],
     predicted: Sequence[str],
     reference: Sequence[str],
-    scheme: str | None,
+    marks: Mapping[str, Mark] | None,
 ) -> list[str]:
     """A line for each span of words with differing entities (or tags): `… in [Paris: LOC → predicted ORG] on …`.
 
-    `offsets` are the start and end of each word in `text`, in characters. `scheme` is None for other tags.
+    `offsets` are the start and end of each word in `text`, in characters. `marks` are of a `TagSet`, None for other
+    tags.
     """
-    spans = [] if scheme is None else entities.find([reference, predicted], scheme)
-    if scheme is None or spans[0] == spans[1]:  # the same entities: what differs is tags that break the scheme
+    spans = [set() if marks is None else set(entity_spans(tags, marks)) for tags in (reference, predicted)]
+    if spans[0] == spans[1]:  # no entities, or the same ones in other tags
         wrong = [word for word, pair in enumerate(zip(reference, predicted, strict=True)) if len(set(pair)) > 1]
         spans = [{(word, word + 1, tags[word]) for word in wrong} for tags in (reference, predicted)]
     found = []

@@ -31,10 +31,14 @@ LOWER_IS_BETTER = frozenset({"mse"})  # of the other metrics, higher is better
 
 
 class Problem(NamedTuple):
-    """The index of a row that cannot be used, and a message: what was found and what was expected."""
+    """The index of a row that cannot be used, and a message: what was found and what was expected.
+
+    `word` is the index of the word that is wrong, if it is one.
+    """
 
     row: int
     message: str
+    word: int | None = None
 
 
 class Matrix(NamedTuple):
@@ -86,10 +90,10 @@ class Task(ABC):
 
     # Rows
 
-    def read(self, path: Path) -> tuple[Dataset, Sequence[int] | None] | None:
-        """The rows of a file in a format of this task and the lines in which they begin, or None for other formats.
+    def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]] | None] | None:
+        """The rows of a file in a format of this task, or None for other formats; and the lines of the words of each.
 
-        Lines count from 0; they are None for formats without lines.
+        Lines count from 0; they are None for formats other than one word per line.
         """
         return None
 

@@ -114,10 +114,15 @@ class TextOptions(WindowOptions):
 class TokenOptions(WindowOptions):
     """Options of token-classification."""
 
-    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False}
+    defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False, "plain_tags": False}
 
     label_all_tokens: bool | None = setting(
         None, "token-classification: label all tokens of a word instead of only the first (default: false)."
+    )
+    plain_tags: bool | None = setting(
+        None,
+        "token-classification: score tags one by one also if they look like tags of entities, such as B-PER (default: "
+        "false).",
     )
 
 

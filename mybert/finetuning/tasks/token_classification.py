@@ -1,7 +1,7 @@
 """token-classification: a tag for each word, such as parts of speech or entities."""
 
+import functools
 import itertools
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ from sklearn.metrics import confusion_matrix
 from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForTokenClassification
+from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.invocation import warn_once
 from mybert.common.quantities import counted
 from mybert.finetuning.data.conll import read_columns
 from mybert.finetuning.data.label_columns import expand_label, with_column
-from mybert.finetuning.data.labels import check_label, label_name, sort_labels
+from mybert.finetuning.data.labels import check_label, is_missing, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
@@ -30,8 +31,6 @@ from mybert.finetuning.tasks.options import TokenOptions
 from mybert.finetuning.tasks.word_windows import tokenize_words, window_words
 from mybert.io.files import file_format, open_text
 from mybert.io.record_formats import declared_delimiter, header_delimiter
-
-logger = logging.getLogger(__name__)
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
@@ -46,8 +45,8 @@ class TokenClassification(Task):
 
     Rows are lists of words with their tags, or texts with character spans, which are split into words (see
     `span_annotations`). A sentence of more than `max_length` tokens is split into windows; each word is trained and
-    predicted in the window where its first token has the most context. Tags of entities (B-PER, I-PER) are scored as
-    entities, in the tagging scheme of the training rows; other tags are scored one by one.
+    predicted in the window where its first token has the most context. Tags of entities (see `read_tags`) are scored
+    as entities, other tags one by one.
     """
 
     name = "token-classification"
@@ -60,7 +59,7 @@ class TokenClassification(Task):
 
     # Rows
 
-    def read(self, path: Path) -> tuple[Dataset, Sequence[int]] | None:
+    def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]]] | None:
         """A CoNLL file. JSON, Parquet and tables with a header row are left to the common readers."""
         kind = file_format(path).kind
         is_table = kind in _NOT_COLUMNS or (kind in _DELIMITERS and self._has_header(path, _DELIMITERS[kind]))
@@ -118,7 +117,7 @@ class TokenClassification(Task):
     def plain_row(self, line: str, source: str) -> dict:
         """The line as a text."""
         words = line.split()
-        if len(words) > 1 and self._scheme is not None and words[-1] in self.config.label2id and words[-1] != "O":
+        if len(words) > 1 and self._tag_set is not None and words[-1] in self._tag_set.marks:
             warn_once(
                 "a line ends in a tag, which is read as a word: .txt and standard input hold one text per line; "
                 "rename a file of columns to .conll"
@@ -126,24 +125,22 @@ class TokenClassification(Task):
         return {self.options.given_columns().get("text", "text"): line}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        known = None if training else self.config.label2id
-        messages = (
-            _tokens_message(row["tokens"]) or row.get("problem") or ("tags" in row and _tags_message(row, known))
-            for row in rows
-        )
-        problems = [Problem(number, message) for number, message in enumerate(messages) if message]
-        if not training and not problems and "tags" in rows.column_names:
-            self._warn_of_lost(self.references(rows))
+        known, tag_set = (None, self._read(rows)) if training else (self.config.label2id, self._tag_set)
+        problems = []
+        for number, row in enumerate(rows):
+            message = _tokens_message(row["tokens"]) or row.get("problem")
+            if message or "tags" not in row:
+                problems += [Problem(number, message)] if message else []
+            else:
+                problems += _tag_problems(number, row["tokens"], row["tags"], known, tag_set)
         return problems
 
-    def _warn_of_lost(self, tags: list[list[str]]) -> None:
-        """Warns of tags that are not part of an entity in seqeval's strict mode."""
-        if self._scheme is not None and (lost := entities.lost(tags, self._scheme)):
-            logger.warning(
-                "%d words have tags of entities that violate %s, the scheme of most training rows; not scored; "
-                "write all rows in one scheme",
-                *(lost, self._scheme),
-            )
+    def _read(self, rows: Dataset) -> TagSet | None:
+        """The meaning of the tags of training rows, some of which may be unusable."""
+        if self.options.plain_tags:
+            return None
+        tags = (tags for tags in rows["tags"][:] if isinstance(tags, list))
+        return entities.read_sentences([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
 
     def label_distribution(self, rows: Dataset) -> Counter:
         return Counter(tag for tags in self.references(rows) for tag in tags)
@@ -156,14 +153,22 @@ class TokenClassification(Task):
     # Model
 
     def fitted(self, rows: Dataset) -> Self:
-        tags = self.references(rows)
         names = sort_labels(tag for row in rows["tags"][:] for tag in row)
         if len(names) < 2:
             raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
-        names.sort(key=lambda name: name != "O")  # O first, the others in their order
-        task = self.with_labels(self.in_order_of_head(names), tag_scheme=entities.scheme_of(tags))
-        task._warn_of_lost(tags)
-        return task
+        found = self._read(rows)
+        outside = "O" if found is None else found.outside
+        names.sort(key=lambda name: name != outside)  # it is first, the others in their order
+        return self.with_labels(self.in_order_of_head(names), tag_scheme=found and found.scheme)
+
+    def summary(self, rows: Dataset) -> str:
+        if self._tag_set is None:
+            return f"{super().summary(rows)}, plain tags without entities"
+        scheme, marks, outside, _ = self._tag_set
+        begin = next((tag for tag, mark in marks.items() if mark.role in "BS"), next(iter(marks)))
+        example = f"{begin} begins {marks[begin].kind}" + (f", {outside} is outside" if outside else "")
+        kinds = len({mark.kind for mark in marks.values()})
+        return f"{super().summary(rows)}, entities of {counted(kinds, 'type')} in the scheme {scheme} ({example})"
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word whose tag it predicts, or -1."""
@@ -220,35 +225,35 @@ class TokenClassification(Task):
         prediction = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
         if text is not None:
             prediction["offsets"] = offsets
-        if self._scheme is None:
+        if self._tag_set is None:
             return prediction
         prediction["unit"] = "words" if text is None else "characters"
         prediction["entities"] = []
-        for first, last, kind in sorted(entities.find([tags], self._scheme)[0]):
+        for first, last, kind in entity_spans(tags, self._tag_set.marks):
             score = float(scores[first:last].max(1).mean())
             start, end = (first, last) if text is None else (offsets[first][0], offsets[last - 1][1])
             shown = " ".join(tokens[first:last]) if text is None else text[start:end]
             prediction["entities"].append({"type": kind, "start": start, "end": end, "text": shown, "score": score})
         return prediction
 
-    @property
-    def _scheme(self) -> str | None:
-        """The tagging scheme; of checkpoints that do not store it, by the names of their labels."""
-        if hasattr(self.config, "tag_scheme"):
-            return self.config.tag_scheme
-        return entities.scheme_of_labels(self.config.label2id)
+    @functools.cached_property
+    def _tag_set(self) -> TagSet | None:
+        """The meaning of the labels; None for tags that do not name entities."""
+        found = read_tags(dict.fromkeys(self.config.label2id, 1))
+        scheme = getattr(self.config, "tag_scheme", found and found.scheme)  # other checkpoints do not store it
+        return found and scheme and found._replace(scheme=scheme)
 
     def references(self, rows: Dataset) -> list[list[str]]:
         return [[label_name(tag) for tag in tags] for tags in rows["tags"][:]]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         """The most frequent tags. Of tags of entities, O has the best accuracy and another one the best F1."""
-        counts = Counter(itertools.chain(*references)).most_common(1 if self._scheme is None else _BASELINES)
+        counts = Counter(itertools.chain(*references)).most_common(1 if self._tag_set is None else _BASELINES)
         return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
 
     @property
     def main_metric(self) -> str:
-        return "accuracy" if self._scheme is None else "f1"
+        return "accuracy" if self._tag_set is None else "f1"
 
     @property
     def classes(self) -> int:
@@ -259,7 +264,7 @@ class TokenClassification(Task):
         tags = [prediction["tags"] for prediction in predictions]
         sizes = np.array([len(tags) for tags in references])
         right = sizes - np.array(self.errors(predictions, references))
-        scores = {} if self._scheme is None else entities.score(tags, references, self._scheme, samples)
+        scores = {} if self._tag_set is None else entities.score(tags, references, self._tag_set, samples)
         return {**scores, "accuracy": (right[samples].sum(1) / sizes[samples].sum(1)).tolist()}
 
     def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
@@ -269,14 +274,14 @@ class TokenClassification(Task):
 
     def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
         text, offsets = (row["text"], row["offsets"]) if "offsets" in row else joined(row["tokens"])
-        return tag_differences(text, offsets, prediction["tags"], reference, self._scheme)
+        return tag_differences(text, offsets, prediction["tags"], reference, self._tag_set and self._tag_set.marks)
 
     def labelled_spans(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]]:
         """Entities if the tags name entities, else tags."""
         both = [prediction["tags"] for prediction in predictions], references
-        if self._scheme is None:
+        if self._tag_set is None:
             return tuple({(tag, word) for word, tag in enumerate(itertools.chain(*each))} for each in both)
-        found = (entities.find(each, self._scheme) for each in both)
+        found = (entities.find(each, self._tag_set.marks) for each in both)
         return tuple(
             {(kind, (row, start, end)) for row, some in enumerate(each) for start, end, kind in some} for each in found
         )
@@ -295,14 +300,21 @@ def _tokens_message(tokens: Any) -> str | None:
     return next(filter(None, (text_problem(f"token {i}", word) for i, word in enumerate(tokens, 1))), None)
 
 
-def _tags_message(row: Mapping[str, Any], known: Mapping[str, int] | None) -> str | None:
-    tokens, tags = row["tokens"], row["tags"]
+def _tag_problems(
+    number: int, tokens: list[str], tags: Any, known: Mapping[str, int] | None, tag_set: TagSet | None
+) -> Iterator[Problem]:
+    """The problems of a row's tags; `known` are the labels of the model, None for training rows."""
     if not isinstance(tags, list):
-        return f"the tags {short(tags)} are not a list"
+        yield Problem(number, f"the tags {short(tags)} are not a list")
+        return
     if len(tags) != len(tokens):
-        return f"{counted(len(tokens), 'token')}, but {counted(len(tags), 'tag')}"
+        yield Problem(number, f"{counted(len(tokens), 'token')}, but {counted(len(tags), 'tag')}")
+        return
     for place, tag in enumerate(tags):
-        message = check_label(tag, known)
+        message, name = check_label(tag, known), label_name(tag)
+        if message and tag_set and (right := entities.respelt(name, tag_set)):
+            message += f"; write {right}"
+        elif not message and tag_set and name in tag_set.stray:
+            message = entities.stray_tag(name, tag_set)
         if message:
-            return f"token {place + 1} ({short(tokens[place])}): {message}"
-    return None
+            yield Problem(number, f"token {place + 1} ({short(tokens[place])}): {message}", place)

@@ -1,0 +1,131 @@
+"""Entities in the tags of words: what each tag of a tag set means, and the entities in a sentence.
+
+Training, evaluation, prediction and the pipeline share these functions.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
+
+UNTYPED = "entity"  # the type of entities in tags without one, such as B, I, O
+_ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
+_SCHEMES = {"IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BMEWO": "BMEW"}
+_LETTER, _BETWEEN, _TYPE = "([BIMELSUW])", r"([^\w\s]|_)", r"(\w|\w.*\S)"
+_PREFIX, _SUFFIX, _ALONE = (
+    re.compile(form, re.IGNORECASE) for form in (_LETTER + _BETWEEN + _TYPE, _TYPE + _BETWEEN + _LETTER, _LETTER)
+)
+_OUTSIDE = re.compile(r"[\W_]+|out(side)?|other|none|null|nil", re.IGNORECASE)
+_UNIVERSAL = (  # of Universal Dependencies, and of Petrov et al. 2012
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "CONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PRT", "PUNCT", "SCONJ", "SYM", "VERB"),
+)
+Entity = tuple[int, int, str]  # first word, the word after the last, type
+
+
+class Mark(NamedTuple):
+    """What the tag of a word in an entity means: `role` is B (begin), I (inside), E (end) or S (single)."""
+
+    role: str
+    kind: str
+
+
+class TagSet(NamedTuple):
+    """
+    Attributes:
+        scheme: IO, IOB2 (also for IOB1, which has the same tags), IOE2 (likewise), IOBES, BILOU, BMES, BMEWO, or the
+            letters of the positions.
+        marks: by tag.
+        outside: the tag of words outside entities; None if there is none.
+        stray: the other tags.
+    """
+
+    scheme: str
+    marks: dict[str, Mark]
+    outside: str | None
+    stray: list[str]
+
+
+def read_tags(counts: Mapping[str, int]) -> TagSet | None:
+    """The meaning of the tags of a data set, or None if they do not name entities.
+
+    A position is a letter (B, I or M, E or L, S or U or W) before or after the type, or alone; tags without positions
+    are types (IO). All tags together decide: the form that explains most words is chosen, if tags with a position are
+    at least half of the tags other than the outside tag, and of their words. Of forms that explain the same words,
+    the more common scheme is chosen, then the position before the type.
+
+    Args:
+        counts: how often each tag occurs; 1 if that is not known.
+    """
+    forms: dict[tuple[str, str, bool], dict[str, tuple[str, str]]] = defaultdict(dict)
+    for tag in sorted(counts):
+        if found := _ALONE.fullmatch(tag):
+            forms["alone", "", tag.isupper()][tag] = tag.upper(), UNTYPED
+        if found := _PREFIX.fullmatch(tag):
+            forms["before", found[2], found[1].isupper()][tag] = found[1].upper(), found[3]
+        if found := _SUFFIX.fullmatch(tag):
+            forms["then", found[2], found[3].isupper()][tag] = found[3].upper(), found[1]
+    placed = {tag for parsed in forms.values() for tag in parsed}
+    tag_sets = [_tag_set(parsed, counts, placed, form[0]) for form, parsed in sorted(forms.items())]
+    order = list(_SCHEMES)
+
+    def rank(tags: TagSet) -> tuple[int, int]:
+        common = order.index(tags.scheme) if tags.scheme in order else len(order)
+        return sum(counts[tag] for tag in tags.marks), -common
+
+    return max((tags for tags in tag_sets if tags), key=rank, default=None) or _types_alone(counts)
+
+
+def _tag_set(
+    parsed: Mapping[str, tuple[str, str]], counts: Mapping[str, int], placed: Set[str], form: str
+) -> TagSet | None:
+    """The tag set of one form, in which each tag of `parsed` has a letter and a type; `placed` are those of all."""
+    times: Counter[str] = Counter()
+    for tag, (letter, _) in parsed.items():
+        times[letter] += counts[tag]
+    letters: dict[str, str] = {}  # of letters for one role, the more frequent one
+    for letter, _ in times.most_common():
+        letters.setdefault(_ROLES[letter], letter)
+    marks = {tag: Mark(_ROLES[letter], kind) for tag, (letter, kind) in parsed.items() if letter in letters.values()}
+    if form != "before" and letters.keys().isdisjoint("BI"):
+        return None
+    used = "".join(letters.get(role, "") for role in "BIES")
+    scheme = next((name for name, known in _SCHEMES.items() if set(used) <= set(known)), used)
+    rest = sorted(counts.keys() - marks.keys(), key=lambda tag: (-counts[tag], tag))
+    outside = next((tag for tag in "Oo" if tag in rest), None)
+    if outside is None and rest:
+        is_most = counts[rest[0]] >= max(counts[tag] for tag in marks)
+        outside = rest[0] if is_most or _OUTSIDE.fullmatch(rest[0]) else None
+    stray = [tag for tag in rest if tag != outside]
+    unplaced = [tag for tag in stray if tag not in placed]
+    words = [sum(counts[tag] for tag in some) for some in (placed, unplaced)]
+    return TagSet(scheme, marks, outside, stray) if words[0] >= words[1] and len(placed) >= len(unplaced) else None
+
+
+def _types_alone(counts: Mapping[str, int]) -> TagSet | None:
+    """The tag set in which the tags beside O are types. Tags of one letter and parts of speech are none."""
+    outside = next((tag for tag in "Oo" if tag in counts), None)
+    kinds = {tag for tag in counts if tag != outside and any(letter.isalpha() for letter in tag)}
+    kinds = {tag for tag in kinds if not ((found := _PREFIX.fullmatch(tag)) and found[3] in kinds)}
+    long = {tag for tag in kinds if len(tag) > 1}
+    if outside is None or not long or 2 * len(long) < len(kinds) or long.issubset(_UNIVERSAL):
+        return None
+    stray = sorted(counts.keys() - kinds - {outside})
+    return TagSet("IO", {tag: Mark("I", tag) for tag in sorted(kinds)}, outside, stray)
+
+
+def entity_spans(tags: Sequence[str], marks: Mapping[str, Mark]) -> list[Entity]:
+    """The entities in the tags of a sentence, by the rules of CoNLL's scorer conlleval.
+
+    An entity begins at B and S, after E, S and words outside, and where the type changes. So every word whose tag is
+    in `marks` is part of an entity, also where tags break their scheme.
+    """
+    found: list[Entity] = []
+    before = None
+    for place, mark in enumerate(map(marks.get, tags)):
+        if mark is not None:
+            goes_on = before and mark.role in "IE" and before.role in "BI" and before.kind == mark.kind
+            start = found.pop()[0] if goes_on else place
+            found.append((start, place + 1, mark.kind))
+        before = mark
+    return found
