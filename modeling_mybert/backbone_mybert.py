@@ -109,8 +109,8 @@ class MyBertModel(MyBertPreTrainedModel):
         super().__init__(config)
         if config.is_decoder:
             logger.warning_once(
-                "is_decoder is set, but MyBertModel attends in both directions; load the causal model with "
-                "AutoModelForCausalLM (MyBertLMHeadModel)"
+                "is_decoder is set, but MyBertModel attends in both directions; load a causal model with "
+                "transformers' BertLMHeadModel"
             )
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertEncoder(config)

@@ -1,5 +1,7 @@
 """Configuration of MyBERT: typed and validated settings, BERT's published sizes, and the classes in a checkpoint."""
 
+import copy
+import re
 import shutil
 from os import PathLike
 from pathlib import Path
@@ -39,31 +41,34 @@ AUTO_MAP: dict[str, str] = {
     "AutoModelForTokenClassification": "modeling_mybert.MyBertForTokenClassification",
     "AutoModelForQuestionAnswering": "modeling_mybert.MyBertForQuestionAnswering",
     "AutoModelForMultipleChoice": "modeling_mybert.MyBertForMultipleChoice",
-    "AutoModelForCausalLM": "modeling_mybert.MyBertLMHeadModel",
 }
 
-# Architecture: task, pipeline and Auto class of the `custom_pipelines` entry. These pipelines truncate to the trained
-# length; stock ones do not, and no data of a tokenizer makes them.
-PIPELINES: dict[str, tuple[str, str, str]] = {
-    "MyBertModel": ("feature-extraction", "pipelines_mybert.MyBertFeatureExtractionPipeline", "AutoModel"),
-    "MyBertForPreTraining": ("fill-mask", "pipelines_mybert.MyBertFillMaskPipeline", "AutoModelForMaskedLM"),
-    "MyBertForMaskedLM": ("fill-mask", "pipelines_mybert.MyBertFillMaskPipeline", "AutoModelForMaskedLM"),
-    "MyBertForSequenceClassification": (
-        "text-classification",
-        "pipelines_mybert.MyBertTextClassificationPipeline",
-        "AutoModelForSequenceClassification",
-    ),
-    "MyBertForQuestionAnswering": (
-        "question-answering",
-        "question_answering_mybert.MyBertQuestionAnsweringPipeline",
-        "AutoModelForQuestionAnswering",
-    ),
+# transformers 5 has no question-answering pipeline, so that checkpoints bring one. Other tasks have no entry:
+# transformers would refuse its own pipeline for them without remote code.
+QUESTION_ANSWERING = {
+    "question-answering": {
+        "impl": "question_answering_mybert.MyBertQuestionAnsweringPipeline",
+        "pt": ["AutoModelForQuestionAnswering"],
+        "type": "text",
+    }
 }
+_OLD_MODEL_TYPE = "mybert"
+"""The model type of configurations that BERT cannot express, and of all checkpoints before version 0.2."""
+
+
+def names_mybert(config_dict: dict[str, Any]) -> bool:
+    """Whether a config.json names the classes of MyBERT in its `auto_map`."""
+    auto_map = config_dict.get("auto_map")
+    named = auto_map.get("AutoConfig") if isinstance(auto_map, dict) else None
+    return isinstance(named, str) and named.split("--")[-1] == AUTO_MAP["AutoConfig"]
 
 
 @strict
 class MyBertConfig(PreTrainedConfig):
     """Architecture settings of MyBERT, with BERT's names and defaults (`transformers.BertConfig`).
+
+    `to_dict` and config.json describe a BERT: model type `bert`, the names of transformers' classes in
+    `architectures`, and those of MyBERT in `auto_map`. int8 weights are no BERT; their model type is `mybert`.
 
     Args:
         vocab_size: rows of the word embedding and of the vocabulary projection.
@@ -81,10 +86,7 @@ class MyBertConfig(PreTrainedConfig):
         pad_token_id: id of [PAD].
         classifier_dropout: dropout before a task head; None: `hidden_dropout_prob`.
         tie_word_embeddings: share the word embedding with the vocabulary projection, as in BERT.
-        is_decoder: the weights are those of a causal model (`MyBertLMHeadModel`).
-        add_cross_attention: the causal model attends to an encoder.
-        use_cache: the causal model returns its keys and values.
-        bos_token_id, eos_token_id: first and last token of generation.
+        is_decoder, add_cross_attention, use_cache, bos_token_id, eos_token_id: of transformers' BertLMHeadModel.
         int8_outliers: features inside each feed-forward layer that stay in float32 while the weights are int8
             (`mybert quantize`); None: the weights are not int8.
 
@@ -96,7 +98,7 @@ class MyBertConfig(PreTrainedConfig):
         256
     """
 
-    model_type = "mybert"
+    model_type = "bert"
     pipelines_are_registered: ClassVar[bool] = False  # True in the installed package, which needs no remote code
 
     vocab_size: int = 30522
@@ -165,31 +167,34 @@ class MyBertConfig(PreTrainedConfig):
         """As in transformers; BERT's configuration is read as a MyBERT one, since all its fields are the same.
 
         Raises:
-            ValueError: the checkpoint is neither a BERT nor a MyBERT, or uses relative positions.
+            ValueError: the checkpoint is neither a BERT nor a MyBERT.
         """
         values, kwargs = super().get_config_dict(*args, **kwargs)
         found = values.get("model_type", cls.model_type)
-        if found not in ("bert", cls.model_type):
-            raise ValueError(f"model_type must be 'bert' or {cls.model_type!r}, the checkpoint has {found!r}")
-        if found == "bert":
-            positions = values.pop("position_embedding_type", "absolute")
-            if positions != "absolute":
-                raise ValueError(f"position_embedding_type must be 'absolute', the checkpoint has {positions!r}")
-            values["model_type"] = cls.model_type
+        if found not in (cls.model_type, _OLD_MODEL_TYPE):
+            raise ValueError(f"model_type must be {cls.model_type!r}, the checkpoint has {found!r}")
+        values["model_type"] = cls.model_type
         return values, kwargs
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "MyBertConfig":
         """As in transformers; names of labels are text, a single architecture is a list, and the installed package
-        leaves out its own pipelines."""
-        if cls.pipelines_are_registered and "custom_pipelines" in config_dict:
-            others = _without_ours(config_dict["custom_pipelines"])
-            config_dict = {**config_dict, "custom_pipelines": others}
-        if isinstance(names := config_dict.get("id2label"), dict):  # transformers 5.17 refuses numbers as names
-            config_dict = {**config_dict, "id2label": {index: str(name) for index, name in names.items()}}
-        if isinstance(architecture := config_dict.get("architectures"), str):  # likewise
-            config_dict = {**config_dict, "architectures": [architecture]}
-        return super().from_dict(config_dict, **kwargs)
+        leaves out the pipeline that it has registered.
+
+        Raises:
+            ValueError: the model uses relative positions.
+        """
+        values = dict(config_dict)
+        positions = values.pop("position_embedding_type", "absolute")
+        if positions != "absolute":
+            raise ValueError(f"position_embedding_type must be 'absolute', the checkpoint has {positions!r}")
+        if "custom_pipelines" in values:
+            values["custom_pipelines"] = _without_ours(values["custom_pipelines"], cls.pipelines_are_registered)
+        if isinstance(names := values.get("id2label"), dict):  # transformers 5.17 refuses numbers as names
+            values["id2label"] = {index: str(name) for index, name in names.items()}
+        if isinstance(architecture := values.get("architectures"), str):  # likewise
+            values["architectures"] = [architecture]
+        return super().from_dict(values, **kwargs)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
@@ -213,29 +218,36 @@ class MyBertConfig(PreTrainedConfig):
             self.push_to_hub(**{"repo_id": folder.name, **kwargs})
 
     def _set_custom_pipelines(self) -> None:
-        """Name the pipeline of this architecture, which `pipeline` then finds in the folder."""
+        """Name the pipeline of question answering, which `pipeline` then finds in the folder."""
         pipelines = _without_ours(getattr(self, "custom_pipelines", None) or {})
-        for architecture in (self.architectures or ())[:1]:
-            if architecture in PIPELINES:
-                task, implementation, auto = PIPELINES[architecture]
-                pipelines[task] = {"impl": implementation, "pt": [auto], "type": "text"}
+        if "ForQuestionAnswering" in str((self.architectures or ())[:1]):
+            pipelines |= copy.deepcopy(QUESTION_ANSWERING)
         self.__dict__.pop("custom_pipelines", None)
         if pipelines:
             self.custom_pipelines = pipelines
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers; `pipeline` replaces the names of Auto classes by the classes, here they are names."""
+        """The values of config.json, those of a BERT. `pipeline` replaces the names of Auto classes by the classes,
+        here they are names."""
         values = super().to_dict()
-        if values.get("int8_outliers", 0) is None:  # as in checkpoints that are older than this field
-            del values["int8_outliers"]
         for task in (values.get("custom_pipelines") or {}).values():
             task["pt"] = [name if isinstance(name, str) else name.__name__ for name in task.get("pt", ())]
+        if self.int8_outliers is not None:
+            return {**values, "model_type": _OLD_MODEL_TYPE}
+        del values["int8_outliers"]
+        values["position_embedding_type"] = "absolute"  # transformers 5 leaves it out; other programs require it
+        values["architectures"] = [name.removeprefix("My") for name in self.architectures or ()] or None
         return values
 
 
-def _without_ours(pipelines: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    ours = {implementation for _, implementation, _ in PIPELINES.values()}
-    return {task: entry for task, entry in pipelines.items() if entry.get("impl", "").split("--")[-1] not in ours}
+def _without_ours(pipelines: dict[str, dict[str, Any]], registered: bool = True) -> dict[str, dict[str, Any]]:
+    """The pipelines of a checkpoint except those that earlier versions named, and ours if it is `registered`."""
+    return {
+        task: entry
+        for task, entry in pipelines.items()
+        if not re.fullmatch(r"(pipelines|question_answering)_mybert\.MyBert\w+", entry.get("impl", "").split("--")[-1])
+        or (not registered and task in QUESTION_ANSWERING)
+    }
 
 
-__all__ = ["AUTO_MAP", "NAMED_SIZES", "PIPELINES", "MyBertConfig"]
+__all__ = ["AUTO_MAP", "NAMED_SIZES", "QUESTION_ANSWERING", "MyBertConfig"]

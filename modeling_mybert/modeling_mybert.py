@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
-from .decoder_mybert import MyBertDecoder, MyBertLMHeadModel
 from .pretraining_heads_mybert import (
     MyBertForMaskedLM,
     MyBertForNextSentencePrediction,
@@ -18,13 +17,11 @@ from .task_heads_mybert import (
     MyBertForTokenClassification,
 )
 
-if TYPE_CHECKING:  # transformers copies these files too, and does not load them
-    from .pipelines_mybert import MyBertTextClassificationPipeline  # noqa: F401
+if TYPE_CHECKING:  # transformers copies this file too, and does not load it
     from .question_answering_mybert import MyBertQuestionAnsweringPipeline  # noqa: F401
 
 __all__ = [
     "MyBertConfig",
-    "MyBertDecoder",
     "MyBertForMaskedLM",
     "MyBertForMultipleChoice",
     "MyBertForNextSentencePrediction",
@@ -33,7 +30,6 @@ __all__ = [
     "MyBertForQuestionAnswering",
     "MyBertForSequenceClassification",
     "MyBertForTokenClassification",
-    "MyBertLMHeadModel",
     "MyBertModel",
     "MyBertPreTrainedModel",
 ]

@@ -144,6 +144,8 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
 
     def __init__(self, config: MyBertConfig):
         super().__init__(config)
+        if config.num_labels != 2:  # start and end; transformers' BERT sizes this head by the number of labels
+            config.num_labels = 2
         self.bert = MyBertModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()

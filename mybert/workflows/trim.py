@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
-from modeling_mybert import MyBertEncoderDecoderModel, MyBertForMultipleChoice
+from modeling_mybert import MyBertForMultipleChoice
 from mybert.adaptation.settings import TrimSettings
 from mybert.adaptation.texts import documents
 from mybert.adaptation.token_rows import change_rows
@@ -57,10 +57,6 @@ def trim(settings: TrimSettings) -> Path:
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
         raise UserError(f"checkpoint {settings.model} has no tokenizer; trim needs it to find the tokens of the text")
-    if isinstance(model, MyBertEncoderDecoderModel):
-        raise UserError(
-            f"checkpoint {settings.model} is an encoder-decoder; trim supports models with one vocabulary only"
-        )
     counts, sample = Counter(), []
     needed = _needed_pieces(_documents(settings, counts, sample), tokenizer)
     trimmed, kept = _trim_tokenizer(tokenizer, needed)

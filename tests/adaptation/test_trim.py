@@ -22,7 +22,6 @@ HEADS = (
     "MyBertForTokenClassification",
     "MyBertForQuestionAnswering",
     "MyBertForMultipleChoice",
-    "MyBertLMHeadModel",
 )
 EXTRA = [*PIECES, "tanker", "##anker", "barrel", "zebra", "##line", "##zz"]
 

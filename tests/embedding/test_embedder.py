@@ -228,7 +228,7 @@ def test_a_damaged_checkpoint_is_one_message(tiny_config, tmp_path):
     for folder, message in (
         (shortened, "shortened cannot be used"),
         (pickled, "could run code"),
-        (saved("other", model_type="roberta"), "model_type must be 'bert' or 'mybert', the checkpoint has 'roberta'"),
+        (saved("other", model_type="roberta"), "model_type must be 'bert', the checkpoint has 'roberta'"),
         (saved("setting", hidden_size="wide"), "hidden_size"),
         (saved("shapes", intermediate_size=99), r"shape \(37.* requires \(99"),
         (spoilt, "spoilt gives vectors with NaN"),

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from json_files import change_json
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers import AutoTokenizer, BertForPreTraining
 
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.errors import UserError
@@ -123,7 +123,7 @@ def test_missing_code_and_an_incomplete_auto_map_are_completed(bundle, checkpoin
     change_json(checkpoint / "config.json", auto_map=auto_map)
     (checkpoint / "padding_mybert.py").unlink()
     made = bundle()
-    assert made.config["auto_map"] == AUTO_MAP and made.config["architectures"] == ["MyBertForPreTraining"]
+    assert made.config["auto_map"] == AUTO_MAP and made.config["architectures"] == ["BertForPreTraining"]
     assert (made.folder / "padding_mybert.py").is_file() and any("auto_map" in note for note in made.notes)
 
 
@@ -284,12 +284,12 @@ def test_a_manifest_that_is_left_out_is_not_published_in_another_file(bundle):
     "values, words",
     [
         ({"architectures": ["Mine"]}, "names no head"),
-        ({"architectures": "MyBertModel"}, "names no head"),
+        ({"architectures": None}, "names no head"),
         ({"vocab_size": "many"}, "vocab_size"),
         ({"num_hidden_layers": -1}, "num_hidden_layers"),
         ({"vocab_size": 208}, "(208, 128)"),
-        ({"model_type": "bert"}, "mybert import"),
-        ({"model_type": None}, "mybert import"),
+        ({"model_type": "gpt2"}, "the model type is 'gpt2'"),
+        ({"model_type": None}, "the model type is None"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(bundle, checkpoint, values, words):
@@ -332,11 +332,15 @@ def test_damaged_weights_are_refused(bundle, checkpoint):
     assert f"{checkpoint} cannot be used" in refusal(bundle)
 
 
-def test_a_bert_is_refused_with_the_command_that_converts_it(tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    BertModel(BertConfig(**sizes, vocab_size=9)).save_pretrained(tmp_path / "bert")
-    with pytest.raises(UserError, match="mybert import"):
-        make_bundle(PushSettings(str(tmp_path / "bert"), REPO), tmp_path / "bundle")
+def test_a_bert_of_transformers_is_published_with_the_code_added(bundle, checkpoint):
+    plain = BertForPreTraining.from_pretrained(checkpoint)
+    for path in [*checkpoint.glob("*_mybert.py"), checkpoint / "config.json"]:
+        path.unlink()
+    del plain.config.auto_map
+    plain.save_pretrained(checkpoint)
+    made = bundle()
+    assert made.config["auto_map"] == AUTO_MAP and made.config["architectures"] == ["BertForPreTraining"]
+    assert any("model code were missing" in note for note in made.notes)
 
 
 def test_a_vocabulary_padded_for_the_hardware_is_accepted(bundle, checkpoint):

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -27,15 +26,11 @@ INPUTS = {
     "MyBertForTokenClassification": TEXT,
     "MyBertForQuestionAnswering": {"question": "who sings", "context": "ann sings in rome"},
     "MyBertForMultipleChoice": {"text": "the film", "choices": ["is great", "sings in"]},
-    "MyBertLMHeadModel": "the film",
-    "MyBertEncoderDecoderModel": TEXT,
 }
 PARAMETERS = {
     "MyBertForMaskedLM": {"top_k": 3},
     "MyBertForSequenceClassification": {"top_k": None},
     "MyBertForQuestionAnswering": {"top_k": 2},
-    "MyBertLMHeadModel": {"max_new_tokens": 4, "do_sample": False},
-    "MyBertEncoderDecoderModel": {"max_new_tokens": 4},
 }
 
 # The steps of check_and_register_custom_pipeline_from_directory in huggingface-inference-toolkit; then transformers'
@@ -75,12 +70,7 @@ for head, (folder, inputs, parameters) in json.loads(open(sys.argv[1]).read()).i
         if name == "BertForMultipleChoice":
             batch = {key: x.unsqueeze(0) for key, x in batch.items()}
         with torch.no_grad():
-            if name == "BertLMHeadModel":
-                ids = tokenizer(inputs, return_tensors="pt", add_special_tokens=False)
-                texts = tokenizer.batch_decode(bert.generate(**ids, **parameters), skip_special_tokens=True)
-                found[head]["bert"] = texts
-            else:
-                found[head]["bert"] = [x.tolist() for x in bert(**batch).to_tuple()]
+            found[head]["bert"] = [x.tolist() for x in bert(**batch).to_tuple()]
 print(json.dumps(found))
 """
 
@@ -94,13 +84,7 @@ def served(tmp_path, run_foreign) -> dict:
     torch.manual_seed(0)
     for head in PIPELINES:
         folder, bundled, cls = tmp_path / head, tmp_path / f"bundle of {head}", getattr(modeling_mybert, head)
-        if head == "MyBertEncoderDecoderModel":
-            parts = (tmp_path / "MyBertModel", tmp_path / "MyBertLMHeadModel")
-            model = cls.from_encoder_decoder_pretrained(*parts)
-            model.config.decoder_start_token_id = tokenizer.cls_token_id
-            model.config.pad_token_id = tokenizer.pad_token_id
-        else:
-            model = cls(modeling_mybert.MyBertConfig(**sizes, is_decoder=head == "MyBertLMHeadModel"))
+        model = cls(modeling_mybert.MyBertConfig(**sizes))
         if head in ("MyBertForNextSentencePrediction", "MyBertForMultipleChoice"):  # scores are float32 all the same
             model = model.bfloat16()
         model.save_pretrained(folder)
@@ -119,9 +103,6 @@ def probabilities(logits: list[float], rounding: float = 1e-5):
 def test_the_handler_of_every_head_answers_like_transformers_bert(served):
     assert served.keys() == PIPELINES.keys() == INPUTS.keys()
     assert all(found.none == [] for found in served.values())
-    texts = served.pop("MyBertEncoderDecoderModel")
-    assert texts.many == [*texts.one, *texts.one] and isinstance(texts.one[0]["generated_text"], str)
-    assert "would load code" in texts.errors[-1]
     one = {head: found.one for head, found in served.items()}
     bert = {head: found.bert for head, found in served.items()}
     for head, found in served.items():
@@ -137,7 +118,7 @@ def test_the_handler_of_every_head_answers_like_transformers_bert(served):
         assert [entry["score"] for entry in one[head]] == pytest.approx(expected.values.tolist(), abs=1e-5)
     assert len(one["MyBertForMaskedLM"]) == 3, "top_k"
     for head in ("MyBertForNextSentencePrediction", "MyBertForMultipleChoice"):
-        assert [entry["score"] for entry in one[head]] == probabilities(bert[head][0][0], 2**-8)  # of bfloat16
+        assert [entry["score"] for entry in one[head]] == probabilities(bert[head][0][0], 2**-7)  # of bfloat16
     assert [entry["label"] for entry in one["MyBertForNextSentencePrediction"]] == ["IsNext", "NotNext"]
     assert [entry["label"] for entry in one["MyBertForMultipleChoice"]] == ["is great", "sings in"]
     scores = {entry["label"]: entry["score"] for entry in one["MyBertForSequenceClassification"]}
@@ -152,8 +133,6 @@ def test_the_handler_of_every_head_answers_like_transformers_bert(served):
     for entry in one["MyBertForQuestionAnswering"]:
         context = INPUTS["MyBertForQuestionAnswering"]["context"]
         assert entry["answer"] == context[entry["start"] : entry["end"]] and 0 <= entry["score"] <= 1
-    text, expected = one["MyBertLMHeadModel"][0]["generated_text"], bert["MyBertLMHeadModel"][0]
-    assert re.sub("[ #]", "", text) == re.sub("[ #]", "", expected) and len(text) > len("the film")
 
 
 @pytest.mark.parametrize("name", ["pairs", "chooser"])

@@ -9,7 +9,6 @@ from hub_protocol import MAIN, File
 from hub_server import REPO
 from json_files import change_json
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
 import modeling_mybert
 from mybert.common.errors import UserError
@@ -43,44 +42,22 @@ def reference_of(checkpoint: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def pair(checkpoint) -> Path:
-    """An encoder-decoder made from the checkpoint."""
-    folder, tokenizer = checkpoint.parent / "pair", AutoTokenizer.from_pretrained(checkpoint)
-    model = modeling_mybert.MyBertEncoderDecoderModel.from_encoder_decoder_pretrained(checkpoint, checkpoint)
-    model.config.decoder_start_token_id, model.config.pad_token_id = tokenizer.cls_token_id, tokenizer.pad_token_id
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.parametrize(
-    "auto, settings",
+    "auto",
     [
-        ("AutoModelForPreTraining", {}),
-        ("AutoModelForCausalLM", {"is_decoder": True}),
-        ("AutoModelForSequenceClassification", {}),
-        ("AutoModelForTokenClassification", {}),
-        ("AutoModelForQuestionAnswering", {}),
+        "AutoModelForPreTraining",
+        "AutoModelForSequenceClassification",
+        "AutoModelForTokenClassification",
+        "AutoModelForQuestionAnswering",
     ],
 )
-def test_each_head_is_verified_by_its_own_class_and_pipeline(checkpoint, tmp_path, auto, settings):
+def test_each_head_is_verified_by_its_own_class_and_pipeline(checkpoint, tmp_path, auto):
     cls = getattr(modeling_mybert, modeling_mybert.AUTO_MAP[auto].split(".")[1])
-    cls.from_pretrained(checkpoint, **settings).save_pretrained(checkpoint)
+    cls.from_pretrained(checkpoint).save_pretrained(checkpoint)
     reference = reference_of(checkpoint, tmp_path)
-    pipeline = json.loads((reference / "reference.json").read_text())["pipeline"]
-    assert (pipeline is None) == (auto == "AutoModelForCausalLM")
+    assert json.loads((reference / "reference.json").read_text())["pipeline"] is not None
     verify(str(checkpoint), reference, [auto])
     assert compare_with_bert(checkpoint) < 1e-5
-
-
-def test_an_encoder_decoder_is_bundled_and_verified(pair, tmp_path):
-    bundle = make_bundle(PushSettings(str(pair), REPO), tmp_path / "bundle")
-    verify(str(bundle.folder), reference_of(pair, tmp_path), ["AutoModelForSeq2SeqLM"])
-    assert compare_with_bert(bundle.folder) is None, "transformers has no such BERT"
-    (pair / "decoder_mybert.py").unlink()
-    with pytest.raises(UserError, match="MyBertEncoderDecoderModel"):
-        make_bundle(PushSettings(str(pair), REPO), tmp_path / "again")
 
 
 def test_code_that_imports_this_project_is_found(checkpoint, reference):

@@ -19,7 +19,6 @@ LABELS = {
     "MyBertForTokenClassification": ["labels"],
     "MyBertForQuestionAnswering": ["start_positions", "end_positions"],
     "MyBertForMultipleChoice": ["labels"],
-    "MyBertLMHeadModel": ["labels"],
 }
 
 

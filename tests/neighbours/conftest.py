@@ -83,7 +83,6 @@ def _inputs_of(head: str) -> dict:
         "MyBertModel": {},
         "MyBertForPreTraining": {"labels": tokens, "next_sentence_label": classes},
         "MyBertForMaskedLM": {"labels": tokens},
-        "MyBertLMHeadModel": {"labels": tokens},
         "MyBertForTokenClassification": {"labels": torch.where(tokens == -100, -100, tokens % 3)},
         "MyBertForQuestionAnswering": {"start_positions": classes, "end_positions": classes + 2},
     }

@@ -1,6 +1,5 @@
 """LoRA of PEFT on every head: only its weights are trained, and merging does not change the output."""
 
-import pytest
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 
@@ -66,10 +65,11 @@ def test_lora_trains_only_its_weights_and_merging_keeps_the_outputs(head, bert_f
     assert set(merged.state_dict()) == set(plain.state_dict())
 
 
-def test_peft_requires_target_modules(tiny_config):
+def test_peft_adapts_the_modules_that_it_adapts_in_bert(tiny_config):
+    trained = get_peft_model(modeling_mybert.MyBertForMaskedLM(tiny_config), LoraConfig()).state_dict()
+    adapted = {name.split(".lora_A")[0].split(".")[-1] for name in trained if ".lora_A" in name}
+    assert adapted == {"query", "value"}
     model = modeling_mybert.MyBertForMaskedLM(tiny_config)
-    with pytest.raises(ValueError, match="target_modules"):
-        get_peft_model(model, LoraConfig())
     trained = get_peft_model(model, LoraConfig(target_modules="all-linear")).state_dict()
     assert any("intermediate.dense.lora_A" in name for name in trained)
 

@@ -167,7 +167,7 @@ def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
             changed("class", architectures=["BertForTokenClassification"]),
             "lacks 2 weights, such as classifier.bias; they would be random in MyBertForTokenClassif",
         ),
-        (changed("type", model_type="encoder-decoder"), "model_type must be 'bert' or 'mybert', .* 'encoder-d"),
+        (changed("type", model_type="encoder-decoder"), "model_type must be 'bert', .* 'encoder-d"),
         (changed("relative", position_embedding_type="relative_key"), "must be 'absolute', the checkpoint has 'relat"),
         (changed("shapes", vocab_size=51), r"embeddings.weight has the shape \(50, .* requires \(51, "),
         (changed("layers", num_hidden_layers=0), "num_hidden_layers must be at least 1"),

@@ -22,7 +22,7 @@ from mybert.release.settings import ExportSettings, ImportSettings
 
 HEADS = [
     *("Model", "ForPreTraining", "ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"),
-    *("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice", "LMHeadModel"),
+    *("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"),
 ]
 
 

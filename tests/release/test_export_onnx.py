@@ -101,11 +101,6 @@ def test_differing_outputs_are_refused_and_nothing_is_written(saved_head, tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
-def test_a_model_that_generates_text_is_refused(saved_head, tmp_path):
-    with pytest.raises(UserError, match="MyBertLMHeadModel generates text with a cache"):
-        to_onnx(saved_head("MyBertLMHeadModel"), tmp_path / "out")
-
-
 def test_without_the_optional_packages_the_install_command_is_named(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find(name))

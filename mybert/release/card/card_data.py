@@ -9,7 +9,7 @@ from safetensors import safe_open
 from mybert.common.manifest import MANIFEST, RESULTS
 from mybert.io.python_docs import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE
-from mybert.release.heads import PIPELINES, model_configs
+from mybert.release.heads import PIPELINES, head_of
 from mybert.release.hub.bundle_checks import read_object
 
 PARENT = "parent"
@@ -58,8 +58,8 @@ class CardData:
     @property
     def head(self) -> str:
         """The class of the saved head."""
-        name = (self.config.get("architectures") or ["MyBertModel"])[0]
-        return name if name in PIPELINES else "MyBertModel"
+        head = head_of(self.config)
+        return head if head in PIPELINES else "MyBertModel"
 
     @property
     def labels(self) -> list[str]:
@@ -67,11 +67,6 @@ class CardData:
         labels = [str(label) for label in (self.config.get("id2label") or {}).values()]
         named = "Classification" in self.head and not all(label.startswith("LABEL_") for label in labels)
         return labels if named else []
-
-    @property
-    def encoder_config(self) -> dict:
-        """The configuration of the model, or of the encoder of an encoder-decoder."""
-        return next(iter(model_configs(self.config).values()))
 
     @property
     def mask(self) -> str:
@@ -88,7 +83,7 @@ class CardData:
     @property
     def max_length(self) -> int | None:
         """Tokens of the longest sequence that the tokenizer keeps: with `training`, of the training sequences."""
-        lengths = [self.tokenizer.get("model_max_length"), self.encoder_config.get("max_position_embeddings")]
+        lengths = [self.tokenizer.get("model_max_length"), self.config.get("max_position_embeddings")]
         return min((length for length in lengths if isinstance(length, int)), default=None)
 
     def corpora(self) -> list[dict]:

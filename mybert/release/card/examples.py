@@ -27,7 +27,6 @@ def widget(task: str | None, languages: list[str] | None, mask: str) -> list[dic
         "token-classification": texts,
         "feature-extraction": texts,
         "question-answering": [{"text": found["question"], "context": found["context"]}],
-        "text-generation": [{"text": found["start"]}],
     }.get(task or "")
 
 
@@ -39,6 +38,4 @@ def request_inputs(head: str, found: dict[str, Any], mask: str) -> Any:
         "MyBertForNextSentencePrediction": {"text": found["start"], "text_pair": found["choices"][0]},
         "MyBertForQuestionAnswering": {"question": found["question"], "context": found["context"]},
         "MyBertForMultipleChoice": {"text": found["start"], "choices": found["choices"]},
-        "MyBertLMHeadModel": found["start"],
-        "MyBertEncoderDecoderModel": found["start"],
     }.get(head, found["texts"])

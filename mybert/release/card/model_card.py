@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from modeling_mybert import AUTO_MAP
 from mybert.release.card.card_data import CardData
 from mybert.release.card.examples import examples_in, request_inputs, widget
 from mybert.release.card.markdown_escaping import in_markdown, in_metadata
@@ -41,8 +41,8 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
     """Renders the card, whose examples load the revision `pin`, and saves it in the bundle."""
     data = CardData.of(bundle.folder)
     results, task = result_tables(data), PIPELINES[data.head]
-    config, texts = data.encoder_config, examples_in(settings.language)
-    bert, is_int8 = data.head.removeprefix("My"), data.config.get("int8_outliers") is not None
+    config, texts = data.config, examples_in(settings.language)
+    is_int8 = data.config.get("int8_outliers") is not None
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
     labels = [in_markdown(label) for label in data.labels]
     card = ModelCard.from_template(
@@ -53,7 +53,8 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         stage=data.manifest.get("stage"),
         trained=bool(data.training),
         task=task,
-        bert=bert if hasattr(transformers, bert) and not is_int8 else None,
+        auto=next(auto for auto, name in AUTO_MAP.items() if name.endswith(f".{data.head}")),
+        trust=", trust_remote_code=True" if is_int8 else "",
         is_int8=is_int8,
         texts=texts,
         code=repr,
@@ -91,7 +92,7 @@ def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
         "base_model": data.base_model(),
         "datasets": data.datasets() or None,
         "metrics": list(dict.fromkeys(result.metric_type for result in evaluations)) or None,
-        "tags": ["mybert", "bert", "custom_code"],
+        "tags": ["mybert", "bert"],
     }
     task = PIPELINES[data.head]
     shown = None if task == "fill-mask" and not data.predicts_masked_tokens else task

@@ -169,7 +169,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "tokens seen": run.get("tokens_seen"),
         "tokens per batch and device": settings.get("max_tokens_per_batch"),
         **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
-        "dropout": data.encoder_config.get("hidden_dropout_prob") if manifest else None,
+        "dropout": data.config.get("hidden_dropout_prob") if manifest else None,
         "masking probability": _masking_probability(settings),
         "masking": {True: "whole words", False: "tokens"}.get(settings.get("whole_word_masking")),
         "precision": next(

@@ -12,7 +12,6 @@ from transformers import PreTrainedConfig
 
 import modeling_mybert
 from modeling_mybert import (
-    MyBertEncoderDecoderModel,
     MyBertForMaskedLM,
     MyBertForNextSentencePrediction,
     MyBertForPreTraining,
@@ -30,7 +29,7 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.tables import print_table
-from mybert.release.heads import model_configs
+from mybert.release.heads import head_of
 from tokenization import MyBertTokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
@@ -45,22 +44,19 @@ class Checkpoint:
     """
 
     name: str
-    model: MyBertPreTrainedModel | MyBertEncoderDecoderModel
+    model: MyBertPreTrainedModel
     tokenizer: MyBertTokenizer | None
     left_out: list[str]
 
 
 def load_checkpoint(name: str) -> Checkpoint:
-    """Loads a BERT, a MyBERT or a MyBERT encoder-decoder with the head that it was saved with.
+    """Loads a BERT or a MyBERT with the head that it was saved with.
 
     `name` is a folder or Hub name; the weights are in safetensors or PyTorch format.
     """
     with explain_unreadable(name):
         values, _ = PreTrainedConfig.get_config_dict(name)
-        if {"encoder.", "decoder."} <= model_configs(values).keys():
-            model, missing, left_out = _load(MyBertEncoderDecoderModel, name)
-        else:
-            model, missing, left_out = _load(_named_class(name, values), name)
+        model, missing, left_out = _load(_named_class(name, values), name)
         if any(key.startswith("cls.") for key in left_out):  # bert-base-uncased names this head only
             loaded = ((model, missing, left_out), *(_load(cls, name) for cls in _PRETRAINING))
             model, missing, left_out = min(loaded, key=lambda found: (len(found[1]), len(found[2])))
@@ -68,7 +64,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         has_none = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES)
         tokenizer = None if has_none else MyBertTokenizer.from_pretrained(name)
     if tokenizer is not None:
-        refuse_other_vocabulary(name, tokenizer, getattr(model.config, "encoder", model.config))
+        refuse_other_vocabulary(name, tokenizer, model.config)
     return Checkpoint(name, model.eval(), tokenizer, left_out)
 
 
@@ -81,18 +77,16 @@ def refuse_int8(checkpoint: Checkpoint) -> None:
 
 
 def _named_class(name: str, values: dict) -> type[MyBertPreTrainedModel]:
-    saved = values.get("architectures") or MyBertModel.__name__
-    architecture = saved if isinstance(saved, str) else saved[0]
-    cls = getattr(modeling_mybert, f"My{architecture.removeprefix('My')}", None)
+    head = head_of(values)
+    cls = getattr(modeling_mybert, head, None)
     if cls is None:
-        raise UserError(f"checkpoint {name} is a {architecture}, which has no counterpart in MyBERT")
+        raise UserError(f"checkpoint {name} is a {head.removeprefix('My')}, which has no counterpart in MyBERT")
     return cls
 
 
 def _load(cls: type, name: str) -> tuple[MyBertPreTrainedModel, list[str], list[str]]:
     """The model, the weights missing in the checkpoint, and those that the model does not have."""
-    arguments = {} if cls is MyBertEncoderDecoderModel else {"ignore_mismatched_sizes": True}
-    model, report = cls.from_pretrained(name, output_loading_info=True, **arguments)
+    model, report = cls.from_pretrained(name, output_loading_info=True, ignore_mismatched_sizes=True)
     refuse_other_shapes(name, report["mismatched_keys"])
     missing = sorted(report["missing_keys"])
     if cls is MyBertModel and missing and all(key.startswith("pooler.") for key in missing):

@@ -15,7 +15,7 @@ from mybert.release.settings import MergeSettings
 
 STAGE = "merge"
 # No weight shows these.
-_COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "is_decoder", "tie_word_embeddings")
+_COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "tie_word_embeddings")
 
 
 def merge(settings: MergeSettings) -> Path:
@@ -109,12 +109,10 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     configs = [checkpoint.model.config for checkpoint in (first, other)]
     if configs[0].id2label != configs[1].id2label:
         raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
-    parts = [[x.encoder, x.decoder] if x.is_encoder_decoder else [x] for x in configs]
-    for one, two in zip(*parts, strict=True):
-        for name in _COMPUTATION:
-            values = [getattr(config, name) for config in (one, two)]
-            if values[0] != values[1]:
-                raise UserError(f"{pair} have different settings: {name} is {values[0]} and {values[1]}")
+    for name in _COMPUTATION:
+        values = [getattr(config, name) for config in configs]
+        if values[0] != values[1]:
+            raise UserError(f"{pair} have different settings: {name} is {values[0]} and {values[1]}")
     states: list[dict[str, Tensor]] = [checkpoint.model.state_dict() for checkpoint in (first, other)]
     shapes = [{key: tuple(value.shape) for key, value in state.items()} for state in states]
     for key in sorted(shapes[0].keys() | shapes[1].keys()):

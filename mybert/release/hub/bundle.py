@@ -17,7 +17,6 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import MANIFEST, fingerprint, write_json
 from mybert.release.card.manifest_chain import PROVENANCE, manifest_chain
-from mybert.release.heads import model_configs
 from mybert.release.hub.bundle_checks import (
     RECORDS,
     checkpoint_problems,
@@ -76,10 +75,8 @@ class Bundle:
 
     @property
     def auto_classes(self) -> list[str]:
-        """The Auto classes that load the model; a causal model has no int8 form."""
-        config = self.config
-        no_form = "AutoModelForCausalLM" if config.get("int8_outliers") is not None else None
-        return [name for name in config["auto_map"] if name.startswith("AutoModel") and name != no_form]
+        """The Auto classes that load the model."""
+        return [name for name in self.config["auto_map"] if name.startswith("AutoModel")]
 
 
 def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
@@ -137,8 +134,8 @@ def _labels(folder: Path) -> set[str]:
 def _limit_length(bundle: Bundle) -> None:
     """Sets the maximum length of a tokenizer that has none, so that `truncation=True` has an effect."""
     path = bundle.folder / "tokenizer_config.json"
-    settings, config = read_object(path), next(iter(model_configs(bundle.config).values()))
-    positions = config.get("max_position_embeddings", 512)  # the default of the configuration
+    settings = read_object(path)
+    positions = bundle.config.get("max_position_embeddings", 512)  # the default of the configuration
     length = None if settings is None else settings.get("model_max_length")
     if settings is None or (isinstance(length, int) and length <= positions):
         return
@@ -150,21 +147,17 @@ def _complete_code(bundle: Bundle) -> None:
     """Writes code and `auto_map` if the checkpoint lacks a part of them."""
     auto_map = bundle.config.get("auto_map")
     auto_map = auto_map if isinstance(auto_map, dict) else {}
-    is_pair = "" not in model_configs(bundle.config)
-    expected = {"AutoConfig", "AutoModelForSeq2SeqLM"} if is_pair else modeling_mybert.AUTO_MAP.keys()
     modules = {bundle.folder / f"{str(name).split('.')[0]}.py" for name in auto_map.values()}
     try:
         needed = modules | {Path(file) for module in modules for file in get_relative_import_files(module)}
-        complete = expected <= auto_map.keys() and all(file.is_file() for file in needed)
+        complete = modeling_mybert.AUTO_MAP.keys() <= auto_map.keys() and all(file.is_file() for file in needed)
     except FileNotFoundError:
         complete = False
-    if not complete and is_pair:
-        _refuse(bundle.source, ["auto_map or code is incomplete; save it with MyBertEncoderDecoderModel"])
     if not complete:
         config = modeling_mybert.MyBertConfig.from_pretrained(bundle.folder)
         config.auto_map = auto_map
         config.save_pretrained(bundle.folder)
-        bundle.notes.append("auto_map and code were incomplete and have been rewritten")
+        bundle.notes.append("auto_map and the model code were missing or incomplete and have been written")
         return
     here = Path(modeling_mybert.__file__).parent
     code = [path for path in bundle.folder.iterdir() if is_code(path.relative_to(bundle.folder))]

@@ -9,7 +9,7 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import MANIFEST
 from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.release.heads import PIPELINES, is_mybert
+from mybert.release.heads import PIPELINES, head_of
 from mybert.release.hub.secret_scan import as_text, find_paths, find_secrets
 from tokenization.tokenization_mybert import read_pieces
 
@@ -55,7 +55,7 @@ def _starts_like_a_pickle(path: Path) -> bool:
 
 
 def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
-    """Missing files, an unfinished run, and models other than MyBERT."""
+    """Missing files, an unfinished run, and models other than BERT."""
     manifest = read_object(folder / MANIFEST) or {}
     if manifest.get("complete") is False:
         yield f"the run is not finished; continue it: `mybert {manifest.get('stage')} … --resume`"
@@ -69,9 +69,9 @@ def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
     config = read_object(folder / "config.json")
     if config is None:
         yield "config.json is missing or is not a JSON object; save the model with model.save_pretrained"
-    elif not is_mybert(config):
-        yield f"the model type is {config.get('model_type')!r}, not mybert; convert a BERT with `mybert import`"
-    elif not (isinstance(found := config.get("architectures"), list) and found and str(found[0]) in PIPELINES):
+    elif config.get("model_type") not in ("bert", "mybert"):
+        yield f"the model type is {config.get('model_type')!r}, not that of a BERT; name a BERT or MyBERT checkpoint"
+    elif not (config.get("architectures") and head_of(config) in PIPELINES):
         yield "config.json names no head of MyBERT (architectures); save the model with model.save_pretrained"
 
 
@@ -80,9 +80,9 @@ def loading_problems(folder: Path, source: Path) -> Iterator[str]:
     try:
         checkpoint = load_checkpoint(str(folder))
         tokenizer, vocabulary = checkpoint.tokenizer, folder / "vocab.txt"
-        config = getattr(checkpoint.model.config, "encoder", checkpoint.model.config)
-        if len(tokenizer) <= config.vocab_size - _SPARE_ROWS:
-            yield f"the tokenizer has {len(tokenizer):,} tokens, the model {config.vocab_size:,}"
+        rows = checkpoint.model.config.vocab_size
+        if len(tokenizer) <= rows - _SPARE_ROWS:
+            yield f"the tokenizer has {len(tokenizer):,} tokens, the model {rows:,}"
         if vocabulary.is_file() and tokenizer.convert_tokens_to_ids(pieces := read_pieces(vocabulary)) != [
             *range(len(pieces))
         ]:

@@ -1,10 +1,9 @@
 """Serves the model of this repository on Hugging Face Inference Endpoints.
 
 The endpoint makes one `EndpointHandler` of the folder, and calls it with {"inputs": …, "parameters": {…}} for each
-request. `inputs` are one input of the head, or a list of them; `parameters` are arguments of its pipeline, or of
-`generate`:
+request. `inputs` are one input of the head, or a list of them; `parameters` are arguments of its pipeline:
 
-    a text                            feature extraction, masked tokens, classification, tokens, generation
+    a text                            feature extraction, masked tokens, classification, tokens
     {"text": …, "text_pair": …}       classification of pairs, next sentence prediction
     {"question": …, "context": …}     question answering
     {"text": …, "choices": […]}       multiple choice
@@ -24,14 +23,19 @@ TASKS = {
     "MyBertForSequenceClassification": "text-classification",
     "MyBertForTokenClassification": "token-classification",
     "MyBertForQuestionAnswering": "question-answering",
-    "MyBertLMHeadModel": "text-generation",
 }
 """The heads that have a pipeline, and its task."""
+
+PIPELINE_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "fill-mask": {"tokenizer_kwargs": {"truncation": True}},
+    "text-classification": {"truncation": True},
+    "feature-extraction": {"truncation": True},
+}
+"""Arguments for texts longer than the model can read; other pipelines truncate by default or use windows."""
 
 _AUTO = {
     "MyBertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
     "MyBertForMultipleChoice": "AutoModelForMultipleChoice",
-    "MyBertEncoderDecoderModel": "AutoModelForSeq2SeqLM",
 }
 
 
@@ -41,12 +45,12 @@ class EndpointHandler:
     def __init__(self, path: str | Path = ""):
         folder = str(path or Path(__file__).parent)
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        head, is_int8 = config["architectures"][0], config.get("int8_outliers") is not None
+        head, is_int8 = f"My{config['architectures'][0].removeprefix('My')}", config.get("int8_outliers") is not None
         device = "cuda" if torch.cuda.is_available() and not is_int8 else "cpu"
         if head in TASKS:
-            texts_alone = {"add_special_tokens": False} if TASKS[head] == "text-generation" else {}
+            arguments = PIPELINE_ARGUMENTS.get(TASKS[head], {})
             self._pipeline = transformers.pipeline(
-                TASKS[head], model=folder, trust_remote_code=True, device=device, **texts_alone
+                TASKS[head], model=folder, trust_remote_code=True, device=device, **arguments
             )
             self.tokenizer = self._pipeline.tokenizer
             self._predict = self._by_pipeline
@@ -54,7 +58,6 @@ class EndpointHandler:
         self._predict = {
             "MyBertForNextSentencePrediction": self._next_sentences,
             "MyBertForMultipleChoice": self._choices,
-            "MyBertEncoderDecoderModel": self._texts,
         }[head]
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         loaded = getattr(transformers, _AUTO[head]).from_pretrained(folder, trust_remote_code=True)
@@ -64,7 +67,7 @@ class EndpointHandler:
         """The prediction of `data["inputs"]`, or a list of them, made of what JSON can hold.
 
         Raises:
-            ValueError: the request has another form, or asks `generate` to load and run code.
+            ValueError: the request has another form, or asks to load and run code.
         """
         if not isinstance(data, dict) or "inputs" not in data:
             raise ValueError(f"expected an object with the key 'inputs', found {str(data)[:200]}")
@@ -100,14 +103,6 @@ class EndpointHandler:
         batch = self._tokenized([text] * len(choices), choices)
         logits = self.model(**{name: rows.unsqueeze(0) for name, rows in batch.items()}).logits
         return _scores(choices, logits[0].float().softmax(-1).tolist())
-
-    def _texts(self, inputs: str | list[str], **parameters: Any) -> list[dict[str, str]]:
-        """For each text, the text that the model generates from it."""
-        batch = self._tokenized([inputs] if isinstance(inputs, str) else inputs)
-        batch.pop("token_type_ids", None)
-        parameters.setdefault("decoder_start_token_id", self.model.config.decoder_start_token_id)
-        found = self.model.generate(**batch, **parameters)
-        return [{"generated_text": text} for text in self.tokenizer.batch_decode(found, skip_special_tokens=True)]
 
     def _tokenized(self, *texts: list[str]) -> dict[str, torch.Tensor]:
         if len(texts) == 2 and isinstance(texts[1], list):

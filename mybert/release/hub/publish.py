@@ -13,7 +13,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint
-from mybert.release.heads import is_mybert
+from mybert.release.heads import head_of, is_mybert
 from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.bundle_checks import read_object
 from mybert.release.hub.hub_errors import hub_errors
@@ -63,7 +63,7 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
                 *(CommitOperationAdd(name, str(path)) for name, path in files.items()),
                 *(CommitOperationDelete(name) for name in stale),
             ],
-            commit_message=f"{bundle.config['architectures'][0]}: weights, code, tokenizer and card",
+            commit_message=f"{head_of(bundle.config)}: weights, code, tokenizer and card",
             commit_description=f"{len(files)} files, {size:,} bytes. Load with {load}.",
             revision=settings.revision,
             create_pr=settings.create_pr,

@@ -108,7 +108,7 @@ def verify_bundle(bundle: Bundle, reference: Path) -> str:
     )
     difference = compare_with_bert(bundle.folder)
     if difference is not None:
-        sentence += f" Exported to transformers' own BERT, the largest difference of the outputs is {difference:.1g}."
+        sentence += f" Without remote code, the largest difference of the outputs is {difference:.1g}."
     return sentence
 
 

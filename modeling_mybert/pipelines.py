@@ -1,18 +1,19 @@
 """Pipelines that truncate long texts to the trained length, the tokenizer's `model_max_length`.
 
 transformers' own classes do not truncate unless told to, and the model then raises or reads positions that it was not
-trained on. Pass `truncation=False` to get that. A checkpoint names these classes in `custom_pipelines`, which
-`pipeline(task, model=folder, trust_remote_code=True)` reads; importing `modeling_mybert` registers them.
+trained on. Pass `truncation=False` to get that. Importing `modeling_mybert` registers these classes; without the
+package, pass `truncation=True`.
 """
 
 from typing import Any
 
 from transformers import FeatureExtractionPipeline, FillMaskPipeline, TextClassificationPipeline
 
+from modeling_mybert.backbone_mybert import MyBertPreTrainedModel
+
 
 def _is_mybert(kwargs: dict[str, Any]) -> bool:
-    config = getattr(kwargs.get("model"), "config", None)
-    return getattr(config, "model_type", None) == "mybert"
+    return isinstance(kwargs.get("model"), MyBertPreTrainedModel)
 
 
 class MyBertTextClassificationPipeline(TextClassificationPipeline):

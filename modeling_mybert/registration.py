@@ -1,0 +1,107 @@
+"""Registration of MyBERT with transformers: Auto classes, pipelines, and `use_for_bert`.
+
+A MyBERT folder has the model type `bert`, and transformers has one configuration class for each model type. That of
+`bert` is replaced by `_BertOrMyBertConfig`, which reads a folder of MyBERT as a `MyBertConfig` and every other one as
+a `BertConfig`.
+"""
+
+import contextlib
+from typing import Any
+
+import transformers
+from transformers import CONFIG_MAPPING, BertConfig, BertLMHeadModel, PreTrainedConfig, pipelines
+
+from modeling_mybert import modeling_mybert as models
+from modeling_mybert.configuration_mybert import AUTO_MAP, QUESTION_ANSWERING, MyBertConfig, names_mybert
+from modeling_mybert.pipelines import (
+    MyBertFeatureExtractionPipeline,
+    MyBertFillMaskPipeline,
+    MyBertTextClassificationPipeline,
+)
+from modeling_mybert.question_answering_mybert import MyBertQuestionAnsweringPipeline
+
+_OLD_MODEL_TYPE = "mybert"
+_PIPELINES = {
+    "text-classification": MyBertTextClassificationPipeline,
+    "feature-extraction": MyBertFeatureExtractionPipeline,
+    "fill-mask": MyBertFillMaskPipeline,
+}
+_uses = 0  # of `use_for_bert` that are in force
+
+
+class _BertOrMyBertConfig(BertConfig):
+    """What the Auto classes read a configuration of model type `bert` with. No object has this class."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> PreTrainedConfig:  # type: ignore[misc]
+        return BertConfig(*args, **kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        is_ours = names_mybert(config_dict) or (_uses > 0 and _is_supported(config_dict))
+        return (MyBertConfig if is_ours else BertConfig).from_dict(config_dict, **kwargs)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        return BertConfig.from_pretrained(*args, **kwargs)
+
+
+# transformers takes a class of another module for one that replaces all remote code of this model type. Other
+# repositories have remote code under `bert`, which has to be loaded.
+_BertOrMyBertConfig.__module__ = BertConfig.__module__
+
+
+def _is_supported(config_dict: dict[str, Any]) -> bool:
+    """Whether MyBERT computes what this BERT does: it has no decoder and no relative positions."""
+    has_code = bool(config_dict.get("auto_map"))
+    absolute = config_dict.get("position_embedding_type", "absolute") == "absolute"
+    return absolute and not has_code and not config_dict.get("is_decoder")
+
+
+def use_for_bert() -> contextlib.ExitStack:
+    """Makes transformers' Auto classes build MyBERT for every BERT checkpoint, in this process.
+
+    `AutoModel…`, `pipeline`, SentenceTransformer, CrossEncoder, SetFit and scripts with Trainer then run on MyBERT,
+    with the same numbers. Checkpoints with a decoder, relative positions or code of their own stay as they are, and so
+    do classes that are named (`BertModel.from_pretrained`) and models that are loaded already.
+
+    Returns:
+        A context manager that ends the use; so does its method `close`. Without either, the use lasts as long as the
+        process.
+
+    Example:
+        >>> with use_for_bert():
+        ...     model = AutoModel.from_pretrained("bert-base-uncased")  # a MyBertModel
+    """
+    global _uses
+    _uses += 1
+    end = contextlib.ExitStack()
+    end.callback(_end_use)
+    return end
+
+
+def _end_use() -> None:
+    global _uses
+    _uses -= 1
+
+
+def register() -> None:
+    """Registers configuration, models and pipelines with transformers."""
+    # exist_ok: the code of a checkpoint may have registered itself before this package was imported.
+    CONFIG_MAPPING.register(_OLD_MODEL_TYPE, MyBertConfig, exist_ok=True)
+    transformers.AutoConfig.register("bert", _BertOrMyBertConfig, exist_ok=True)
+    for auto, name in AUTO_MAP.items():
+        if auto != "AutoConfig":
+            getattr(transformers, auto).register(MyBertConfig, getattr(models, name.split(".")[1]), exist_ok=True)
+    # A MyBERT folder as the decoder of an EncoderDecoderModel is transformers' own.
+    transformers.MODEL_FOR_CAUSAL_LM_MAPPING.register(MyBertConfig, BertLMHeadModel, exist_ok=True)  # type: ignore
+    MyBertConfig.pipelines_are_registered = True
+    for task, implementation in _PIPELINES.items():
+        pipelines.PIPELINE_REGISTRY.supported_tasks[task]["impl"] = implementation
+    (task,) = QUESTION_ANSWERING
+    getattr(pipelines, "REMOVED_TASKS", {}).pop(task, None)  # transformers 5 refuses the name otherwise
+    pipelines.PIPELINE_REGISTRY.register_pipeline(
+        task,
+        MyBertQuestionAnsweringPipeline,
+        pt_model=transformers.AutoModelForQuestionAnswering,
+        type="text",
+    )
