@@ -18,6 +18,7 @@ from datasets import Features, List, Value
 from scipy import stats
 from sklearn import metrics
 
+from mybert.finetuning.data.tag_checks import read_sentences
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation import squad_scores as squad_rules
 
@@ -86,14 +87,14 @@ def seqeval(
             raise ValueError(f"sentence {number}: {len(predicted)} tags predicted, expected {len(expected)}")
     if mode not in (None, "strict"):
         raise ValueError(f"mode: expected None or 'strict', found {mode!r}")
-    tags = entities.read_sentences([*references, *predictions])
+    tags = read_sentences([*references, *predictions])
     flat = [[tag for tags in column for tag in tags] for column in (predictions, references)]
     if (tags is None or tags.stray) and {*flat[0], *flat[1]} != {"O"}:
         found = ", ".join(sorted({*flat[0], *flat[1]})[:10])
         raise ValueError(f"expected entity tags of one scheme, such as O, B-PER, I-PER, found {found}")
     find, marks = entities.find, tags.marks if tags else {}
     if mode == "strict":
-        of_references = entities.read_sentences(references) or tags
+        of_references = read_sentences(references) or tags
         find = partial(entities.find_strict, scheme=scheme or (of_references.scheme if of_references else "IO"))
     scores = entities.ratios(find(predictions, marks), find(references, marks), np.arange(len(references))[None])
     overall = {f"overall_{name}": values[0] for name, values in scores.items()}

@@ -39,7 +39,7 @@ def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:
 def test_the_first_column_holds_tokens_and_the_last_one_tags(tmp_path):
     path = tmp_path / "train.conll"
     path.write_text("-DOCSTART- -X- O\n\nAda NNP B-PER\nsleeps VBZ O\n\n\nRome NNP B-LOC\n", encoding="utf-8")
-    rows, lines = read_columns(path)
+    rows, lines, _ = read_columns(path)
     assert rows.to_list() == [
         {"tokens": ["Ada", "sleeps"], "tags": ["B-PER", "O"]},
         {"tokens": ["Rome"], "tags": ["B-LOC"]},
@@ -389,7 +389,7 @@ def test_lines_before_the_header_of_a_table_are_skipped(tmp_path, before):
 @pytest.mark.parametrize("separator", [",", ";", "|"])
 def test_a_separated_file_without_a_known_header_is_refused(tmp_path, separator):
     path = tmp_path / "rows.csv"
-    path.write_text("id,word,tag\n1,Ann,B-PER\n".replace(",", separator))
+    path.write_text("id,what,tag\n1,Ann,B-PER\n".replace(",", separator))
     with pytest.raises(UserError, match="--columns"):
         read_split(str(path), task(), labelled=False)
 

@@ -1,5 +1,6 @@
 """Load labelled rows from a file, a saved data set or the Hub, with columns under the names that a task uses."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +33,9 @@ class Split(NamedTuple):
         unit: `line` or `row`; what `numbers` count.
         left_out: number of rows that could not be used.
         columns: name in the file of each column of a task.
+        others: further columns with usual names of targets.
         word_lines: line of each word of each row, from 0, in files of one word per line.
+        note: a line about the columns; None if they have names of the file, not those of the task.
     """
 
     source: str
@@ -42,7 +45,9 @@ class Split(NamedTuple):
     unit: str = "row"
     left_out: int = 0
     columns: Mapping[str, str] = MappingProxyType({})
+    others: Sequence[str] = ()
     word_lines: Sequence[Sequence[int]] | None = None
+    note: str | None = None
 
     def given(self) -> Iterator[dict]:
         """The rows as they are in the file, with all columns."""
@@ -50,9 +55,12 @@ class Split(NamedTuple):
         return (record.fields for record in self.records() if record.number - 1 in chosen)
 
     def describe_columns(self) -> list[str]:
-        """A line that names the columns with other names than the task uses; none if there are none."""
-        renamed = [f"{role} = {name}" for role, name in self.columns.items() if role != name]
-        return [f"columns of {self.source}: {', '.join(renamed)}"] if renamed else []
+        """A line that names the columns that are not evident; none if there are none."""
+        if self.note:
+            return [self.note]
+        renamed = [f"{role} = {name}" for role, name in self.columns.items() if role != name or self.others]
+        more = f"; --columns chooses others, such as {', '.join(self.others)}" if self.others else ""
+        return [f"columns of {self.source}: {', '.join(renamed)}{more}"] if renamed else []
 
     def select(self, places: Sequence[int]) -> "Split":
         """Some of the rows, by their ascending positions in `rows`."""
@@ -69,8 +77,12 @@ class Split(NamedTuple):
 def read_split(name: str, task: Task, labelled: bool = True, split: str = "train") -> Split:
     """The columns of a task, with its targets if `labelled`; see `load_table`."""
     found = load_table(name, task, split)
+    if found.note is not None:  # the task's reader has applied --columns
+        task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
     rows, columns = task.canonical(found.rows, name, labelled)
-    return found._replace(rows=task.prepare(rows), columns=columns)
+    usual = [name for role in task.targets if role in columns for name in task.targets[role]]
+    others = [name for name in usual if name in found.rows.column_names and name not in columns.values()]
+    return found._replace(rows=task.prepare(rows), columns=columns, others=others)
 
 
 def load_table(name: str, task: Task, split: str) -> Split:
@@ -103,11 +115,13 @@ def load_table(name: str, task: Task, split: str) -> Split:
     return found
 
 
-def _of_dataset(name: str, rows: Dataset, word_lines: Sequence[Sequence[int]] | None = None) -> Split:
+def _of_dataset(
+    name: str, rows: Dataset, word_lines: Sequence[Sequence[int]] | None = None, note: str | None = None
+) -> Split:
     rows, unit = _named_labels(rows), "row" if word_lines is None else "line"
     numbers = range(len(rows)) if word_lines is None else [lines[0] for lines in word_lines]
     records = lambda: (Record(number + 1, row) for number, row in zip(numbers, rows, strict=True))  # noqa: E731
-    return Split(name, rows, records, numbers, unit, word_lines=word_lines)
+    return Split(name, rows, records, numbers, unit, word_lines=word_lines, note=note)
 
 
 def _read_file(path: Path) -> Split:

@@ -90,10 +90,11 @@ class Task(ABC):
 
     # Rows
 
-    def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]] | None] | None:
-        """The rows of a file in a format of this task, or None for other formats; and the lines of the words of each.
+    def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]] | None, str] | None:
+        """A file in a format of this task, or None for other formats.
 
-        Lines count from 0; they are None for formats other than one word per line.
+        The rows, with canonical names; the lines of the words of each, from 0, or None if lines do not hold words; and
+        a note about the columns that were taken.
         """
         return None
 

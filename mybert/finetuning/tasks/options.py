@@ -9,6 +9,7 @@ from mybert.common.errors import UserError
 from mybert.common.settings import check_choices, setting
 from mybert.finetuning.data.labels import PROBLEMS
 
+_ROLES = {"word": "tokens", "token": "tokens", "words": "tokens", "tag": "tags"}
 ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
 """MAX_ANSWER_LENGTH and MAX_LENGTH of `modeling_mybert.answer_decoding_mybert`, whose import takes seconds."""
 
@@ -25,7 +26,7 @@ class TaskOptions:
     columns: list[str] = setting(
         default_factory=list,
         help="Columns without a usual name, as ROLE=COLUMN, such as text=body label=gold; label=a,b,c reads one-hot "
-        "columns.",
+        "columns. Files without names have numbers: word=2 tag=3.",
     )
     max_length: int | None = setting(
         None,
@@ -124,6 +125,10 @@ class TokenOptions(WindowOptions):
         "token-classification: score tags one by one also if they look like tags of entities, such as B-PER (default: "
         "false).",
     )
+
+    def given_columns(self) -> dict[str, str]:
+        """The columns given by `--columns`, by role; `word` and `tag` are also names of the roles."""
+        return {_ROLES.get(role, role): column for role, column in super().given_columns().items()}
 
 
 @dataclass(kw_only=True)

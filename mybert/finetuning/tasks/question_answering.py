@@ -48,9 +48,9 @@ class QuestionAnswering(Task):
 
     # Rows
 
-    def read(self, path: Path) -> tuple[Dataset, None] | None:
+    def read(self, path: Path) -> tuple[Dataset, None, str] | None:
         rows = read_nested(path) if file_format(path).kind == ".json" else None
-        return None if rows is None else (rows, None)
+        return None if rows is None else (rows, None, "")
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []

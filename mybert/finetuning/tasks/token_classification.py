@@ -1,5 +1,6 @@
 """token-classification: a tag for each word, such as parts of speech or entities."""
 
+import dataclasses
 import functools
 import itertools
 from collections import Counter
@@ -20,13 +21,14 @@ from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.invocation import warn_once
 from mybert.common.quantities import counted
-from mybert.finetuning.data.conll import read_columns
-from mybert.finetuning.data.label_columns import expand_label, with_column
-from mybert.finetuning.data.labels import check_label, is_missing, label_name, sort_labels
+from mybert.finetuning.data.conll import WORDS, Columns, names_columns, quoted_fields, read_columns
+from mybert.finetuning.data.label_columns import expand_label, looks_like_list, with_column
+from mybert.finetuning.data.labels import is_missing, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
+from mybert.finetuning.data.tag_checks import read_sentences, tag_problems, tokens_message
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows, text_problem
+from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
 from mybert.finetuning.tasks.options import TokenOptions
 from mybert.finetuning.tasks.word_windows import tokenize_words, window_words
 from mybert.io.files import file_format, open_text
@@ -52,42 +54,58 @@ class TokenClassification(Task):
     name = "token-classification"
     head = MyBertForTokenClassification
     Options = TokenOptions
-    inputs: ClassVar[Mapping] = {"tokens": ("tokens", "words")}
-    targets: ClassVar[Mapping] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "labels")}
+    inputs: ClassVar[Mapping] = {"tokens": ("tokens", "words", "token", "word")}
+    targets: ClassVar[Mapping] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "chunk_tags", "labels")}
     alternatives: ClassVar[Mapping] = {**COLUMNS, **VERDICT}
     counted = "labels"
 
     # Rows
 
-    def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]]] | None:
-        """A CoNLL file. JSON, Parquet and tables with a header row are left to the common readers."""
+    def read(self, path: Path) -> Columns | None:
+        """A file of one word per line. JSON, Parquet and tables of sentences are left to the common readers."""
         kind = file_format(path).kind
-        is_table = kind in _NOT_COLUMNS or (kind in _DELIMITERS and self._has_header(path, _DELIMITERS[kind]))
-        return None if is_table else read_columns(path)
+        is_table, delimiter = kind in _NOT_COLUMNS, None
+        if kind in _DELIMITERS:
+            is_table, delimiter = self._table(path, _DELIMITERS[kind])
+        return None if is_table else read_columns(path, self.options.given_columns(), delimiter)
 
-    def _has_header(self, path: Path, delimiter: str) -> bool:
-        """Whether the first line of a table names a column of texts or words, and is not a word with its tag."""
+    def _table(self, path: Path, delimiter: str) -> tuple[bool, str | None]:
+        """Whether a table has a sentence in each row; and the delimiter of one with a word in each row, if no tab."""
         with open_text(str(path)) as file:
             lines = (line.rstrip("\n") for line in file if line.strip())
             first, second = next(lines, ""), next(lines, "")
             if declared := declared_delimiter(first):
                 first, second = second, next(lines, "")
         between = declared or header_delimiter(first, delimiter)
-        names = [name.strip(' "') for name in first.split(between)]
-        given = self.options.given_columns().values()
-        content = {*COLUMNS["text"], *self.inputs["tokens"], *given}
+        given = self.options.given_columns()
+        names, cells = (
+            [field.strip(' "') for field in (line.split(between) if between == "\t" else quoted_fields(line, between))]
+            for line in (first, second)
+        )
+        words = {given.get("tokens", "").casefold(), *WORDS}
+        cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
+        if names_columns(names, given) and cell and len(cell.split()) == 1 and not looks_like_list(cell):
+            return False, None if between == "\t" else between
+        content = {*COLUMNS["text"], *self.inputs["tokens"], *given.values()}
         known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
         is_tagged = between == "\t" and len(names) > 1 and len(known & set(names)) < 2
         if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
             is_tagged = names[-1] in self.config.label2id
         if not content.isdisjoint(names) and not is_tagged:
-            return True
+            return True, None
         if delimiter == "," and between in first and between in second and len(first.split()) == 1:
             raise UserError(
                 f"{path}: no column of texts or words in {short(first)}; name it by --columns text=COLUMN, or write "
                 "CoNLL columns with tabs"
             )
-        return False
+        return False, None
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        """As for every task; numbers of columns are left to `read_columns`."""
+        given = self.options.given_columns()
+        kept = [f"{role}={column}" for role, column in given.items() if column in names or not column.isdecimal()]
+        task = dataclasses.replace(self, options=dataclasses.replace(self.options, columns=kept))
+        return super(TokenClassification, task).find_columns(names, source, labelled)
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
         """Texts with spans if the rows have such columns, else words with tags."""
@@ -128,11 +146,11 @@ class TokenClassification(Task):
         known, tag_set = (None, self._read(rows)) if training else (self.config.label2id, self._tag_set)
         problems = []
         for number, row in enumerate(rows):
-            message = _tokens_message(row["tokens"]) or row.get("problem")
+            message = tokens_message(row["tokens"]) or row.get("problem")
             if message or "tags" not in row:
                 problems += [Problem(number, message)] if message else []
             else:
-                problems += _tag_problems(number, row["tokens"], row["tags"], known, tag_set)
+                problems += tag_problems(number, row["tokens"], row["tags"], known, tag_set)
         return problems
 
     def _read(self, rows: Dataset) -> TagSet | None:
@@ -140,7 +158,7 @@ class TokenClassification(Task):
         if self.options.plain_tags:
             return None
         tags = (tags for tags in rows["tags"][:] if isinstance(tags, list))
-        return entities.read_sentences([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
+        return read_sentences([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
 
     def label_distribution(self, rows: Dataset) -> Counter:
         return Counter(tag for tags in self.references(rows) for tag in tags)
@@ -290,31 +308,3 @@ class TokenClassification(Task):
         names = [name for _, name in sorted(self.config.id2label.items())]
         tags = references, [prediction["tags"] for prediction in predictions]
         return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
-
-
-def _tokens_message(tokens: Any) -> str | None:
-    if not isinstance(tokens, list):
-        return f"the tokens {short(tokens)} are not a list of words"
-    if not tokens:
-        return "the sentence is empty"
-    return next(filter(None, (text_problem(f"token {i}", word) for i, word in enumerate(tokens, 1))), None)
-
-
-def _tag_problems(
-    number: int, tokens: list[str], tags: Any, known: Mapping[str, int] | None, tag_set: TagSet | None
-) -> Iterator[Problem]:
-    """The problems of a row's tags; `known` are the labels of the model, None for training rows."""
-    if not isinstance(tags, list):
-        yield Problem(number, f"the tags {short(tags)} are not a list")
-        return
-    if len(tags) != len(tokens):
-        yield Problem(number, f"{counted(len(tokens), 'token')}, but {counted(len(tags), 'tag')}")
-        return
-    for place, tag in enumerate(tags):
-        message, name = check_label(tag, known), label_name(tag)
-        if message and tag_set and (right := entities.respelt(name, tag_set)):
-            message += f"; write {right}"
-        elif not message and tag_set and name in tag_set.stray:
-            message = entities.stray_tag(name, tag_set)
-        if message:
-            yield Problem(number, f"token {place + 1} ({short(tokens[place])}): {message}", place)

@@ -1,0 +1,170 @@
+"""Which columns of a file of one word per line hold the words and the tags, and where sentences end."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from modeling_mybert.entities_mybert import read_tags
+from mybert.common.error_messages import short_list
+from mybert.common.errors import UserError
+
+WORDS = ("token", "tokens", "word", "words", "form")  # usual names of the columns
+TAGS = ("tag", "tags", "ner", "ner_tag", "ner_tags", "label", "labels", "entity", "upos", "xpos", "pos", "pos_tags")
+SENTENCES = ("sentence #", "sentence", "sentence_id", "sentence_idx", "sent_id", "sent")
+CONLL_U = ["id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"]
+CONLL_2012 = [*("document", "part", "number", "word", "pos", "parse", "lemma", "frameset", "sense", "speaker", "ner")]
+_NUMBER = re.compile(r"([0-9]{1,9})([-.][0-9]+)?")  # 1, and CoNLL-U's 1-2 and 1.1
+_BRACKETS = re.compile(r"(\([^\s()*]+)*\*?\)*")  # CoNLL-2005 and 2012: (PER* and *) around a person
+
+
+class Line(NamedTuple):
+    """A line with a word: its number from 1, the blank lines before it, and its fields."""
+
+    number: int
+    sentence: int
+    fields: list[str]
+
+
+class ColumnFile(NamedTuple):
+    """
+    Attributes:
+        lines: of the words.
+        names: of the columns, if they are known.
+        first: the line of the file that has the right number of columns.
+        is_open: whether lines may have further columns.
+    """
+
+    path: Path
+    lines: list[Line]
+    names: list[str] | None
+    first: Line
+    is_open: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.first.fields)
+
+    def column(self, place: int) -> list[str]:
+        return [line.fields[place] for line in self.lines]
+
+
+def given_places(file: ColumnFile, given: Mapping[str, str]) -> dict[str, int]:
+    """The places of the columns that `--columns` gives, by number, or by name if the columns have names."""
+    found = {}
+    for role in ("tokens", "tags"):
+        value = given.get(role)
+        if value is None or (file.names is None and not value.isdecimal()):
+            continue
+        names = [name.casefold() for name in file.names or ()]
+        if value.casefold() in names:
+            found[role] = names.index(value.casefold())
+        elif value.isdecimal() and 1 <= int(value) <= min(len(line.fields) for line in file.lines):
+            found[role] = int(value) - 1
+        else:
+            there = short_list(file.names) if file.names else f"columns 1 to {file.width}"
+            raise UserError(f"--columns {role}={value}: {file.path} has no such column; there are {there}")
+    if len(set(found.values())) < len(found):
+        raise UserError(f"--columns names the column {given['tokens']} of {file.path} twice")
+    return found
+
+
+def usual_place(file: ColumnFile, names: Sequence[str]) -> int | None:
+    """The place of the column with the first of some usual names."""
+    known = [name.casefold() for name in (file.names or ())[: file.width]]
+    return next((known.index(name) for name in names if name in known), None)
+
+
+def counting_columns(file: ColumnFile) -> list[int]:
+    """The first columns that number words or sentences; other columns before them name documents."""
+    found = []
+    for place in range(min(len(line.fields) for line in file.lines) - 1):
+        values = file.column(place)
+        pairs = itertools.pairwise(zip(file.lines, values, strict=True))
+        steps = [(a, b) for (one, a), (other, b) in pairs if one.sentence == other.sentence]
+        if _is_counter(values, steps):
+            found.append(place)
+        elif not steps or any(a != b for a, b in steps):
+            break
+    return found
+
+
+def _is_counter(values: Sequence[str], steps: Sequence[tuple[str, str]]) -> bool:
+    """Whether a column counts: from word to word of a sentence it stays, rises by one, or begins again."""
+    if not all(map(_NUMBER.fullmatch, values)) or 2 * sum(map(str.isdecimal, values)) < len(values):
+        return False
+    first = next((value for value in values if value.isdecimal()), "0")
+    whole = [(int(a), int(b)) for a, b in steps if a.isdecimal() and b.isdecimal()]
+    return all(b - a in (0, 1) or b == int(first) for a, b in whole) if steps else {*values} <= {"0", "1"}
+
+
+def group_sentences(file: ColumnFile, counters: Sequence[int]) -> list[list[Line]]:
+    """The lines of each sentence: between blank lines, or else by a column that numbers sentences or words."""
+    lines, named = file.lines, usual_place(file, SENTENCES)
+    if named is not None:
+        numbers, last = [], ""
+        for value in file.column(named):  # some files write it at the first word only
+            last = value or last
+            numbers.append(last)
+        return _grouped(lines, numbers)
+    found = _grouped(lines, [line.sentence for line in lines])
+    for place in counters if len(found) == 1 else ():
+        numbers = [int(re.split("[-.]", value)[0]) for value in file.column(place)]
+        steps = [b - a for a, b in itertools.pairwise(numbers)]
+        if 0 not in steps or min(steps) < 0:  # it numbers the words, and begins again in each sentence
+            numbers = list(itertools.accumulate((step != 1 for step in steps), initial=0))
+        if len(set(numbers)) > 1:
+            return _grouped(lines, numbers)
+    return found
+
+
+def _grouped(lines: Sequence[Line], keys: Sequence[object]) -> list[list[Line]]:
+    pairs = itertools.groupby(zip(keys, lines, strict=True), key=lambda pair: pair[0])
+    return [[line for _, line in some] for _, some in pairs]
+
+
+def tag_column(file: ColumnFile, word: int, is_numbered: bool) -> int | None:
+    """The place of the tags; None if no column is left."""
+    if file.names is not None:
+        named = [place for name in TAGS if (place := usual_place(file, [name])) not in (None, word)]
+        filled = [place for place in named if {*file.column(place)} != {"_"}]
+        if filled or named:
+            return (filled or named)[0]
+    last = file.width - 1
+    if last <= word:
+        return None
+    while last - 1 > word and _is_nested(file, last, is_numbered):
+        last -= 1
+    return last
+
+
+def _is_nested(file: ColumnFile, place: int, is_numbered: bool) -> bool:
+    """Whether a column has the entities inside those of the column before, as in GermEval."""
+    inner, outer = (file.column(one) for one in (place, place - 1))
+    tags = read_tags(Counter(outer))
+    if tags is None:
+        return False
+    if is_numbered and place == 3:  # number, word, outer and inner; chunks leave few words outside
+        is_inner = {*inner} == {tags.outside} or read_tags(Counter(inner)) is not None
+        return is_inner and 3 * sum(tag in tags.marks for tag in outer) <= 2 * len(outer)
+    return {tags.outside} < {*inner} <= {*outer}
+
+
+def without_brackets(sentences: list[list[str]]) -> list[list[str]]:
+    """Tags such as (PER*, *) and (PER) as tags in IOB2; others as they are."""
+    tags = {tag for some in sentences for tag in some}
+    if not all(map(_BRACKETS.fullmatch, tags)) or not any(tag[:1] == "(" for tag in tags):
+        return sentences
+    found = []
+    for some in sentences:
+        found.append([])
+        open_kinds: list[str] = []
+        for tag in some:
+            begun = not open_kinds
+            open_kinds += re.findall(r"\(([^\s()*]+)", tag)
+            found[-1].append(f"{'B' if begun else 'I'}-{open_kinds[0]}" if open_kinds else "O")
+            closed = tag.count(")")
+            open_kinds = open_kinds[: len(open_kinds) - closed] if closed else open_kinds
+    return found
