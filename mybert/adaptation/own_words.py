@@ -22,7 +22,7 @@ def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
         UserError: the file cannot be read, has invalid lines, or has no new word.
     """
     try:
-        lines = Path(path).read_bytes().decode("utf-8-sig").split("\n")
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--words {path}: {cause(error)}") from error
     vocabulary = tokenizer.get_vocab()

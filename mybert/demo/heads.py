@@ -218,7 +218,7 @@ def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
 
 def _choices(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(context: str, choices: str) -> Answer:
-        lines = [line for line in choices.splitlines() if line.strip()]
+        lines = [line for line in choices.split("\n") if line.strip()]
         found = predictor({"context": context, "choices": lines})
         return Answer(dict(zip(lines, found["scores"], strict=True)))
 
@@ -283,7 +283,7 @@ def recorded_samples(name: str) -> dict[str, list[dict]]:
     """Held-out words and pairs that a pretraining folder records; empty if there are none, or the file is damaged."""
     path, keys = Path(name) / SAMPLES, {"words": ("before", "after"), "pairs": ("a", "b")}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
         last = json.loads(lines[-1]) if lines else {}
         return {
             kind: [{key: str(one[key]) for key in names} for one in last.get(kind, [])[:_EXAMPLES]]

@@ -62,7 +62,7 @@ def _queries(queries: list[str]) -> list[str]:
         if len(queries) > 1:
             raise UserError(f"{STDIN} reads all queries from standard input; leave it or the other queries out")
         with open_text(STDIN) as file:
-            queries = file.read().splitlines()
+            queries = [line.removesuffix("\n") for line in file]
     for number, query in enumerate(queries, 1):
         if not query.strip() or not is_unicode(query):
             raise UserError(f"query {number}: {'not UTF-8' if query.strip() else 'empty'}; correct or remove it")

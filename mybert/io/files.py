@@ -1,4 +1,8 @@
-"""Open files by name: format, compression, bytes and text."""
+"""Open files by name: format, compression, bytes and text.
+
+In every format LF, CRLF and CR end a line; form feed, U+0085 and U+2028 are part of it. The last line needs no end. A
+byte order mark at the start is no text.
+"""
 
 import codecs
 import contextlib
@@ -24,6 +28,7 @@ STDIN = "-"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: 31}  # reads what `zstd --long=31` writes
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BLOCK = 1 << 20  # bytes
 
 
 class FileFormat(NamedTuple):
@@ -58,7 +63,10 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
     """Opens a file, or standard input for `-`, for reading bytes, decompressed if necessary."""
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
-            yield decompressed(file, name)
+            content = decompressed(file, name)
+            if hasattr(content, "peek") and content.peek(2)[:2] in _UTF16:
+                raise UserError(f"{name} is UTF-16, not UTF-8; save it as UTF-8")
+            yield content
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
         raise UserError(f"{name} is damaged ({error}); compress it again or leave it out") from error
     except FileNotFoundError as error:
@@ -71,14 +79,29 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
 def open_text(name: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
     """Opens a file, or standard input for `-`, for reading UTF-8 text. `newline` is that of `open`.
 
-    A byte order mark is skipped. LF, CRLF and CR end a line. Invalid bytes become lone surrogates, which the reader
-    detects with `is_unicode` and reports by line.
+    Invalid bytes become lone surrogates, which the reader detects with `is_unicode` and reports by line.
     """
     with open_file(name) as file:
-        if hasattr(file, "peek") and file.peek(2)[:2] in _UTF16:
-            raise UserError(f"{name} is UTF-16, not UTF-8; save it as UTF-8")
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
         try:
             yield text
         finally:
             text.detach()
+
+
+def arriving_lines(file: BinaryIO) -> Iterator[list[bytes]]:
+    """Yields lines without their ends as soon as they arrive: an interactive writer gets each answer at once."""
+    begun: list[bytes] = []
+    after_cr = False  # of a line that has been read; a LF that follows belongs to it
+    while block := file.read1(_BLOCK):
+        block = block.removeprefix(b"\n") if after_cr else block
+        after_cr = block.endswith(b"\r")
+        lines = block.splitlines()  # of bytes: at LF, CRLF and CR only
+        rest = [] if block.endswith((b"\n", b"\r")) else lines[-1:]
+        ended = lines[: len(lines) - len(rest)]
+        if ended:
+            yield [b"".join([*begun, ended[0]]), *ended[1:]]
+            begun = []
+        begun += rest
+    if begun:
+        yield [b"".join(begun)]

@@ -116,6 +116,6 @@ class Samples:
 def write_sample(folder: str | Path, sample: dict) -> None:
     """Adds a line to samples.jsonl in place of those of the same and later steps, which a resumed run repeats."""
     path = Path(folder) / SAMPLES
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
     kept = [f"{line}\n" for line in lines if json.loads(line)["step"] < sample["step"]]
     replace_text(path, "".join([*kept, json_line(sample)]))

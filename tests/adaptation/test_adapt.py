@@ -215,7 +215,7 @@ def test_without_new_words_the_vocabulary_stays(run):
 
 
 def test_new_words_of_a_file_are_added_and_normalised(run, tmp_path, capsys):
-    (tmp_path / "words.txt").write_text("Élan \n\nthe\n##lines\t\r\n[MASK]\ntanker\n")
+    (tmp_path / "words.txt").write_bytes("Élan \n\nthe\r##lines\t\r\n[MASK]\rtanker\r".encode())
     folder = run(words=str(tmp_path / "words.txt"))
     printed = capsys.readouterr().out
     assert "2 of 5 words are already in the vocabulary, for example 'the'\n" in printed

@@ -14,8 +14,10 @@ from datasets import Dataset, DatasetDict
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity
+from mybert.embedding.search import _queries
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.data.run_data import load_data
+from mybert.finetuning.data.stream_input import read_lines
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
@@ -41,6 +43,39 @@ def write(tmp_path):
 
 def read(path, kind=TextClassification) -> list[dict]:
     return read_split(str(path), kind(kind.Options.of(), MyBertConfig())).rows.to_list()
+
+
+@pytest.mark.parametrize("last", ["with", "without"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_reader_has_the_same_lines(write, end, bom, last):
+    """LF, CRLF and CR end a line; white space that `str.splitlines` takes for a line end is part of it."""
+    texts = ["one", "tw\x0co", "thr\u2028ee", "fo\x85ur", "f\x1cive\x0b."]
+
+    def written(name: str, lines: list[str]):
+        return write(name, bom + end.join(lines) + (end if last == "with" else ""))
+
+    for name, between in (("a.csv", ","), ("a.tsv", "\t")):
+        path = written(name, [f"text{between}label", *(f"{text}{between}x" for text in texts)])
+        split = load_table(str(path), TASK, "train")
+        assert (split.rows["text"][:], split.numbers) == (texts, [1, 2, 3, 4, 5])
+        assert [document.text for document in read_documents([str(path)])] == texts
+    path = written("a.jsonl", [json.dumps({"text": text}, ensure_ascii=False) for text in texts])
+    assert load_table(str(path), TASK, "train").rows["text"][:] == texts
+    assert [document.line for document in read_documents([str(path)])] == [1, 2, 3, 4, 5]
+    assert [line.row["text"] for some in read_lines(str(path), TASK, 2) for line in some] == texts
+    path = written("a.txt", texts)
+    assert [(line.number, line.row) for some in read_lines(str(path), TASK, 2) for line in some] == [
+        (number, {"text": text}) for number, text in enumerate(texts)
+    ]
+    assert [document.text for document in read_documents([str(path)], plain_text="line")] == texts
+    path = written("a.conll", [f"{text}\tX" for text in texts] + ["", "last\tX"])
+    assert read(path, TokenClassification) == [
+        {"tokens": texts, "tags": ["X"] * 5},
+        {"tokens": ["last"], "tags": ["X"]},
+    ]
+    with mock.patch("sys.stdin", mock.Mock(buffer=written("queries", texts).open("rb"))):
+        assert _queries(["-"]) == texts
 
 
 def test_dates_in_json_stay_text(tmp_path):

@@ -98,13 +98,13 @@ def test_the_best_model_is_not_asked_in_place_of_that_of_the_last_step(make_trai
 
 
 def test_samples_of_earlier_steps_survive_a_failure_while_writing(tmp_path, monkeypatch):
-    write_sample(tmp_path, {"step": 1})
+    write_sample(tmp_path, {"step": 1, "words": "one\u2028two\x85"})
     monkeypatch.setattr(Path, "write_text", half_written)
     with pytest.raises(KeyboardInterrupt):
         write_sample(tmp_path, {"step": 2})
     monkeypatch.undo()
     write_sample(tmp_path, {"step": 3})
-    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
+    lines = (tmp_path / "samples.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     assert [json.loads(line)["step"] for line in lines] == [1, 3]
 
 

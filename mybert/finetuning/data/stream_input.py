@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from datasets import Dataset
 
@@ -14,10 +14,9 @@ from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.json_io import is_json, parse_json, unwritable
 from mybert.finetuning.tasks.base import Task
-from mybert.io.files import STDIN, file_format, open_file
+from mybert.io.files import STDIN, arriving_lines, file_format, open_file
 
 EMPTY = "empty text"  # the `error` of a blank line
-_BLOCK = 1 << 20  # bytes
 
 
 class Line(NamedTuple):
@@ -51,8 +50,9 @@ def read_lines(name: str, task: Task, at_once: int) -> Iterator[list[Line]]:
     """
     reader, is_first = LineReader(name, task), True
     with open_file(name) as file:
-        numbers = itertools.count()
-        for lines in _arriving(file, at_once) if name == STDIN else _together(file, at_once):
+        numbers, arriving = itertools.count(), arriving_lines(file)
+        groups = arriving if name == STDIN else [itertools.chain.from_iterable(arriving)]
+        for lines in itertools.chain.from_iterable(_together(group, at_once) for group in groups):
             read = [reader.read(next(numbers), line) for line in lines]
             if file_format(name).kind == ".jsonl":
                 read = [line for line in read if line.error != EMPTY]
@@ -68,20 +68,6 @@ def _together(lines: Iterable[bytes], at_once: int) -> Iterator[list[bytes]]:
     lines = iter(lines)
     while some := list(itertools.islice(lines, at_once)):
         yield some
-
-
-def _arriving(file: BinaryIO, at_once: int) -> Iterator[list[bytes]]:
-    """Yields lines as soon as they arrive, so that an interactive writer gets each answer at once."""
-    begun = []
-    while block := file.read1(_BLOCK):
-        ended, newline, rest = block.rpartition(b"\n")
-        if newline:
-            lines = b"".join([*begun, ended]).split(b"\n")
-            yield from _together((line + newline for line in lines), at_once)
-            begun = []
-        begun.append(rest)
-    if last := b"".join(begun):
-        yield [last]
 
 
 class LineReader:
@@ -100,7 +86,7 @@ class LineReader:
             self.columns.find(tuple(dict.fromkeys(itertools.chain(*rows))), self.source)
 
     def read(self, number: int, line: bytes) -> Line:
-        shown: dict | str = line.decode(errors="backslashreplace").rstrip("\r\n")
+        shown: dict | str = line.decode(errors="backslashreplace")
         try:
             text = line.decode("utf-8-sig" if number == 0 else "utf-8")
             if not text.strip():
@@ -122,7 +108,7 @@ class LineReader:
             return _record(text)
         if self.is_json is False and is_object and is_json(text):
             raise UserError("a JSON object among texts; the first line is not JSON, so all lines are read as texts")
-        row = self.task.plain_row(text.rstrip("\r\n"), "it")
+        row = self.task.plain_row(text, "it")
         self.is_json = False
         return row
 
