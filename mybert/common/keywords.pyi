@@ -19,7 +19,9 @@ class EmbedderKeywords(TypedDict, total=False):
     dtype: Literal["float32", "bfloat16", "int8"]
     layers: int | Sequence[int]
     normalize: bool
-    long_texts: Literal["refuse", "window"]
+    long_texts: Literal["refuse", "truncate", "window"] | None
+    prompt_name: Name | None
+    prompt: Name | None
     max_length: int | None
     stride: int | None
     max_tokens_per_batch: int | None
@@ -181,19 +183,21 @@ class ImportBertKeywords(CommandKeywords, total=False):
     casing: Literal["auto", "cased", "uncased"]
     tolerance: float
 
-class SearchKeywords(TypedDict, total=False):
-    config: Name
-    model: Name | None
-    top_k: int
-    output: Name | None
-    device: Name
-    overwrite: bool
-
 class ExportKeywords(CommandKeywords, total=False):
     to: Required[Literal["bert", "onnx"]]
     int8: bool
     tolerance: float
     int8_tolerance: float
+
+class SearchKeywords(TypedDict, total=False):
+    config: Name
+    model: Name | None
+    prompt_name: Name | None
+    prompt: Name | None
+    top_k: int
+    output: Name | None
+    device: Name
+    overwrite: bool
 
 class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
@@ -243,7 +247,9 @@ class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
 
 class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
-    pooling: Literal["mean", "cls", "pooler", "words"]
+    pooling: (
+        Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler", "words"] | None
+    )
     engine: Literal["local", "ray"]
     resume: bool
 

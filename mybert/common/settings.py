@@ -18,6 +18,9 @@ SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 DTYPES = ("float32", "bfloat16", "int8")
 """Number formats for inference."""
 
+POOLING_MODES = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""Names of sentence-transformers for the ways from hidden states to the vector of a text."""
+
 ENGINES = ("local", "ray")
 """Where the parts of a command are computed."""
 

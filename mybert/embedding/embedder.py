@@ -3,22 +3,29 @@
 Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` number of vectors.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
+from itertools import chain
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 import torch
+from tokenizers import normalizers
 from torch import Tensor
 
 from modeling_mybert import MyBertModel
-from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
+from mybert.common.checkpoint_loading import explain_unreadable, load_with_tokenizer, refuse_missing
 from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
+from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
 from mybert.common.python_values import text_list
+from mybert.common.sentence_modules import SentenceModules, read_sentence_modules
 from mybert.common.sequence_length import check_max_length, trained_tokens
+from mybert.common.settings import POOLING_MODES
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
 from tokenization import MyBertTokenizer
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from mybert.common.keywords import EmbedderKeywords
 
 _NO_ROW = -1
+_MOST = 1 << 30
 
 
 class Words(NamedTuple):
@@ -49,16 +57,20 @@ class _Sequence(NamedTuple):
     Attributes:
         ids: (length,) token ids, special tokens included.
         rows: (length,) the vector that each token contributes to, or -1.
-        is_first: whether it is the first window of its text.
+        start: number of tokens of its text before it.
     """
 
     ids: np.ndarray
     rows: np.ndarray
-    is_first: bool
+    start: int
 
 
 class Embedder:
     """A checkpoint that turns texts into vectors.
+
+    The vectors of a sentence encoder, a folder with `modules.json`, are those of sentence-transformers: with its
+    pooling, dense layers, normalisation, maximum length and default prompt. Other checkpoints have the mean of the
+    last hidden states.
 
     Texts contain no control tokens: `[MASK]` is read as a bracket, a word and a bracket.
 
@@ -67,9 +79,11 @@ class Embedder:
         options: fields of `EncodingSettings`, where `model` is a name.
 
     Attributes:
-        width: `H`, the length of every vector.
+        modules: what follows the encoder; None: nothing does.
+        width: the length of the vector of a text; that of a word has `H`.
         max_length: maximum tokens of a text or window, special tokens included.
         tokens: number of tokens read by the model so far, special tokens included.
+        truncated: number of texts truncated so far.
 
     Raises:
         UserError: the checkpoint or device cannot be used, or a setting does not fit the model.
@@ -87,68 +101,139 @@ class Embedder:
         if not isinstance(model, EncodingSettings):
             (model,) = make_settings([EncodingSettings], (model,), options)
         self.settings = model
-        self.model, tokenizer = _load(self.settings)
+        self.modules, self._refusal = _read_modules(model)
+        self.model, tokenizer = _load(model, str(self.modules.encoder) if self.modules else model.model)
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()
+        if self.modules and self.modules.lower_case:
+            normalizer = [self.backend.normalizer] if self.backend.normalizer else []
+            self.backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
         self._cls, self._sep = (np.array([token]) for token in self.special_ids)
-        self.width = config.hidden_size
-        self.max_length = self.settings.max_length or trained_tokens(config, tokenizer)
+        self.width = config.hidden_size if self.modules is None else self._width(self.modules)
+        own = self.modules.max_length if self.modules else None
+        self.max_length = self.settings.max_length or min(own or _MOST, trained_tokens(config, tokenizer))
+        self.long_texts = self.settings.long_texts or ("refuse" if self.modules is None else "truncate")
+        self.default_prompt = self.prompt()
         room = self.max_length - 2
         self.stride = room // 2 if self.settings.stride is None else self.settings.stride
         if self.settings.stride is not None and self.stride >= room:
             raise UserError(f"--stride {self.stride}: expected less than the {room} tokens of a window's text")
         self.max_tokens_per_batch = tokens_per_batch(self.settings, self.model.device)
-        self.tokens = 0
+        self.tokens = self.truncated = 0
+
+    @torch.inference_mode()
+    def _width(self, modules: SentenceModules) -> int:
+        pooled = len(modules.poolings) * self.model.config.hidden_size
+        try:
+            return modules.apply(torch.zeros(1, pooled)).shape[1]
+        except RuntimeError as error:
+            raise UserError(f"the modules of {self.settings.model} do not fit each other ({cause(error)})") from error
+
+    def prompt(self, name: str | None = None) -> str:
+        """The text that is put before each text.
+
+        Args:
+            name: of a prompt of the checkpoint; None: the settings choose it, or the checkpoint's default.
+
+        Raises:
+            UserError: the checkpoint has no such prompt.
+        """
+        name = name or self.settings.prompt_name
+        if self.settings.prompt is not None:
+            return self.settings.prompt
+        return (self.modules or SentenceModules(Path())).prompt(name)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Number of tokens of each text, special tokens included."""
         return [len(ids) + 2 for ids in self.encode(texts)]
 
     def texts(
-        self, texts: Sequence[str], pooling: str = "mean", progress: Callable[[int], object] | None = None
+        self,
+        texts: Sequence[str],
+        pooling: str | None = None,
+        progress: Callable[[int], object] | None = None,
+        prompt_name: str | None = None,
     ) -> np.ndarray:
         """Computes one vector for each text.
 
         Args:
-            pooling: `mean` over all tokens of a text, [CLS] and [SEP] included, as in sentence-transformers; `cls`,
-                the vector of [CLS]; or `pooler`, the trained pooler output. `cls` and `pooler` of a text in several
-                windows are averaged.
+            pooling: a mode of sentence-transformers over all tokens of a text, [CLS] and [SEP] included (`mean`,
+                `max`, `mean_sqrt_len_tokens`, `weightedmean`); `cls` or `lasttoken`, the vector of that token;
+                `pooler`, the trained pooler output. It replaces the modules of a sentence encoder. None: these
+                modules, else `mean`. `cls` and `pooler` of a text in several windows are averaged.
             progress: called after each batch with the number of texts that began in it.
+            prompt_name: see `prompt`.
 
         Returns:
-            (texts, H) float32, in the order of `texts`.
+            (texts, width) float32, in the order of `texts`.
 
         Raises:
-            UserError: a text is too long, or the checkpoint has no pooler.
+            UserError: a text is too long, the checkpoint has no pooler, or a module is not supported.
         """
-        return self.vectors(self.encode(texts), pooling, progress)
+        prompt = self.prompt(prompt_name)
+        return self.vectors(self.encode(texts, prompt), pooling, progress, prompt)
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of each text, without special tokens."""
-        encodings = self.backend.encode_batch_fast(text_list(texts), add_special_tokens=False)
+    def encode(self, texts: Sequence[str], prompt: str | None = None) -> list[np.ndarray]:
+        """Token ids of each text after its prompt (None: `default_prompt`), without special tokens."""
+        prompt = self.default_prompt if prompt is None else prompt
+        prompted = [prompt + text for text in text_list(texts)] if prompt else text_list(texts)
+        encodings = self.backend.encode_batch_fast(prompted, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def vectors(
-        self, ids: Sequence[np.ndarray], pooling: str = "mean", progress: Callable[[int], object] | None = None
+        self,
+        ids: Sequence[np.ndarray],
+        pooling: str | None = None,
+        progress: Callable[[int], object] | None = None,
+        prompt: str | None = None,
     ) -> np.ndarray:
-        """As `texts`, for the token ids of each text, without special tokens."""
-        if pooling not in ("mean", "cls", "pooler"):
-            raise UserError(f"pooling: expected mean, cls or pooler, found {pooling!r}")
+        """As `texts`, for the token ids that `encode` gives for these texts and this prompt."""
+        if pooling not in (None, "pooler", *POOLING_MODES):
+            raise UserError(f"pooling: expected {', '.join(POOLING_MODES)} or pooler, found {pooling!r}")
+        if pooling is None and self._refusal is not None:
+            raise self._refusal
+        modules = SentenceModules(Path(), poolings=(pooling or "mean",))
+        if pooling is None and self.modules is not None:
+            modules = self.modules
         if pooling == "pooler" and self.model.pooler is None:
             raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
         if pooling == "pooler" and self.settings.layers != [-1]:
             raise UserError("layers have no effect on the output of the pooler; leave them out")
-        sequences = []
-        for text, of_text in enumerate(ids):
-            windows = self._windows(text, of_text, np.full(len(of_text), text))
-            if pooling == "mean":
-                windows[0].rows[0] = windows[-1].rows[-1] = text
-            else:
-                for window in windows:
-                    window.rows[0], window.rows[1:] = text, _NO_ROW
-            sequences += windows
-        return self._pool(sequences, len(ids), pooling == "pooler", progress)
+        unpooled = 0
+        if not modules.pools_prompt and (prompt := self.default_prompt if prompt is None else prompt):
+            unpooled = 1 + len(self.encode([prompt], "")[0])
+        parts, room = [], self.max_length - 2
+        if self.long_texts == "truncate":
+            self.truncated += sum(len(of_text) > room for of_text in ids)
+            ids = [of_text[:room] for of_text in ids]
+        for mode in modules.poolings:
+            sequences = list(chain.from_iterable(self._rows(*text, mode, unpooled) for text in enumerate(ids)))
+            parts.append(self._pool(sequences, len(ids), mode, None if parts else progress))
+        with torch.inference_mode():
+            pooled = torch.cat(parts, dim=1)
+            return self._finished(modules.apply(pooled.cpu() if modules.layers else pooled))
+
+    def _rows(self, text: int, ids: np.ndarray, mode: str, unpooled: int) -> list[_Sequence]:
+        """The windows of a text, whose rows name the tokens that are pooled.
+
+        Args:
+            unpooled: number of tokens at the start of the text, [CLS] included, that are left out.
+        """
+        windows = self._windows(text, ids, np.full(len(ids), text))
+        first, last = windows[0].rows, windows[-1].rows
+        if mode in ("cls", "pooler"):
+            for window in windows:
+                window.rows[:] = _NO_ROW
+                window.rows[unpooled if window.start == 0 and len(window.rows) > unpooled else 0] = text
+        elif mode == "lasttoken":
+            for window in windows:
+                window.rows[:] = _NO_ROW
+            last[-1] = text
+        else:
+            first[0] = last[-1] = text
+            first[:unpooled] = _NO_ROW
+        return windows
 
     def words(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> list[Words]:
         """Computes one vector for each word of each text: the mean over its tokens, in the context of the text.
@@ -157,7 +242,7 @@ class Embedder:
             progress: called after each batch with the number of texts that began in it.
 
         Returns:
-            The words of each text, in the order of `texts`.
+            The words of each text, in the order of `texts`. Texts that would be truncated are split into windows.
 
         Raises:
             UserError: a text is too long.
@@ -170,7 +255,7 @@ class Embedder:
             spans.append(np.stack([offsets[first, 0], offsets[ends[: len(first)], 1]], axis=1))
             sequences += self._windows(text, np.array(encoding.ids, dtype=np.int64), word + bounds[-1])
             bounds.append(bounds[-1] + len(first))
-        vectors = self._pool(sequences, bounds[-1], False, progress)
+        vectors = self._finished(self._pool(sequences, bounds[-1], "mean", progress))
         return [
             Words([text[start:end] for start, end in span.tolist()], span, vectors[begin:end])
             for text, span, begin, end in zip(texts, spans, bounds, bounds[1:], strict=False)
@@ -179,7 +264,7 @@ class Embedder:
     def _windows(self, text: int, ids: np.ndarray, rows: np.ndarray) -> list[_Sequence]:
         """Windows over the tokens `ids` of a text; special tokens contribute to no row yet."""
         size = self.max_length - 2
-        if len(ids) > size and self.settings.long_texts == "refuse":
+        if len(ids) > size and self.long_texts == "refuse":
             raise UserError(
                 f"text {text}: {len(ids) + 2} tokens, more than {self.max_length}; set long_texts='window' "
                 "(--long-texts window) or split the text"
@@ -188,31 +273,44 @@ class Embedder:
         for start, end, kept_start, kept_end in cut_windows(len(ids), size, self.stride):
             of = np.full(end - start + 2, _NO_ROW)
             of[1 + kept_start - start : 1 + kept_end - start] = rows[kept_start:kept_end]
-            sequences.append(_Sequence(np.concatenate([self._cls, ids[start:end], self._sep]), of, start == 0))
+            sequences.append(_Sequence(np.concatenate([self._cls, ids[start:end], self._sep]), of, start))
         return sequences
 
     @torch.inference_mode()
     def _pool(
-        self, sequences: list[_Sequence], count: int, pooler: bool, progress: Callable[[int], object] | None
-    ) -> np.ndarray:
-        """(count, H) float32: the mean over the tokens that contribute to each row."""
-        device = self.model.device
-        sums, counts = torch.zeros(count, self.width, device=device), torch.zeros(count, 1, device=device)
+        self, sequences: list[_Sequence], count: int, mode: str, progress: Callable[[int], object] | None
+    ) -> Tensor:
+        """(count, H) float32: the tokens that contribute to each row, pooled as sentence-transformers does."""
+        device, hidden = self.model.device, self.model.config.hidden_size
+        pooled = torch.full((count, hidden), float("-inf") if mode == "max" else 0.0, device=device)
+        totals = torch.zeros(count, 1, device=device)
         for batch in batches_by_length(sequences, lambda sequence: len(sequence.ids), self.max_tokens_per_batch):
-            vectors, rows = self._encode(batch, pooler)
-            sums.index_add_(0, rows, vectors)
-            counts.index_add_(0, rows, torch.ones_like(vectors[:, :1]))
+            vectors, rows, positions = self._encode(batch, mode == "pooler")
+            if mode == "max":
+                pooled.index_reduce_(0, rows, vectors, "amax")
+            else:
+                weights = (positions + 1.0 if mode == "weightedmean" else torch.ones_like(positions)).float()[:, None]
+                pooled.index_add_(0, rows, vectors * weights if mode == "weightedmean" else vectors)
+                totals.index_add_(0, rows, weights)
             if progress:
-                progress(sum(sequence.is_first for sequence in batch))
-        means = sums / counts
-        if not means.isfinite().all():
+                progress(sum(sequence.start == 0 for sequence in batch))
+        if mode == "max":
+            return pooled
+        return pooled / (totals.sqrt() if mode == "mean_sqrt_len_tokens" else totals)
+
+    def _finished(self, vectors: Tensor) -> np.ndarray:
+        if not vectors.isfinite().all():
             raise UserError(
                 f"{self.settings.model} gives vectors with NaN or infinite values; its weights are damaged"
             )
-        return (torch.nn.functional.normalize(means) if self.settings.normalize else means).cpu().numpy()
+        return (torch.nn.functional.normalize(vectors) if self.settings.normalize else vectors).cpu().numpy()
 
-    def _encode(self, batch: list[_Sequence], pooler: bool) -> tuple[Tensor, Tensor]:
-        """(K, H) float32 hidden states of the tokens that contribute to a row, or pooler outputs; (K,) their rows."""
+    def _encode(self, batch: list[_Sequence], pooler: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states of the tokens that contribute to a row, or pooler outputs.
+
+        Returns:
+            (K, H) float32; (K,) their rows; (K,) their positions in the text.
+        """
         inputs = packed_inputs([sequence.ids for sequence in batch], self.model.device)
         self.tokens += inputs["input_ids"].numel()
         last = all(layer in (-1, self.model.config.num_hidden_layers) for layer in self.settings.layers)
@@ -220,19 +318,29 @@ class Embedder:
         rows = np.concatenate([sequence.rows for sequence in batch])
         kept = np.flatnonzero(rows != _NO_ROW)
         rows = torch.from_numpy(rows[kept]).to(self.model.device)
+        positions = np.concatenate([sequence.start + np.arange(len(sequence.ids)) for sequence in batch])[kept]
+        positions = torch.from_numpy(positions).to(self.model.device)
         if pooler:
-            return output.pooler_output.float(), rows
+            return output.pooler_output.float(), rows, positions
         states = [output.last_hidden_state] if last else [output.hidden_states[i] for i in self.settings.layers]
         if len(kept) < output.last_hidden_state.shape[1]:
             indices = torch.from_numpy(kept).to(self.model.device)
             states = [state[:, indices] for state in states]
         means = states[0] if len(states) == 1 else torch.stack([state.float() for state in states]).mean(0)
-        return means[0].float(), rows
+        return means[0].float(), rows, positions
 
 
-def _load(settings: EncodingSettings) -> tuple[MyBertModel, MyBertTokenizer]:
+def _read_modules(settings: EncodingSettings) -> tuple[SentenceModules | None, UserError | None]:
+    """The modules of a sentence encoder; or why they cannot be used, which matters only without another pooling."""
+    try:
+        with contextlib.nullcontext() if Path(settings.model).is_dir() else explain_unreadable(settings.model):
+            return read_sentence_modules(settings.model), None
+    except UserError as error:
+        return None, error
+
+
+def _load(settings: EncodingSettings, name: str) -> tuple[MyBertModel, MyBertTokenizer]:
     """Loads the encoder in evaluation mode; its `pooler` is None if the checkpoint has no weights for it."""
-    name = settings.model
     model, tokenizer, missing = load_with_tokenizer(MyBertModel, name, settings.dtype)
     refuse_missing(name, missing, new=("pooler.",))
     if missing:

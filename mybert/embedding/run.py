@@ -41,6 +41,9 @@ def embed(settings: EmbedSettings) -> Path:
     output, job = Path(settings.output), describe_rows_job(settings)
     with work_file(settings, job) as (path, scratch):
         embedder = Embedder(settings)
+        if embedder.modules and settings.pooling not in (None, "words"):
+            replaced = ", ".join(embedder.modules.names)
+            print(f"--pooling {settings.pooling} replaces the modules of {settings.model} ({replaced})")
         texts = _stored(settings, embedder, scratch)
         parts = Parts(scratch / PARTS)
         if settings.engine == "ray":
@@ -59,6 +62,7 @@ def embed(settings: EmbedSettings) -> Path:
                 "texts": texts.count,
                 "vectors": counts["vectors"],
                 "tokens": counts["tokens"],
+                "truncated": counts["truncated"],
                 "skipped": texts.skipped,
             },
         )
@@ -70,6 +74,7 @@ def embed(settings: EmbedSettings) -> Path:
             ("vectors", counts["vectors"]),
             ("dimensions", embedder.width),
             ("tokens", counts["tokens"]),
+            *([("truncated texts", counts["truncated"])] if counts["truncated"] else []),
             ("file size", with_unit(output.stat().st_size, "B")),
             ("seconds", time.monotonic() - began),
         ],
@@ -98,7 +103,7 @@ def _stored(settings: EmbedSettings, embedder: Embedder, scratch: Path) -> Store
             scratch / "texts.arrow",
             text_column=settings.text_column,
             errors=settings.errors,
-            usable=partial(_short_enough, embedder) if settings.long_texts == "refuse" else None,
+            usable=partial(_short_enough, embedder) if embedder.long_texts == "refuse" else None,
         )
         aside = record.with_suffix(".partial")
         aside.write_bytes(pickle.dumps(texts))
@@ -123,7 +128,8 @@ class _VectorPart:
         self._firsts = [0, *itertools.accumulate(map(len, texts.batches()))]  # text numbers
 
     def __call__(self, number: int, path: Path, progress: Callable[[int], object]) -> dict[str, int]:
-        stored, first, tokens = self._texts.batch(number), self._firsts[number], self._embedder.tokens
+        stored, first = self._texts.batch(number), self._firsts[number]
+        tokens, truncated = self._embedder.tokens, self._embedder.truncated
         compute = _word_rows if self._settings.pooling == "words" else _text_rows
         places, columns, vectors = compute(stored, self._embedder, self._settings, progress)
         columns = {
@@ -137,7 +143,11 @@ class _VectorPart:
         batch = pa.record_batch(columns | {VECTOR: vector_column(vectors)})
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        return {"vectors": len(batch), "tokens": self._embedder.tokens - tokens}
+        return {
+            "vectors": len(batch),
+            "tokens": self._embedder.tokens - tokens,
+            "truncated": self._embedder.truncated - truncated,
+        }
 
 
 def _join(parts: Parts, count: int, path: Path) -> None:

@@ -39,7 +39,7 @@ def search(settings: SearchSettings) -> list[dict]:
     path = Path(settings.vectors)
     queries = _queries(settings.query)
     embedder, pooling = _load(settings, path)
-    encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling)))
+    encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings)))
     by_query = [
         [
             {"query_number": number, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
@@ -71,7 +71,7 @@ def _queries(queries: list[str]) -> list[str]:
     return queries
 
 
-def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
+def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
     """Loads the model that made the vectors, and returns it with their pooling."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; make it by `mybert embed`")
@@ -85,7 +85,7 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
     name = settings.model or recorded.get("path")
     if not name:
         raise UserError(f"{path} has no manifest ({beside.name}); name the model that made the vectors by --model")
-    pooling = made.get("pooling") or made.get("vectors", "mean")  # the name of the setting before a renaming
+    pooling = made.get("pooling")
     if pooling == "words":
         raise UserError(f"{path} holds vectors of words; make vectors of texts by `mybert embed --pooling mean`")
     if recorded.get("sha256") and not Path(name).exists():
@@ -97,22 +97,26 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str]:
             f"{path} was made by {recorded['path']}, and {name} has other files; name the same model by --model, or "
             "run `mybert embed` again"
         )
-    fields = {field.name for field in dataclasses.fields(EncodingSettings)}
+    fields = {field.name for field in dataclasses.fields(EncodingSettings)} - {"prompt", "prompt_name"}
     encoding = {key: value for key, value in made.items() if key in fields}
-    embedder = Embedder(EncodingSettings(**encoding | {"model": name, "device": settings.device}))
+    own = {"model": name, "device": settings.device, "prompt": settings.prompt, "prompt_name": settings.prompt_name}
+    embedder = Embedder(EncodingSettings(**encoding | own))
     return embedder, pooling
 
 
-def _vectors(embedder: Embedder, queries: list[str], pooling: str) -> np.ndarray:
-    """(queries, H)."""
-    encoded, most = embedder.encode(queries), embedder.max_length - 2
+def _vectors(embedder: Embedder, queries: list[str], pooling: str | None, settings: SearchSettings) -> np.ndarray:
+    """(queries, width)."""
+    prompt = embedder.default_prompt
+    if embedder.modules and settings.prompt is None and settings.prompt_name is None:
+        prompt = embedder.prompt(embedder.modules.query_prompt())
+    encoded, most = embedder.encode(queries, prompt), embedder.max_length - 2
     for number, ids in enumerate(encoded, 1):
-        if len(ids) > most and embedder.settings.long_texts == "refuse":
+        if len(ids) > most and embedder.long_texts == "refuse":
             raise UserError(
                 f"query {number}: {len(ids) + 2} tokens, more than {most + 2}; shorten it, or run `mybert embed` "
                 "again with --long-texts window"
             )
-    return embedder.vectors(encoded, pooling)
+    return embedder.vectors(encoded, pooling, prompt=prompt)
 
 
 def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:

@@ -7,6 +7,7 @@ from mybert.common.errors import UserError
 from mybert.common.settings import (
     ENGINE_HELP,
     ENGINES,
+    POOLING_MODES,
     RESUME_HELP,
     DeviceOptions,
     TextFileOptions,
@@ -17,9 +18,9 @@ from mybert.common.settings import (
     setting,
 )
 
-POOLINGS = ("mean", "cls", "pooler", "words")
+POOLINGS = (*POOLING_MODES, "pooler", "words")
 FORMATS = (".npy", ".parquet", ".jsonl")
-LONG_TEXTS = ("refuse", "window")
+LONG_TEXTS = ("refuse", "truncate", "window")
 
 
 @dataclass
@@ -34,11 +35,16 @@ class EncodingSettings(DeviceOptions):
         help="layers whose hidden states are averaged: 0 is the embeddings, 1 the first layer, -1 the last",
     )
     normalize: bool = setting(False, "scale each vector to length 1")
-    long_texts: str = setting(
-        "refuse",
-        "texts of more than max_length tokens stop the run (refuse) or are split into windows (window)",
+    long_texts: str | None = setting(
+        None,
+        "texts of more than max_length tokens stop the run (refuse), are truncated, or are split into windows "
+        "(window) (default: truncate for a sentence encoder, as sentence-transformers does; otherwise refuse)",
         choices=LONG_TEXTS,
     )
+    prompt_name: str | None = setting(
+        None, "prompt of a sentence encoder that is put before each text, such as query (default: the checkpoint's)"
+    )
+    prompt: str | None = setting(None, "text that is put before each text")
     max_length: int | None = setting(
         None, "maximum tokens of a text or window, special tokens included (default: the model's maximum)", least=3
     )
@@ -61,6 +67,8 @@ class EncodingSettings(DeviceOptions):
         check(self, "model", bool(self.model), "a folder or Hub name")
         check(self, "layers", bool(self.layers), "at least one layer")
         check_choices(self)
+        if self.prompt is not None and self.prompt_name is not None:
+            raise UserError("--prompt and --prompt-name exclude each other; remove one of them")
         if self.stride is not None and self.long_texts != "window":
             raise UserError("--stride has no effect without --long-texts window; add that or remove --stride")
 
@@ -78,11 +86,11 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
         f"output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
         "rows; a column with a name that embed writes itself, such as line, becomes input_line",
     )
-    pooling: str = setting(
-        "mean",
-        "mean, cls or pooler: one vector per text, the mean over its tokens with [CLS] and [SEP] (as "
-        "sentence-transformers), its [CLS] vector or the pooler output; words: one vector per word, the mean over "
-        "its WordPiece tokens",
+    pooling: str | None = setting(
+        None,
+        "one vector per text: the mean, max, … over its tokens with [CLS] and [SEP] (the modes of "
+        "sentence-transformers), or the pooler output; words: one vector per word, the mean over its WordPiece tokens "
+        "(default: the modules of a sentence encoder, otherwise mean)",
         choices=POOLINGS,
         old_name="vectors",
     )
@@ -100,6 +108,8 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
             raise UserError("--resume cannot read standard input again; save it to a file")
         if self.pooling == "words" and Path(self.output).suffix == ".npy":
             raise UserError(f"--output {self.output}: .npy cannot store the words; name a .parquet or .jsonl file")
+        if self.pooling == "words" and self.long_texts == "truncate":
+            raise UserError("--long-texts truncate would lose words; use --long-texts window")
         if self.pooling == "pooler" and self.layers != [-1]:
             raise UserError("--layers has no effect with --pooling pooler; remove one of them")
 
@@ -111,6 +121,10 @@ class SearchSettings:
         default_factory=list, positional=True, help="queries, or `-` for standard input with one query per line"
     )
     model: str | None = setting(None, "model that made the vectors (default: the model named in the manifest)")
+    prompt_name: str | None = setting(
+        None, "prompt of a sentence encoder that is put before each query (default: query, if the checkpoint has one)"
+    )
+    prompt: str | None = setting(None, "text that is put before each query")
     top_k: int = setting(5, "number of results per query (1 or more)", least=1)
     output: str | None = setting(None, "also write the results to this file as JSON lines")
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")

@@ -1,6 +1,7 @@
 """`Similarity`: an encoder as a task whose rows are pairs of texts and whose prediction is their cosine similarity."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
@@ -10,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from modeling_mybert import MyBertConfig, MyBertModel
 from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
+from mybert.common.sentence_modules import MODULES, SentenceModules
 from mybert.common.sequence_length import check_max_length
 from mybert.embedding.embedder import Embedder
 from mybert.finetuning.evaluation.predictor import Predictor
@@ -22,7 +24,7 @@ from tokenization import MyBertTokenizer
 
 
 class Similarity(TextClassification):
-    """The cosine of the mean vectors of two texts, as `Embedder` computes them."""
+    """The cosine of the vectors of two texts, as `Embedder` computes them."""
 
     name = "similarity"
 
@@ -44,17 +46,26 @@ class Similarity(TextClassification):
         return [{"similarity": one} for one in (unit[:, 0] * unit[:, 1]).sum(1).tolist()]
 
 
-class MeanVectors(nn.Module):
-    """An encoder whose `logits` (B, H) are the mean hidden states of its sequences."""
+class TextVectors(nn.Module):
+    """An encoder whose `logits` (B, width) are the vectors of its sequences, as `Embedder` computes them.
 
-    def __init__(self, encoder: MyBertModel):
+    Raises:
+        UserError: the pooling is neither the mean nor [CLS].
+    """
+
+    def __init__(self, encoder: MyBertModel, modules: SentenceModules | None, name: str):
         super().__init__()
         self.base_model, self.config, self.device = encoder, encoder.config, encoder.device
+        self.modules_after = modules or SentenceModules(Path())
+        if self.modules_after.poolings not in (("mean",), ("cls",)):
+            found = ", ".join(self.modules_after.poolings)
+            raise UserError(f"{name}: similarities need a pooling by mean or cls, the checkpoint has {found}")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> dict:
         states = self.base_model(input_ids, attention_mask, token_type_ids).last_hidden_state
         real = attention_mask[..., None].to(states.dtype)
-        return {"logits": (states * real).sum(1) / real.sum(1)}
+        pooled = states[:, 0] if self.modules_after.poolings == ("cls",) else (states * real).sum(1) / real.sum(1)
+        return {"logits": self.modules_after.apply(pooled)}
 
 
 class SimilarityPredictor(Predictor):
@@ -65,7 +76,9 @@ class SimilarityPredictor(Predictor):
         options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
         check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
-        return Finetuned(MeanVectors(embedder.model).eval(), MyBertTokenizer.from_pretrained(settings.model), task)
+        vectors = TextVectors(embedder.model, embedder.modules, settings.model).eval()
+        folder = embedder.modules.encoder if embedder.modules else settings.model
+        return Finetuned(vectors, MyBertTokenizer.from_pretrained(folder), task)
 
 
 def make_predictor(settings: PredictSettings) -> Predictor:
@@ -75,6 +88,8 @@ def make_predictor(settings: PredictSettings) -> Predictor:
 
 def is_encoder(name: str) -> bool:
     """Whether a checkpoint lacks the head of a task."""
+    if (Path(name) / MODULES).is_file():
+        return True
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
     try:

@@ -179,7 +179,9 @@ class Service:
         """TEI's `/info`, and the functions that the checkpoint has."""
         self._check_key(request)
         served, settings = self.checkpoint, self._settings
-        kind: dict[str, Any] = {"embedding": {"pooling": settings.pooling}}
+        modules = served.embedder.modules if served.embedder else None
+        pooling = settings.pooling or ("+".join(modules.poolings) if modules else "mean")
+        kind: dict[str, Any] = {"embedding": {"pooling": pooling}}
         if served.predictor is not None:
             labels = served.predictor.task.config
             name = "reranker" if labels.num_labels == 1 else "classifier"

@@ -73,7 +73,7 @@ class ServedCheckpoint:
         self.max_length = embedder.max_length
         self.max_tokens_per_batch = self._tokens_per_batch(embedder.model)
         self.functions["embed"] = partial(embedder.vectors, pooling=settings.pooling)
-        checkpoint = load_checkpoint(settings.model)
+        checkpoint = load_checkpoint(str(embedder.modules.encoder) if embedder.modules else settings.model)
         self.tokenizer, heads = checkpoint.tokenizer, checkpoint.model
         if isinstance(heads, (MyBertForMaskedLM, MyBertForPreTraining, MyBertForNextSentencePrediction)):
             heads.bert = embedder.model  # one copy of the weights

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import DeviceOptions, check, check_choices, setting
+from mybert.common.settings import POOLING_MODES, DeviceOptions, check, check_choices, setting
 
 API_KEY = "MYBERT_API_KEY"
 """Environment variable with the API key."""
@@ -21,10 +21,11 @@ class ServeSettings(DeviceOptions):
         "API key that requests must send as `Authorization: Bearer KEY` (default: the environment variable "
         f"{API_KEY}, which is safer because command lines are visible to other users; no key if both are missing).",
     )
-    pooling: str = setting(
-        "mean",
-        "Vector of a text: mean over its tokens, [CLS] vector, or pooler output.",
-        choices=("mean", "cls", "pooler"),
+    pooling: str | None = setting(
+        None,
+        "Vector of a text: mean, max, … over its tokens, or the pooler output (default: the modules of a sentence "
+        "encoder, otherwise mean).",
+        choices=(*POOLING_MODES, "pooler"),
     )
     long_texts: str = setting(
         "refuse",

@@ -197,14 +197,20 @@ def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
         load_checkpoint(str(folder))
 
 
-def test_only_folders_of_the_checkpoint_are_copied(bert, tmp_path):
+@pytest.mark.parametrize("outside", ["../secret", "absolute"])
+def test_only_folders_of_the_checkpoint_are_copied(bert, tmp_path, outside):
     """modules.json may name any path."""
     folder = folder_of(bert, tmp_path / "a/bert", bert.state_dict())
     for path in (tmp_path / "a/secret", folder / "1_Pooling"):
         path.mkdir()
         (path / "config.json").write_text("{}")
-    modules = [{"path": path} for path in ("", "1_Pooling", "2_Normalize", "../secret", str(tmp_path / "a/secret"))]
+    modules = [{"path": path, "type": "sentence_transformers.models.Any"} for path in ("", "1_Pooling", "2_Normalize")]
     (folder / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "b/out").mkdir(parents=True)
     save_companions(load_checkpoint(str(folder)), tmp_path / "b/out")
-    assert {path.name for path in (tmp_path / "b").rglob("*")} == {"out", "modules.json", "1_Pooling", "config.json"}
+    copied = {"out", "modules.json", "1_Pooling", "config.json"}
+    assert {path.name for path in (tmp_path / "b").rglob("*")} == copied
+    modules[1]["path"] = str(tmp_path / "a/secret") if outside == "absolute" else outside
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UserError, match="leads out of the folder"):
+        save_companions(load_checkpoint(str(folder)), tmp_path / "b/out")

@@ -1,13 +1,10 @@
 """Loading of a whole BERT or MyBERT checkpoint: model with its saved head, tokenizer and other modules."""
 
-import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import EntryNotFoundError
 from transformers import PreTrainedConfig
 
 import modeling_mybert
@@ -24,10 +21,9 @@ from mybert.common.checkpoint_loading import (
     refuse_other_shapes,
     refuse_other_vocabulary,
 )
-from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
 from mybert.common.manifest import identity, write_manifest
+from mybert.common.sentence_modules import MODULES, module_entries, modules_folder
 from mybert.common.tables import print_table
 from mybert.release.heads import head_of
 from tokenization import MyBertTokenizer
@@ -99,25 +95,15 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
     """Saves the tokenizer, and copies the modules of a sentence-transformers checkpoint."""
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
-    name = checkpoint.name
-    modules, on_hub = Path(name) / "modules.json", not Path(name).is_dir()
-    if on_hub:
-        with explain_unreadable(name), contextlib.suppress(EntryNotFoundError):  # also if offline and not in the cache
-            modules = Path(hf_hub_download(name, modules.name))
-    if not modules.is_file():
+    with explain_unreadable(checkpoint.name):
+        modules = modules_folder(checkpoint.name)
+    if modules is None:
         return
-    try:  # the path is empty for the model itself; a module without settings has no folder
-        names = {str(module["path"]) for module in parse_json(modules.read_bytes())}
-    except (ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{modules} is not a list of modules ({cause(error)}); restore it, or remove it") from error
-    if on_hub:
-        with explain_unreadable(name):
-            snapshot_download(name, allow_patterns=["*sentence*.json", *(f"{part}/*" for part in names)])
-    for path in (modules, *modules.parent.glob("*sentence*.json")):
+    for path in (modules / MODULES, *modules.glob("*sentence*.json")):
         shutil.copy(path, folder)
-    for path in modules.parent.iterdir():  # only folders of the checkpoint: modules.json may name any path
-        if path.is_dir() and path.name in names:
-            shutil.copytree(path, folder / path.name)
+    for entry in module_entries(modules):  # the path is empty for the model itself
+        if entry["path"] and (modules / entry["path"]).is_dir():  # a module without settings has no folder
+            shutil.copytree(modules / entry["path"], folder / entry["path"])
 
 
 def finish(checkpoint: Checkpoint, folder: Path, stage: str, settings: Any, source: str, facts: dict) -> None:

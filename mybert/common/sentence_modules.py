@@ -1,0 +1,234 @@
+"""The modules of a sentence-transformers folder: how the hidden states of its encoder become the vector of a text.
+
+`modules.json` lists an encoder, one pooling, and layers that follow it. The reference is sentence-transformers 6.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import EntryNotFoundError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
+from mybert.common.json_io import parse_json, read_json_object
+from mybert.common.settings import POOLING_MODES
+
+MODULES = "modules.json"
+_OLD_KEYS = {
+    "cls": "cls_token",
+    "max": "max_tokens",
+    "mean": "mean_tokens",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "weightedmean": "weightedmean_tokens",
+    "lasttoken": "lasttoken",
+}
+_SETTINGS = "sentence_*_config.json"  # of the encoder; BERT, RoBERTa, … in older folders
+_PROMPTS = "config_sentence_transformers.json"
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+@dataclass
+class SentenceModules:
+    """What sentence-transformers computes for a text.
+
+    Attributes:
+        encoder: folder of the encoder and the tokenizer.
+        max_length: maximum tokens of a text; None: that of the tokenizer.
+        lower_case: texts are lower-cased first.
+        poolings: modes of the pooling, whose vectors are concatenated.
+        pools_prompt: whether the tokens of a prompt are pooled too.
+        layers: (N, H) → (N, width), applied to the pooled vectors.
+        names: the modules after the encoder, for messages.
+        prompts: text by name that is put before a text.
+        default_prompt: name of the prompt of a text for which none is chosen.
+        truncate_dim: number of leading dimensions to keep; None: all.
+    """
+
+    encoder: Path
+    max_length: int | None = None
+    lower_case: bool = False
+    poolings: tuple[str, ...] = ("mean",)
+    pools_prompt: bool = True
+    layers: list[Callable[[Tensor], Tensor]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    truncate_dim: int | None = None
+
+    def apply(self, pooled: Tensor) -> Tensor:
+        """(N, H · number of poolings) → (N, width)."""
+        for layer in self.layers:
+            pooled = layer(pooled)
+        return pooled[:, : self.truncate_dim]
+
+    def prompt(self, name: str | None) -> str:
+        """The prompt with this name, or the default one.
+
+        Raises:
+            UserError: there is no such prompt.
+        """
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise UserError(f"--prompt-name: expected a prompt of the checkpoint ({known}), found {name!r}")
+        return self.prompts[name] or ""
+
+    def query_prompt(self) -> str | None:
+        """The name of the prompt for queries; None: the default one."""
+        return "query" if "query" in self.prompts else None
+
+    def document_prompt(self) -> str | None:
+        """The name of the prompt for documents; None: the default one."""
+        return next((name for name in _DOCUMENT_PROMPTS if name in self.prompts), None)
+
+
+def modules_folder(name: str) -> Path | None:
+    """The folder with `modules.json` and its parts; None if the checkpoint `name` has none.
+
+    Of a checkpoint on the Hub, these files are downloaded.
+    """
+    if Path(name).is_dir():
+        return Path(name) if (Path(name) / MODULES).is_file() else None
+    try:
+        hf_hub_download(name, MODULES)
+    except EntryNotFoundError:  # also if offline and not in the cache
+        return None
+    return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
+
+
+def module_entries(folder: Path) -> list[dict[str, str]]:
+    """The `type` and `path` of each module in `modules.json`, in order.
+
+    Raises:
+        UserError: the file has another form, or a path leads out of the folder.
+    """
+    file = folder / MODULES
+    try:
+        entries = [{"type": str(entry["type"]), "path": str(entry["path"])} for entry in parse_json(file.read_bytes())]
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{file} is not a list of modules ({cause(error)}); restore it, or remove it") from error
+    for entry in entries:
+        if not (folder / entry["path"]).resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{file}: the path {entry['path']!r} leads out of the folder; correct it")
+    return entries
+
+
+def read_sentence_modules(name: str) -> SentenceModules | None:
+    """The modules of checkpoint `name`, a folder or Hub name; None if it has no `modules.json`.
+
+    Raises:
+        UserError: a file is damaged, or a module is not supported.
+    """
+    folder = modules_folder(name)
+    if folder is None:
+        return None
+    first, *others = module_entries(folder) or [{"type": "no module", "path": ""}]
+    if _kind(first) != "Transformer":
+        raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {_REMEDY}")
+    found = SentenceModules(folder / first["path"])
+    _read_encoder_settings(found)
+    _read_prompts(found, folder / _PROMPTS)
+    poolings = 0
+    for entry in others:
+        kind, path = _kind(entry), folder / entry["path"]
+        found.names.append(kind)
+        if kind == "Pooling":
+            poolings += 1
+            _read_pooling(found, path / "config.json")
+        elif kind == "Normalize" and poolings:
+            found.layers.append(nn.functional.normalize)
+        elif kind in ("Dense", "LayerNorm") and poolings:
+            found.layers.append(_READERS[kind](path))
+        elif kind != "Dropout":  # which does nothing here
+            raise UserError(f"{folder / MODULES}: the module {entry['type']} is not supported here; {_REMEDY}")
+    if poolings != 1:
+        raise UserError(f"{folder / MODULES} has {poolings} Pooling modules, expected 1; {_REMEDY}")
+    return found
+
+
+_REMEDY = "encode with sentence-transformers, or choose a pooling of the encoder by --pooling"
+
+
+def _kind(entry: dict[str, str]) -> str:
+    return entry["type"].rsplit(".", 1)[-1]
+
+
+def _read_encoder_settings(found: SentenceModules) -> None:
+    files = sorted(found.encoder.glob(_SETTINGS))
+    settings = read_json_object(files[0], "copy it again") if files else {}
+    length = settings.get("max_seq_length")
+    if length is not None and (type(length) is not int or length < 3):
+        raise UserError(f"{files[0]}: max_seq_length is {length!r}, expected a whole number of at least 3")
+    found.max_length, found.lower_case = length, bool(settings.get("do_lower_case"))
+
+
+def _read_prompts(found: SentenceModules, file: Path) -> None:
+    settings = read_json_object(file, "copy it again") if file.is_file() else {}
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise UserError(f"{file}: prompts must be an object with texts, found {prompts!r}")
+    found.prompts = {name: text for name, text in prompts.items() if text is not None}
+    found.default_prompt, found.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+
+
+def _read_pooling(found: SentenceModules, file: Path) -> None:
+    settings = read_json_object(file, "copy it again")
+    modes = settings.get("pooling_mode")
+    if modes is None:  # one key for each mode in older folders
+        modes = [mode for mode, key in _OLD_KEYS.items() if settings.get(f"pooling_mode_{key}")] or ["mean"]
+    modes = [modes] if isinstance(modes, str) else modes
+    if not isinstance(modes, list) or not set(map(str, modes)) <= {*POOLING_MODES}:
+        raise UserError(f"{file}: pooling_mode is {modes!r}, expected some of {', '.join(POOLING_MODES)}; {_REMEDY}")
+    found.poolings, found.pools_prompt = tuple(modes), settings.get("include_prompt", True) is not False
+
+
+def _read_dense(folder: Path) -> nn.Module:
+    settings = read_json_object(folder / "config.json", "copy it again")
+    if settings.get("use_residual") or settings.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+        raise UserError(f"{folder / 'config.json'}: this form of Dense is not supported here; {_REMEDY}")
+    sizes = settings.get("in_features"), settings.get("out_features")
+    if not all(type(size) is int and size > 0 for size in sizes):
+        raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
+    linear = nn.Linear(*sizes, bias=settings.get("bias", True) is not False)
+    activation = _activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), folder)
+    return nn.Sequential(_with_weights(linear, folder, "linear."), activation).eval()
+
+
+def _activation(name: Any, folder: Path) -> nn.Module:
+    """A class of torch.nn; a name of another module would import code."""
+    module, _, cls = str(name).rpartition(".")
+    if module in ("torch.nn", "torch.nn.modules.activation", "torch.nn.modules.linear"):
+        found = getattr(importlib.import_module(module), cls, None)
+        if isinstance(found, type) and issubclass(found, nn.Module):
+            return found()
+    raise UserError(f"{folder / 'config.json'}: the activation_function {name!r} is not one of torch.nn; {_REMEDY}")
+
+
+def _read_layer_norm(folder: Path) -> nn.Module:
+    settings = read_json_object(folder / "config.json", "copy it again")
+    return _with_weights(nn.LayerNorm(settings.get("dimension", 0)), folder, "norm.").eval()
+
+
+_READERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
+
+
+def _with_weights(module: nn.Module, folder: Path, prefix: str) -> nn.Module:
+    """Loads the weights of `folder`; their names begin with `prefix`."""
+    try:
+        if (folder / "model.safetensors").is_file():
+            state = load_file(folder / "model.safetensors")
+        else:
+            state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+        module.load_state_dict({key.removeprefix(prefix): value.float() for key, value in state.items()})
+    except Exception as error:  # safetensors and torch raise many kinds
+        raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
+    return module
