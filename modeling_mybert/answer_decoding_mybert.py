@@ -3,6 +3,8 @@
 Training, evaluation, prediction and the pipeline share these functions.
 """
 
+import copy
+import json
 import unicodedata
 from typing import Any, NamedTuple
 
@@ -25,6 +27,22 @@ class Windows(NamedTuple):
     encoding: BatchEncoding
     step: int
     question_tokens: int
+
+
+def keep_added_tokens(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer, or a copy of it whose calls with `split_special_tokens` split BERT's own special tokens only, not
+    those that a user added. `MyBertTokenizer` does so by itself.
+    """
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    control = {getattr(tokenizer, name) for name in names}
+    if control >= {*tokenizer.all_special_tokens}:
+        return tokenizer
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    for token in content["added_tokens"]:
+        token["special"] = token["content"] in control
+    tokenizer = copy.copy(tokenizer)
+    tokenizer._tokenizer = type(tokenizer.backend_tokenizer).from_str(json.dumps(content))
+    return tokenizer
 
 
 def encode_windows(

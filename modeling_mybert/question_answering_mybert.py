@@ -14,6 +14,7 @@ from .answer_decoding_mybert import (
     WindowLogits,
     decode_answers,
     encode_windows,
+    keep_added_tokens,
 )
 
 
@@ -61,6 +62,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             raise ValueError(f"{type(self.model).__name__} has no question-answering head; load a model that has one")
         if not getattr(self.tokenizer, "is_fast", False):
             raise ValueError("question answering needs a fast tokenizer, for the offsets of its tokens")
+        self._reader = keep_added_tokens(self.tokenizer)
 
     def _sanitize_parameters(
         self,
@@ -148,8 +150,8 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
         old = self._remembered("overlap", None, least=0)  # name of `stride` in older checkpoints
         stride = self._remembered("stride", old, least=0) if doc_stride is None else doc_stride
-        question = _first_tokens(self.tokenizer, question, max_question_len)
-        encoding, step, _ = encode_windows(self.tokenizer, question, context, length, stride, longest)
+        question = _first_tokens(self._reader, question, max_question_len)
+        encoding, step, _ = encode_windows(self._reader, question, context, length, stride, longest)
         offsets = _word_offsets(encoding) if align_to_words else encoding["offset_mapping"]
         count = len(encoding["input_ids"])
         for number in range(count):

@@ -1,6 +1,8 @@
 """MyBertTokenizer: BERT's WordPiece tokenizer, saved as data files that transformers' own `BertTokenizer` reads."""
 
+import copy
 import json
+import unicodedata
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -8,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
-from tokenizers.models import WordPiece
-from transformers import BertTokenizer
+from transformers import BatchEncoding, BertTokenizer
 
 from .pair_merging import PREFIX
 
@@ -24,10 +25,12 @@ class MyBertTokenizer(BertTokenizer):
     Ids, offsets and segment ids are those of transformers' `BertTokenizer`. In addition, this class takes
     `vocab_file=`, refuses vocabularies that would silently give wrong ids, saves `vocab.txt` beside `tokenizer.json`,
     and saves folders that `AutoTokenizer` reads as a `BertTokenizer` without remote code. Strings given to
-    `add_tokens` match whole words only; pass an `AddedToken` for another rule.
+    `add_tokens` that begin and end with a letter or digit match whole words only; pass an `AddedToken` for another
+    rule.
 
     A literal `[MASK]` or `[SEP]` in a text is the special token, as fill-mask needs. For text in which it is ordinary
-    text use `plain_text_backend`, or `split_special_tokens=True` in a call.
+    text use `plain_text_backend`, or `split_special_tokens=True` in a call. Tokens that a user added, special ones
+    too, are tokens in both.
 
     Args:
         vocab: path of a `vocab.txt` (one piece a line, in the order of the ids), or the pieces in that order, or a
@@ -46,6 +49,8 @@ class MyBertTokenizer(BertTokenizer):
         >>> tokenizer = MyBertTokenizer("vocab.txt", do_lower_case=True)
         >>> tokenizer("A first sentence.", "And its continuation.")["token_type_ids"]
     """
+
+    _plain: tuple[str, Tokenizer] | None = None  # the added tokens, and the backend in which they are ordinary
 
     def __init__(
         self,
@@ -125,29 +130,45 @@ class MyBertTokenizer(BertTokenizer):
         return self.do_lower_case, strips, self.tokenize_chinese_chars
 
     def plain_text_backend(self) -> Tokenizer:
-        """A `tokenizers.Tokenizer` for text in which special tokens have no meaning.
+        """A `tokenizers.Tokenizer` for text in which [PAD], [UNK], [CLS], [SEP] and [MASK] have no meaning.
 
-        It has this tokenizer's normalisation and vocabulary (words from `add_tokens` too), adds no special tokens, and
-        gives no id of one except [UNK]. Encode many sentences with
+        It has this tokenizer's normalisation, vocabulary and added tokens (special ones too), adds no special tokens,
+        and gives the id of none of the five, except [UNK]. Encode many sentences with
 
             encodings = tokenizer.plain_text_backend().encode_batch_fast(sentences)
             ids = [encoding.ids for encoding in encodings]
         """
-        special = set(self.all_special_tokens) - {self.unk_token}
-        vocab = self.backend_tokenizer.get_vocab(with_added_tokens=False)
-        # Renamed to what no word is, not removed: the added tokens take the ids from len(vocab) on.
-        vocab = {f" {piece}" if piece in special else piece: i for piece, i in vocab.items()}
-        backend = Tokenizer(WordPiece(vocab, unk_token=self.unk_token))
-        for i, token in sorted(self.added_tokens_decoder.items()):
-            if not token.special:
-                backend.add_tokens([token])
-            elif i >= len(vocab):
-                backend.add_special_tokens([token])
+        content = json.loads(self.backend_tokenizer.to_str())
+        control = self._control_tokens
+        for token in content["added_tokens"]:
+            token["special"] = token["content"] in control
+        content |= {"truncation": None, "padding": None, "post_processor": None}
+        # A piece that is written as a word, such as mask_token="hello", gets a name that no word has.
+        words = {token for token in control - {self.unk_token} if token.isalnum()}
+        if words:
+            vocab = content["model"]["vocab"]
+            content["model"]["vocab"] = {f" {piece}" if piece in words else piece: i for piece, i in vocab.items()}
+            content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in words]
+        backend = Tokenizer.from_str(json.dumps(content))
         backend.encode_special_tokens = True
-        backend.normalizer = self.backend_tokenizer.normalizer
-        backend.pre_tokenizer = self.backend_tokenizer.pre_tokenizer
-        backend.decoder = self.backend_tokenizer.decoder
         return backend
+
+    @property
+    def _control_tokens(self) -> set[str]:
+        """BERT's five special tokens; `all_special_tokens` has those that a user added, too."""
+        return {self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token}
+
+    def _encode_plus(self, *texts: Any, **options: Any) -> BatchEncoding:
+        """As `BertTokenizer`, but `split_special_tokens` splits BERT's special tokens only, not those of a user."""
+        own = {i: token for i, token in self.added_tokens_decoder.items() if token.content not in self._control_tokens}
+        if not options.get("split_special_tokens") or not any(token.special for token in own.values()):
+            return super()._encode_plus(*texts, **options)
+        if self._plain is None or self._plain[0] != repr(own):
+            self._plain = repr(own), self.plain_text_backend()
+        plain = copy.copy(self)
+        plain._tokenizer = self._plain[1]
+        plain._tokenizer.post_processor = self.backend_tokenizer.post_processor
+        return BertTokenizer._encode_plus(plain, *texts, **options)
 
     def with_vocabulary(self, pieces: Iterable[str]) -> "MyBertTokenizer":
         """A tokenizer with another vocabulary and the same options, special tokens and words from `add_tokens`.
@@ -169,7 +190,7 @@ class MyBertTokenizer(BertTokenizer):
 
     def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:  # type: ignore[override]
         if not special_tokens:
-            new_tokens = [AddedToken(x, single_word=True) if isinstance(x, str) else x for x in new_tokens]
+            new_tokens = [AddedToken(x, single_word=_is_word(x)) if isinstance(x, str) else x for x in new_tokens]
         return super()._add_tokens(new_tokens, special_tokens=special_tokens)
 
     def save_vocabulary(  # type: ignore[override]  # the tuple may be empty
@@ -209,6 +230,11 @@ class MyBertTokenizer(BertTokenizer):
             json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
         )
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
+
+
+def _is_word(token: str) -> bool:
+    """Whether a token begins and ends with a letter, a digit, or a mark of one."""
+    return bool(token) and {unicodedata.category(character)[0] for character in (token[0], token[-1])} <= set("LMN")
 
 
 def _refuse_other_settings(

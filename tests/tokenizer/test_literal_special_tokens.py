@@ -1,7 +1,15 @@
-"""A literal `[MASK]` is the special token by default, and ordinary text with the plain-text backend."""
+"""A literal `[MASK]` is the special token by default and text in plain text, where tokens of users are tokens."""
+
+import json
+from itertools import chain
+from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, BertTokenizer
 
+from modeling_mybert.answer_decoding_mybert import keep_added_tokens
+from mybert.corpus.examples.text_encoding import PlainTokenizer
 from tokenization import MyBertTokenizer
 
 WRITTEN = ["hello [MASK] world", "[SEP]", "[CLS] hello[PAD]", "[UNK] [unused0]", "", " "]
@@ -44,24 +52,76 @@ def test_a_special_token_that_looks_like_a_word_stays_text_too(pieces):
     assert backend.token_to_id("world") == tokenizer.convert_tokens_to_ids("world")
 
 
-def test_added_words_are_words_in_plain_text_and_added_special_tokens_are_not(pieces):
-    tokenizer = MyBertTokenizer(pieces)
-    tokenizer.add_tokens(["covid-19"])
-    tokenizer.add_special_tokens({"extra_special_tokens": ["[unused0]"]})
-    text = "hello Covid-19 [unused0]"
-    ids = tokenizer.plain_text_backend().encode(text).ids
-    assert ids == tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"]
-    assert tokenizer.convert_tokens_to_ids("covid-19") == len(pieces) == ids[1]
-    assert tokenizer.convert_tokens_to_ids("[unused0]") not in ids
+TEXTS = [
+    "the [E1] dog [/E1] bites",
+    "x[E1]y <tag>x <tag>",
+    "a<m> b  <l>  z <r>   z",
+    "NORM norm Norm",
+    "covid covids Covid-19 covid",
+    "[unused0] <|x|> é-tok É-TOK E-TOK",
+    "中文 and 中文x, two words, two  words, में",
+]
 
 
-def test_a_word_that_begins_with_an_added_word_is_split_like_any_other(pieces):
+def with_added_tokens(tokenizer: BertTokenizer) -> BertTokenizer:
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[E1]", "[/E1]", "[unused0]", "<|x|>"]})
+    flags = [AddedToken("<l>", lstrip=True), AddedToken("<r>", rstrip=True), AddedToken("NORM", normalized=False)]
+    words = [AddedToken("covid", single_word=True), AddedToken("Covid-19", single_word=True)]
+    tokenizer.add_tokens([*flags, *words, "<tag>", "<m>", "é-tok", "中文", "two words", "में"])
+    return tokenizer
+
+
+def layout_of_transformers_4(tokenizer: BertTokenizer, folder: Path) -> None:
+    """Files as `BertTokenizer.save_pretrained` wrote them: no tokenizer.json."""
+    vocab, names = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False), ["[E1]", "[/E1]"]
+    lines = "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__))
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "additional_special_tokens": names}
+    added = {name: len(vocab) + place for place, name in enumerate([*names, "<tag>"])}
+    for name, content in (("tokenizer_config", config), ("added_tokens", added), ("config", {"model_type": "bert"})):
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["transformers", "cased", "mybert", "transformers 4"])
+def test_tokens_that_a_user_added_are_tokens_in_plain_text_as_in_every_text(kind, pieces, tmp_path):
+    maker = MyBertTokenizer if kind == "mybert" else BertTokenizer
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = maker(vocab=vocab, do_lower_case=kind != "cased")
+    if kind == "transformers 4":
+        layout_of_transformers_4(tokenizer, tmp_path)
+    else:
+        with_added_tokens(tokenizer).save_pretrained(tmp_path)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(reference) is BertTokenizer
+    expected = reference(TEXTS, add_special_tokens=False)["input_ids"]
+    assert reference.convert_tokens_to_ids("[E1]") in expected[0]
+    MyBertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")
+    for folder in (tmp_path, tmp_path / "again"):
+        loaded = MyBertTokenizer.from_pretrained(folder)
+        assert [one.ids for one in loaded.plain_text_backend().encode_batch(TEXTS)] == expected
+        assert loaded(TEXTS, split_special_tokens=True, add_special_tokens=False)["input_ids"] == expected
+        kept = keep_added_tokens(AutoTokenizer.from_pretrained(folder))
+        assert kept(TEXTS, split_special_tokens=True, add_special_tokens=False)["input_ids"] == expected
+        assert PlainTokenizer(loaded.plain_text_backend(), 2, 3, 1).encode(TEXTS)[0].tolist() == [*chain(*expected)]
+
+
+def test_bert_s_own_special_tokens_stay_text_beside_tokens_that_a_user_added(pieces):
+    tokenizer = with_added_tokens(MyBertTokenizer(pieces))
+    plain = MyBertTokenizer(pieces)(WRITTEN[:3], split_special_tokens=True)["input_ids"]
+    assert tokenizer(WRITTEN[:3], split_special_tokens=True)["input_ids"] == plain
+    cut = tokenizer("[SEP] hello [E1]", "[MASK]", split_special_tokens=True, truncation=True, max_length=8)
+    assert cut["input_ids"].count(tokenizer.sep_token_id) == 2
+    assert tokenizer.mask_token_id not in cut["input_ids"]
+    assert tokenizer("[MASK]")["input_ids"][1] == tokenizer.mask_token_id  # the call before has changed nothing
+    tokenizer.add_special_tokens({"extra_special_tokens": ["[E2]"]}, replace_extra_special_tokens=False)
+    assert tokenizer.convert_tokens_to_ids("[E2]") in tokenizer("x [E2]", split_special_tokens=True)["input_ids"]
+
+
+def test_added_words_match_whole_words_and_other_strings_everywhere(pieces):
     tokenizer = MyBertTokenizer(pieces)
-    tokenizer.add_tokens(["helloworld"])
-    tokenizer.add_special_tokens({"extra_special_tokens": ["[e1]", "marker"]})
+    tokenizer.add_tokens(["helloworld", "<tag>", "@"])
     tokenizer.add_tokens(["covid", "world"])  # "world" is in the vocabulary
-    texts = ["covid covids helloworlds, helloworld [e1] marker markers", "world worlds marker"]
-    expected = tokenizer(texts, split_special_tokens=True, add_special_tokens=False)["input_ids"]
-    assert [one.ids for one in tokenizer.plain_text_backend().encode_batch(texts)] == expected
-    assert expected[0].count(tokenizer.convert_tokens_to_ids("covid")) == 1
-    assert not {*tokenizer.convert_tokens_to_ids(["[e1]", "marker"])} & {*expected[0], *expected[1]}
+    (ids,) = tokenizer(["covid covids helloworlds, helloworld <tag>x @x"])["input_ids"]
+    words = ("covid", "helloworld", "<tag>", "@")
+    assert [ids.count(tokenizer.convert_tokens_to_ids(word)) for word in words] == [1, 1, 1, 1]
+    assert tokenizer.plain_text_backend().encode("world worlds").ids == tokenizer("world worlds")["input_ids"][1:-1]

@@ -31,7 +31,7 @@ class PlainTokenizer:
             backend.pre_tokenizer, BertPreTokenizer
         )
         added = backend.get_added_tokens_decoder().values()
-        self._is_separable = is_bert and not any(" " in token.content for token in added)
+        self._is_separable = is_bert and not any(map(str.isspace, "".join(token.content for token in added)))
         self._forget()
 
     def _forget(self) -> None:
