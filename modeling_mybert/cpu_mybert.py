@@ -5,6 +5,9 @@ thresholds are measured (benchmarks/RESULTS.md). Other devices, compiled graphs 
 operations.
 """
 
+import functools
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +18,8 @@ from .input_checks_mybert import may_be_transformed
 from .onednn_mybert import can_prepack, cpu_capabilities, is_faster, least_rows, onednn_linear
 
 _HALF = (torch.bfloat16, torch.float16)
+_MEASURED, _MEASURING, _CLEARLY = 256, 0.02, 0.8
+"""Products by which types are compared: size, seconds, and what share of the time of float32 is clearly less."""
 
 
 def _is_plain_cpu(device: torch.device) -> bool:
@@ -57,9 +62,28 @@ def has_prepacked_products(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def has_bfloat16_products() -> bool:
-    """Whether this processor has instructions that multiply bfloat16."""
-    has = cpu_capabilities()
-    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+    """Whether products in bfloat16 are faster than in float32 on this processor.
+
+    Without instructions for them, or where oneDNN may not use these, they take 3 to 80 times as long.
+    """
+    is_traced = type(torch.empty(0, device="cpu")) is not Tensor  # computes nothing
+    return not is_traced and _bfloat16_is_faster()
+
+
+@functools.cache
+def _bfloat16_is_faster() -> bool:
+    """Measured once, by turns, so that other programs slow both down."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        factors = [torch.ones(_MEASURED, _MEASURED, dtype=dtype, device="cpu") for dtype in (torch.float32, _HALF[0])]
+        for factor in factors:
+            factor @ factor  # compiles the product
+        best, end = [math.inf, math.inf], time.perf_counter() + _MEASURING
+        while math.inf in best or time.perf_counter() < end:
+            for number, factor in enumerate(factors):
+                start = time.perf_counter()
+                factor @ factor
+                best[number] = min(best[number], time.perf_counter() - start)
+    return best[1] < _CLEARLY * best[0]
 
 
 # Dropout

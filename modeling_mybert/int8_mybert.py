@@ -129,11 +129,11 @@ class _Int8Product(torch.autograd.Function):
 
 
 class MyBertBfloat16Linear(nn.Linear):
-    """`nn.Linear`, computed in bfloat16 on a CPU that has instructions for it. The output is then in bfloat16."""
+    """`nn.Linear`, computed in bfloat16 on a CPU. The output is then in bfloat16."""
 
     def forward(self, input: Tensor) -> Tensor:
         """(…, I) → (…, O)."""
-        if input.device.type != "cpu" or not has_bfloat16_products():
+        if input.device.type != "cpu":
             return super().forward(input)
         x, weight = input.bfloat16(), self.weight.bfloat16()
         bias = None if self.bias is None else self.bias.bfloat16()
@@ -181,9 +181,10 @@ def count_int8(model: nn.Module) -> int:
 
 
 def use_bfloat16_attention(layer: Any) -> None:
-    """Computes the attention of a `MyBertLayer` in bfloat16, with the query and key products in int8."""
+    """Computes attention in bfloat16, with the query and key products in int8, where that is faster than float32."""
+    if not has_bfloat16_products():
+        return
     attention = layer.attention.self
     for linear in (attention.value, layer.attention.output.dense):
         linear.__class__ = MyBertBfloat16Linear
-    if has_bfloat16_products():
-        attention.query.output_dtype = attention.key.output_dtype = torch.bfloat16
+    attention.query.output_dtype = attention.key.output_dtype = torch.bfloat16

@@ -1,11 +1,21 @@
+import copy
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining, TrainingArguments, get_scheduler
 
-from mybert.training.muon import MuonAdamW
+from mybert.training import muon
+from mybert.training.muon import Muon, MuonAdamW, orthogonalise
 
 RATE = 1e-2
+SHAPES = [(32, 32), (32, 96), (96, 32), (32, 40), (32, 32)]
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+"""Lets a newer processor compute as one without instructions for bfloat16."""
 
 
 @pytest.fixture
@@ -60,3 +70,95 @@ def test_schedules_that_end_at_a_given_rate_know_the_first_one(model, arguments,
         optimizer.step()
         schedule.step()
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([RATE / 4] * 3)
+
+
+def stepped(make) -> list[torch.Tensor]:
+    """Matrices after three steps of an optimizer, with the same gradients for each `make`."""
+    generator = torch.Generator().manual_seed(0)
+    matrices = [torch.randn(shape, generator=generator, requires_grad=True) for shape in SHAPES]
+    optimizer = make(matrices)
+    for _ in range(3):
+        for matrix in matrices:
+            matrix.grad = torch.randn(matrix.shape, generator=generator)
+        matrices[1].grad = None  # a frozen or unused one
+        optimizer.step()
+    return [matrix.detach() for matrix in matrices]
+
+
+def of_torch(matrices) -> torch.optim.Optimizer:
+    return torch.optim.Muon(matrices, RATE, 0.1, adjust_lr_fn="match_rms_adamw")
+
+
+@pytest.mark.parametrize("stacked", [1, 1 << 20])
+def test_in_bfloat16_it_is_the_muon_of_torch(stacked, monkeypatch):
+    monkeypatch.setattr(muon, "_STACKED", stacked)
+    for found, expected in zip(stepped(lambda m: Muon(m, RATE, 0.1, torch.bfloat16)), stepped(of_torch), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=RATE * 0.02)
+
+
+def test_in_float32_it_is_the_muon_of_torch_in_higher_precision(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.double)  # by which torch's rounds
+    for found, expected in zip(stepped(lambda m: Muon(m, RATE, 0.1, torch.float32)), stepped(of_torch), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * RATE)
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (3, 64, 256), (3, 256, 64), (1, 5, 1)])
+@pytest.mark.parametrize("smallest", [1.0, 1e-3, 1e-6], ids="condition {}".format)
+def test_float32_is_as_exact_as_the_iteration_needs(shape, smallest):
+    """Also for matrices that are nearly singular, as gradients are; bfloat16 has an error of 0.01."""
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    values = values * smallest ** torch.linspace(0, 1, values.shape[-1])
+    matrices = left @ values.diag_embed() @ right
+    expected = orthogonalise(matrices.double())
+    assert (orthogonalise(matrices) - expected).abs().max() < 1e-3 * expected.abs().max()
+
+
+def test_a_resumed_run_keeps_the_type_of_its_products(model, arguments, monkeypatch, caplog):
+    def optimizer(faster: bool) -> MuonAdamW:
+        monkeypatch.setattr(muon, "bfloat16_is_faster", lambda device: faster)
+        return MuonAdamW.of(model, [], arguments)
+
+    for is_faster, started in ((True, "bfloat16"), (False, "float32")):
+        saved = copy.deepcopy(optimizer(is_faster).state_dict())
+        resumed = optimizer(not is_faster)
+        caplog.clear()
+        resumed.load_state_dict(saved)
+        assert resumed.parts[0].param_groups[0]["dtype"] == started
+        assert f"Muon goes on in {started}" in caplog.text
+        del saved["param_groups"][0]["dtype"]  # of an earlier version
+        resumed = optimizer(is_faster)
+        resumed.load_state_dict(saved)
+        assert resumed.parts[0].param_groups[0]["dtype"] == started
+
+
+TYPES_OF_A_STEP = """
+import json, sys, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import TrainingArguments
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.training.muon import MuonAdamW
+
+class Types(TorchDispatchMode):
+    seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        self.seen |= {str(x.dtype) for x in (found,) if isinstance(x, torch.Tensor)}
+        return found
+
+model = MyBertForPreTraining(MyBertConfig.from_size("tiny", vocab_size=40))
+optimizer = MuonAdamW.of(model, [], TrainingArguments(sys.argv[1], use_cpu=True))
+for parameter in model.parameters():
+    parameter.grad = torch.ones_like(parameter)
+with Types():
+    optimizer.step()
+print(json.dumps(sorted(Types.seen)))
+"""
+
+
+def test_without_instructions_for_bfloat16_a_step_computes_in_float32(tmp_path):
+    words = [sys.executable, "-c", TYPES_OF_A_STEP, str(tmp_path)]
+    shown = subprocess.run(words, env=os.environ | AVX2, check=True, capture_output=True, text=True).stdout
+    types = json.loads(shown.splitlines()[-1])
+    assert "torch.float32" in types and "torch.bfloat16" not in types
