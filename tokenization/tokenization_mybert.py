@@ -34,7 +34,7 @@ class MyBertTokenizer(BertTokenizer):
 
     Args:
         vocab: path of a `vocab.txt` (one piece a line, in the order of the ids), or the pieces in that order, or a
-            mapping from piece to id.
+            mapping from piece to id. Of a piece in several lines the last counts, and a blank line has no piece.
         do_lower_case: lower-case the text.
         unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens; all must be in the vocabulary.
         tokenize_chinese_chars: split text around each CJK ideograph.
@@ -43,7 +43,7 @@ class MyBertTokenizer(BertTokenizer):
         kwargs: other arguments of transformers' tokenizers, for example `model_max_length`.
 
     Raises:
-        ValueError: no vocabulary, or one that is empty, not UTF-8, has gaps or duplicates, or lacks a special token.
+        ValueError: no vocabulary, or one that is empty, not UTF-8, has large gaps, or lacks a special token.
 
     Example:
         >>> tokenizer = MyBertTokenizer("vocab.txt", do_lower_case=True)
@@ -258,17 +258,10 @@ def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[
     elif isinstance(source, (str, PathLike)):
         name, pieces = str(source), read_pieces(Path(source))
     else:
-        name, pieces = "the vocabulary", list(source)
+        name, pieces = "the vocabulary", _one_piece_per_id(list(source))
     if not pieces:
         raise ValueError(f"{name} is empty; expected one piece a line")
-    vocab: dict[str, int] = {}
-    for index, piece in enumerate(pieces):
-        if not isinstance(piece, str) or not piece:
-            raise ValueError(f"{name}, line {index + 1}: expected a piece, found {piece!r}")
-        if vocab.setdefault(piece, index) != index:
-            raise ValueError(
-                f"{name}, line {index + 1}: {piece!r} is also in line {vocab[piece] + 1}; remove one of the two"
-            )
+    vocab = {piece: index for index, piece in enumerate(pieces)}
     missing = [token for token in special_tokens if token not in vocab]
     if missing:
         raise ValueError(f"{name} (lines 1 to {len(vocab)}) lacks the special tokens {', '.join(missing)}; add them")
@@ -276,18 +269,35 @@ def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[
 
 
 def _pieces_of_mapping(vocab: Mapping[str, int]) -> list[str]:
-    pieces = sorted(vocab, key=vocab.__getitem__)
-    for index, piece in enumerate(pieces):
-        if vocab[piece] != index:
+    pieces: list[str] = []
+    for piece in sorted(vocab, key=vocab.__getitem__):
+        gap = vocab[piece] - len(pieces)
+        if not 0 <= gap <= len(vocab):  # a few ids are free where a vocab.txt has duplicate or blank lines
             raise ValueError(
-                f"the vocabulary must use each id from 0 to {len(pieces) - 1} once; found {piece!r} with id "
-                f"{vocab[piece]} where {index} was expected"
+                f"the vocabulary must use each id from 0 to {len(vocab) - 1} once; found {piece!r} with id "
+                f"{vocab[piece]} where {len(pieces)} was expected"
             )
-    return pieces
+        pieces += [*[""] * gap, piece]
+    return _one_piece_per_id(pieces)
+
+
+def _one_piece_per_id(pieces: list[str]) -> list[str]:
+    """The pieces in the order of their ids, with a name that no text contains for an id without a piece.
+
+    An id has no piece if its line is blank or the piece stands again in a later line, which has the id that counts
+    (as in `BertTokenizer`). All other ids stay as they are.
+    """
+    for index, piece in enumerate(pieces):
+        if not isinstance(piece, str):
+            raise ValueError(f"the vocabulary, line {index + 1}: expected a piece, found {piece!r}")
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    return [
+        piece if piece and ids[piece] == index else f"[unused line {index + 1}]" for index, piece in enumerate(pieces)
+    ]
 
 
 def read_pieces(path: Path) -> list[str]:
-    """The lines of a vocab.txt.
+    """The piece of each id in a vocab.txt. Blank lines at the end are no lines.
 
     Raises:
         ValueError: the file does not exist, or a line is not UTF-8.
@@ -296,14 +306,15 @@ def read_pieces(path: Path) -> list[str]:
         raise ValueError(f"{path} is a folder; use MyBertTokenizer.from_pretrained, or pass the path of its vocab.txt")
     if not path.is_file():
         raise ValueError(f"vocabulary file {path} does not exist")
-    # Lines end with "\n" only: a piece may be a character at which str.splitlines would split.
-    lines = path.read_bytes().removeprefix(BOM_UTF8).removesuffix(b"\n").split(b"\n")
-    if lines == [b""]:
-        return []
+    content = path.read_bytes().removeprefix(BOM_UTF8)
+    # A piece may be any other character at which str.splitlines would split, as in BertTokenizer.
+    lines = [line.removesuffix(b"\r") for line in content.split(b"\n" if b"\n" in content else b"\r")]
+    while lines and not lines[-1]:
+        lines.pop()
     pieces = []
     for number, line in enumerate(lines, start=1):
         try:
-            pieces.append(line.removesuffix(b"\r").decode("utf-8"))
+            pieces.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
-    return pieces
+    return _one_piece_per_id(pieces)
