@@ -148,12 +148,18 @@ def decode_answers(windows: list[WindowLogits], context: str, max_answer_length:
         start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
         if (start, end) not in seen:  # one character may be several tokens
             seen.add((start, end))
-            while end < len(context) and unicodedata.category(context[end]) == "Mn":
-                end += 1  # tokens without accents end before a combining mark
+            end = end_with_marks(context, end)
             answer = {"answer": context[start:end], "start": start, "end": end}
             spans.append({**answer, "score": float(scores[first, more])})
     no_answer = float(torch.stack([window.no_answer for window in windows]).min())
     return Answers(spans, no_answer, scores.logsumexp((0, 1)))
+
+
+def end_with_marks(text: str, end: int) -> int:
+    """`end`, moved behind the combining marks and joiners that follow a word: a token without accents lacks them."""
+    while end < len(text) and (unicodedata.category(text[end])[0] == "M" or text[end] in "\u200c\u200d"):
+        end += 1
+    return end
 
 
 def _score_spans(windows: list[WindowLogits], max_answer_length: int) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from tokenizers import normalizers
 from torch import Tensor
 
 from modeling_mybert import MyBertModel
+from modeling_mybert.answer_decoding_mybert import end_with_marks
 from mybert.common.checkpoint_loading import explain_unreadable, load_with_tokenizer, refuse_missing
 from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
@@ -247,12 +248,12 @@ class Embedder:
         Raises:
             UserError: a text is too long.
         """
-        sequences, spans, bounds = [], [], [0]
-        for text, encoding in enumerate(self.backend.encode_batch(text_list(texts), add_special_tokens=False)):
+        texts, sequences, spans, bounds = text_list(texts), [], [], [0]
+        for text, encoding in enumerate(self.backend.encode_batch(texts, add_special_tokens=False)):
             _, first, word = np.unique(np.array(encoding.word_ids, dtype=np.int64), True, True)
             ends = np.append(first[1:], len(word)) - 1
             offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-            spans.append(np.stack([offsets[first, 0], offsets[ends[: len(first)], 1]], axis=1))
+            spans.append(_whole_words(texts[text], offsets[first, 0], offsets[ends[: len(first)], 1]))
             sequences += self._windows(text, np.array(encoding.ids, dtype=np.int64), word + bounds[-1])
             bounds.append(bounds[-1] + len(first))
         vectors = self._finished(self._pool(sequences, bounds[-1], "mean", progress))
@@ -328,6 +329,13 @@ class Embedder:
             states = [state[:, indices] for state in states]
         means = states[0] if len(states) == 1 else torch.stack([state.float() for state in states]).mean(0)
         return means[0].float(), rows, positions
+
+
+def _whole_words(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """(words, 2) start and end of each word, with its last combining marks."""
+    if not text.isascii():
+        ends = np.array([end_with_marks(text, end) for end in ends.tolist()], dtype=np.int64)
+    return np.stack([starts, ends], axis=1)
 
 
 def _read_modules(settings: EncodingSettings) -> tuple[SentenceModules | None, UserError | None]:

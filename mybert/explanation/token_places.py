@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from modeling_mybert.answer_decoding_mybert import end_with_marks
 from mybert.finetuning.evaluation.tag_differences import joined
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.token_classification import TokenClassification
@@ -45,7 +46,7 @@ def texts_of(task: Task, row: dict, tokenizer: PreTrainedTokenizerBase, choice: 
     backend = tokenizer.plain_text_backend()
     encoded = {name: (text, backend.encode(text, add_special_tokens=False)) for name, text in given.items()}
     return [
-        Text(name, text, found.ids, list(found.word_ids), list(found.offsets))
+        Text(name, text, found.ids, list(found.word_ids), [(a, end_with_marks(text, b)) for a, b in found.offsets])
         for name, (text, found) in encoded.items()
     ]
 

@@ -242,3 +242,13 @@ def test_bfloat16_stays_near(minilm_folder, embedder):
     found, expected = ours.texts(TEXTS[:1]), embedder.texts(TEXTS[:1])
     assert found.dtype == np.float32
     assert 0 < np.abs(found - expected).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    "words", [["में", "हैं", "कुल", "कूल"], ["cafe\u0301", "nai\u0308ve"], ["שָׁלוֹם"], ["ก็", "น้ำ"], ["ok\ufe0f", "क्\u200dया"]]
+)
+def test_words_keep_their_last_marks(embedder, words):
+    """The uncased tokenizer removes the marks, so that no token ends behind them."""
+    (found,) = embedder.words([" ".join(words)])
+    assert found.words == words
+    assert [" ".join(words)[start:end] for start, end in found.spans.tolist()] == words

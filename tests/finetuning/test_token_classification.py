@@ -395,8 +395,34 @@ def test_a_separated_file_without_a_known_header_is_refused(tmp_path, separator)
 
 
 def test_an_annotation_whose_own_text_differs_is_a_problem():
-    rows = {"text": ["😀😀😀😀 Bob met Ann"], "spans": [[{"start": 9, "end": 12, "text": "Bob", "label": "PER"}]]}
+    rows = {"text": ["😀😀😀😀 Bob met Ann"], "spans": [[{"start": 10, "end": 13, "text": "Bob", "label": "PER"}]]}
     (problem,) = words_and_tags(Dataset.from_dict(rows))["problem"]
-    assert "'met'" in problem and "'Bob'" in problem
-    rows["spans"][0][0] |= {"start": 5, "end": 8}
-    assert words_and_tags(Dataset.from_dict(rows))["problem"][0] is None
+    assert "'et '" in problem and "'Bob'" in problem
+    for start in (5, 9):  # characters, and UTF-16 units
+        rows["spans"][0][0] |= {"start": start, "end": start + 3}
+        (row,) = words_and_tags(Dataset.from_dict(rows))
+        assert row["problem"] is None and row["tags"][-3:] == ["B-PER", "O", "O"]
+
+
+@pytest.mark.parametrize("shown", ["all", "one", "none"])
+def test_offsets_in_utf16_units_are_converted_where_the_annotation_proves_them(shown, caplog):
+    """JavaScript counts an emoji as two; such offsets lie behind the text or show another part of it."""
+    text = "😀 Ada met 👩‍👩‍👧 Bo"
+    words = ("Ada", "Bo")
+    units = [len(text[: text.index(word)].encode("utf-16-le")) // 2 for word in words]
+    spans = [
+        {"start": start, "end": start + len(word), "label": "PER"} for start, word in zip(units, words, strict=True)
+    ]
+    for span, word in zip(spans[: {"all": 2, "one": 1, "none": 0}[shown]], words, strict=False):
+        span["text"] = word
+    (row,) = words_and_tags(Dataset.from_list([{"text": text, "spans": spans}]))
+    assert row["problem"] is None
+    tagged = [text[start:end] for (start, end), tag in zip(row["offsets"], row["tags"], strict=True) if tag != "O"]
+    assert tagged == list(words)
+    assert "the spans of 1 rows count UTF-16 units" in caplog.text
+
+
+def test_offsets_that_no_unit_explains_are_refused_as_before():
+    spans = [{"start": 1, "end": 4, "label": "PER", "text": "Ada"}]
+    (row,) = words_and_tags(Dataset.from_list([{"text": "😀 Ada met Bo", "spans": spans}]))
+    assert "its annotation says 'Ada'" in row["problem"]

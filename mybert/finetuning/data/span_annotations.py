@@ -7,7 +7,7 @@ import ast
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from datasets import Dataset, Features, List, Value
@@ -70,6 +70,8 @@ def words_and_tags(rows: Dataset) -> Dataset:
         logger.warning(
             "%d of %d spans end within a word and were widened, such as %s", len(widened), total, widened[0]
         )
+    if units := sum(row["counts_units"] for row in found):
+        logger.warning("the spans of %d rows count UTF-16 units, as JavaScript does; they were converted", units)
     columns = {name: [row[name] for row in found] for name in names}
     return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
 
@@ -78,12 +80,12 @@ def _convert(row: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of `words_and_tags`, the number of spans, and the changes of those that were widened."""
     text = _text_of(row["text"])
     offsets = split_words(text)
-    spans, aligned, problem = [], [], None
+    spans, aligned, problem, counts_units = [], [], None, False
     if "spans" in row:
         try:
             if row.get("answer") not in (None, "accept"):
                 raise ValueError(f"the annotator's answer is {short(row['answer'])}; leave it out, or accept it")
-            spans = list(_spans_of(row["spans"], text))
+            spans, counts_units = _spans_of(row["spans"], text)
             aligned = [_align(span, offsets, text) for span in spans]
             _refuse_overlaps(aligned, offsets, text)
         except ValueError as error:
@@ -101,6 +103,7 @@ def _convert(row: Mapping[str, Any]) -> dict[str, Any]:
         "problem": problem,
         "spans": len(spans),
         "widened": widened,
+        "counts_units": counts_units,
     }
 
 
@@ -112,8 +115,9 @@ def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
-    """
+def _spans_of(annotation: Any, text: str) -> tuple[list[Span], bool]:
+    """The spans, and whether their offsets counted the units of UTF-16, which the texts of the annotations prove.
+
     Raises:
         ValueError: the annotation has none of the known forms, or a span lies outside the text.
     """
@@ -124,24 +128,49 @@ def _spans_of(annotation: Any, text: str) -> Iterator[Span]:
             f'expected a list of spans such as [[0, 3, "PER"]], found {short(annotation)}; write [] for a text '
             "without entities"
         )
-    for item in _label_studio_results(annotation):
-        if isinstance(item, Mapping):
-            known = {str(key).removesuffix("_offset"): value for key, value in item.items() if value is not None}
-            start, end, label = known.get("start"), known.get("end"), known.get("label", known.get("labels"))
-        else:
-            start, end, label = item if isinstance(item, Sequence) and len(item) == 3 else (None, None, None)
-        label = label[0] if isinstance(label, list) and len(label) == 1 else label
-        if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
-            raise ValueError(f"expected spans of start, end and one label, found {short(item)}")
-        if not 0 <= start < end <= len(text):
-            raise ValueError(f"the span {start} to {end} ({label}) lies outside the text of {len(text)} characters")
-        shown = item.get("text") if isinstance(item, Mapping) else None
-        if isinstance(shown, str) and shown.split() != text[start:end].split():
-            raise ValueError(
-                f"the span {start} to {end} is {short(text[start:end])}, its annotation says {short(shown)}; offsets "
-                "count characters (code points)"
-            )
-        yield Span(start, end, label)
+    spans = [_span_of(item) for item in _label_studio_results(annotation)]
+    problems = [_problem(span, shown, text) for span, shown in spans]
+    if any(problems):
+        found = [_from_utf16(span, text) for span, _ in spans]
+        if not all(found) or any(_problem(span, shown, text) for span, (_, shown) in zip(found, spans, strict=True)):
+            raise ValueError(next(filter(None, problems)))
+        return found, True
+    return [span for span, _ in spans], False
+
+
+def _span_of(item: Any) -> tuple[Span, str | None]:
+    """A span, and the text that its annotation shows."""
+    if isinstance(item, Mapping):
+        known = {str(key).removesuffix("_offset"): value for key, value in item.items() if value is not None}
+        start, end, label = known.get("start"), known.get("end"), known.get("label", known.get("labels"))
+    else:
+        start, end, label = item if isinstance(item, Sequence) and len(item) == 3 else (None, None, None)
+    label = label[0] if isinstance(label, list) and len(label) == 1 else label
+    if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
+        raise ValueError(f"expected spans of start, end and one label, found {short(item)}")
+    shown = item.get("text") if isinstance(item, Mapping) else None
+    return Span(start, end, label), shown if isinstance(shown, str) else None
+
+
+def _problem(span: Span, shown: str | None, text: str) -> str | None:
+    """Why a span is not one of the text, or None."""
+    start, end, label = span
+    if not 0 <= start < end <= len(text):
+        return f"the span {start} to {end} ({label}) lies outside the text of {len(text)} characters"
+    if shown is not None and shown.split() != text[start:end].split():
+        return (
+            f"the span {start} to {end} is {short(text[start:end])}, its annotation says {short(shown)}; offsets "
+            "count characters (code points)"
+        )
+    return None
+
+
+def _from_utf16(span: Span, text: str) -> Span | None:
+    """A span in characters, if `span` counts UTF-16 units, as programs in JavaScript do; None if it does not."""
+    units = [0, *itertools.accumulate(1 + (character > "\uffff") for character in text)]
+    if span.start not in units or span.end not in units:
+        return None
+    return Span(units.index(span.start), units.index(span.end), span.label)
 
 
 def _of_cell(text: str) -> Any:
