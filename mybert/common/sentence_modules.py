@@ -122,15 +122,12 @@ def module_entries(folder: Path) -> list[dict[str, str]]:
     return entries
 
 
-def read_sentence_modules(name: str) -> SentenceModules | None:
-    """The modules of checkpoint `name`, a folder or Hub name; None if it has no `modules.json`.
+def read_sentence_modules(folder: Path) -> SentenceModules:
+    """The modules in a folder that has a `modules.json`.
 
     Raises:
         UserError: a file is damaged, or a module is not supported.
     """
-    folder = modules_folder(name)
-    if folder is None:
-        return None
     first, *others = module_entries(folder) or [{"type": "no module", "path": ""}]
     if _kind(first) != "Transformer":
         raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {_REMEDY}")

@@ -24,7 +24,7 @@ from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
 from mybert.common.python_values import text_list
-from mybert.common.sentence_modules import SentenceModules, read_sentence_modules
+from mybert.common.sentence_modules import SentenceModules, modules_folder, read_sentence_modules
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.common.settings import POOLING_MODES
 from mybert.common.text_windows import cut_windows
@@ -102,7 +102,7 @@ class Embedder:
         if not isinstance(model, EncodingSettings):
             (model,) = make_settings([EncodingSettings], (model,), options)
         self.settings = model
-        self.modules, self._refusal = _read_modules(model)
+        self.modules, self._refusal = _read_modules(model.model)
         self.model, tokenizer = _load(model, str(self.modules.encoder) if self.modules else model.model)
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()
@@ -338,11 +338,12 @@ def _whole_words(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.stack([starts, ends], axis=1)
 
 
-def _read_modules(settings: EncodingSettings) -> tuple[SentenceModules | None, UserError | None]:
+def _read_modules(name: str) -> tuple[SentenceModules | None, UserError | None]:
     """The modules of a sentence encoder; or why they cannot be used, which matters only without another pooling."""
+    with contextlib.nullcontext() if Path(name).is_dir() else explain_unreadable(name):
+        folder = modules_folder(name)
     try:
-        with contextlib.nullcontext() if Path(settings.model).is_dir() else explain_unreadable(settings.model):
-            return read_sentence_modules(settings.model), None
+        return None if folder is None else read_sentence_modules(folder), None
     except UserError as error:
         return None, error
 
