@@ -63,6 +63,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     folder = RunFolder(
         settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs.values()
     )
+    folder.keep_precision(arguments)
     job = _prepare(settings, arguments)
     planned = planned_runs(settings, arguments)
     try_run(job, planned[0])

@@ -41,6 +41,11 @@ class SubsetEmbedding(nn.Embedding):
         self.register_buffer("places", places, persistent=False)  # (V,) the row of each id
         self.register_buffer("table", rows, persistent=False)
 
+    @property
+    def untrained(self) -> int:
+        """The number of weights in the other rows."""
+        return self.table.numel() - self.weight.numel()
+
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Decays the other rows after each step of `optimizer`.
 

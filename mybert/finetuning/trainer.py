@@ -48,6 +48,9 @@ class FinetuningTrainer(RunTrainer):
         if occurring_rows and not freeze_encoder and not given:
             self._subset = train_occurring_rows(self.model, self.train_dataset, self.args)
 
+    def count_parameters(self) -> int:
+        return super().count_parameters() + (self._subset.untrained if self._subset is not None else 0)
+
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(*args, **kwargs)

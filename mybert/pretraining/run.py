@@ -106,6 +106,7 @@ def pretrain(
         folder = RunFolder(
             settings.output, objective.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
         )
+        folder.keep_precision(arguments)
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
     corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
     for second in corpora[1:]:
@@ -259,8 +260,11 @@ def _finish(
         (folder.path / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json has the same as text
         more = tokens | (budget.results() if budget else {})
         results = write_report(trainer, settings, metrics, more, seconds)
-        parameters = sum(p.numel() for p in trainer.model.parameters())
-        counts = {"parameters": parameters, "steps": results["steps"], "tokens_seen": results["tokens_seen"]}
+        counts = {
+            "parameters": trainer.count_parameters(),
+            "steps": results["steps"],
+            "tokens_seen": results["tokens_seen"],
+        }
         folder.finish(settings.of_training(), fingerprint, counts=counts, metrics=metrics)
         add_report(folder.path)
         print_report(results)

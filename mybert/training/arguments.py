@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import torch
+from accelerate.state import AcceleratorState
 from transformers import TrainingArguments
 from transformers.utils import logging
 
@@ -34,6 +35,8 @@ class DeviceArguments(TrainingArguments):
 def settle_arguments(arguments: TrainingArguments) -> None:
     """Disables progress bars in files, enables bfloat16 and several processes on the CPU, and reads `--fsdp true`.
 
+    bfloat16 is used where it is faster than float32: a recipe does not know the machine.
+
     Called before transformers checks the arguments, which takes a text in `fsdp` for the name of an option.
     """
     if str(arguments.fsdp).lower() in ("true", "false"):
@@ -43,6 +46,12 @@ def settle_arguments(arguments: TrainingArguments) -> None:
     several = int(os.environ.get("WORLD_SIZE", 1)) > 1  # without `use_cpu` each would train by itself
     if (arguments.bf16 or several) and not torch.accelerator.is_available():
         arguments.use_cpu = True
+    accelerator = None if arguments.use_cpu else torch.accelerator.current_accelerator(check_available=True)
+    device = accelerator or torch.device("cpu")
+    if arguments.bf16 and device.type in ("cpu", "cuda") and not bfloat16_is_faster(device):
+        arguments.bf16 = False
+        if int(os.environ.get("RANK", 0)) == 0:
+            print("training in float32 in place of --bf16, since bfloat16 is not faster on this machine")
 
 
 def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
@@ -113,6 +122,12 @@ def advise_half(arguments: TrainingArguments, hidden_size: int) -> None:
     if bfloat16_is_faster(arguments.device):
         gain = "several times as fast on this GPU" if arguments.device.type == "cuda" else "about twice as fast here"
         print(f"training in float32; --bf16 is {gain}")
+
+
+def set_bf16(arguments: TrainingArguments, value: bool) -> None:
+    """Changes the precision of arguments that transformers has completed."""
+    arguments.bf16, arguments.mixed_precision = value, "bf16" if value else "no"
+    AcceleratorState._reset_state()  # an earlier run with these arguments has fixed another precision
 
 
 def bfloat16_is_faster(device: torch.device) -> bool:

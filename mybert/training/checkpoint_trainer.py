@@ -26,9 +26,13 @@ class CheckpointTrainer(Trainer):
         """Name and content of further JSON files of a checkpoint. All processes must call it."""
         return {}
 
+    def count_parameters(self) -> int:
+        """Parameters of the model as it is saved."""
+        return sum(p.numel() for p in self.model.parameters())
+
     def checkpoint_bytes(self) -> int:
         """Approximate size of a checkpoint on disk."""
-        return COPIES_IN_A_CHECKPOINT * sum(p.numel() * p.element_size() for p in self.model.parameters())
+        return COPIES_IN_A_CHECKPOINT * self.count_parameters() * next(self.model.parameters()).element_size()
 
     def _get_output_dir(self, trial) -> str:
         return super()._get_output_dir(trial) if self._stage is None else str(self._stage)

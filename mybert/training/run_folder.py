@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from transformers import TrainingArguments
 
 from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest, write_manifest
 from mybert.common.output_folders import empty_folder, exclusive_lock, is_vacant, refuse_existing
+from mybert.training.arguments import bfloat16_is_faster, set_bf16
 from mybert.training.fingerprint import RunFingerprint
 
 
@@ -33,6 +35,19 @@ class RunFolder:
             raise UserError(f"--resume: {path} has no run of `mybert {stage}` to continue")
         self.was_complete = self._manifest.get("complete") is True
         self._check_vacant()
+
+    def keep_precision(self, arguments: TrainingArguments) -> None:
+        """Lets a resumed run compute in the type that it was started with, also where another is faster."""
+        started = self._manifest.get("choices", {}).get("bf16", arguments.bf16)
+        if started == arguments.bf16 or arguments.fp16:
+            return
+        set_bf16(arguments, started)
+        if arguments.process_index == 0:
+            slow = started and not bfloat16_is_faster(arguments.device)
+            print(
+                f"--resume: training goes on in {'bfloat16' if started else 'float32'}, as it was started"
+                + ("; a new run in float32 would be faster on this machine" if slow else "")
+            )
 
     def check_same(self, fingerprint: RunFingerprint) -> None:
         """Raises a UserError if the settings or inputs differ from those of the run to continue."""

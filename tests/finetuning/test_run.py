@@ -553,12 +553,15 @@ def test_the_checkpoint_that_knows_a_rare_label_is_better_than_one_label_for_all
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 3, "--dry-run") == 0
-    printed = capsys.readouterr().out
+    printed, after = capsys.readouterr().out, sorted(tmp_path.rglob("*"))
     cells = table_cells(printed)
     expected = {"runs": "3", "training features": "40", "steps of the first run": "10", "features per step": "8"}
     assert cells.items() >= expected.items() and cells["training rows cut at --max-length"] == "0"
+    assert finetune("text-classification", *data, "--max-steps", 2, "--save-steps", 1) == 0
+    model = MyBertForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert cells["parameters"] == f"{model.num_parameters():,}", "also rows of tokens that the texts do not have"
     assert re.search(r"measured: \S+ s per step, \S+ tokens/s, \S+ .B of memory; .* of training in total", printed)
-    assert sorted(tmp_path.rglob("*")) == before
+    assert before == after
 
 
 def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
 from mybert.pretraining.run import _drop_checkpoints, pretrain
 from mybert.pretraining.settings import PretrainSettings
+from mybert.training import arguments as arguments_of_training
 from mybert.training.deferred_read import DeferredRead
 from mybert.training.nonfinite import NonFiniteSteps
 
@@ -92,6 +93,21 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path, at, h
     assert have_same_weights(cut, whole)
     expected, found = read_results(whole), read_results(cut)
     assert [found[name] for name in ("metrics", "epochs")] == [expected[name] for name in ("metrics", "epochs")]
+
+
+@pytest.mark.parametrize("started", ["bfloat16", "float32"])
+def test_a_resumed_run_keeps_its_type_on_a_machine_where_another_is_faster(run, monkeypatch, capsys, started):
+    def machine(faster: str) -> None:
+        monkeypatch.setattr(arguments_of_training, "has_bfloat16_products", lambda: faster == "bfloat16")
+
+    machine(started)
+    output = run(max_steps=2, bf16=True)
+    machine("float32" if started == "bfloat16" else "bfloat16")
+    run(max_steps=4, bf16=True, resume=True)
+    assert read_results(output)["training_arguments"]["bf16"] == (started == "bfloat16")
+    printed = capsys.readouterr().out
+    assert f"--resume: training goes on in {started}" in printed
+    assert ("a new run in float32 would be faster" in printed) == (started == "bfloat16")
 
 
 def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_checkpoint(run, capsys):

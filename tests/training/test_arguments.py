@@ -24,8 +24,13 @@ def test_batches_are_copied_without_waiting_from_pinned_memory_to_a_gpu_only(dev
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="bf16 trains on the accelerator then")
-def test_bf16_trains_on_the_cpu_without_another_flag(tmp_path):
-    assert PretrainingArguments(str(tmp_path), bf16=True).device.type == "cpu"
+@pytest.mark.parametrize("faster", [True, False])
+def test_bf16_trains_on_the_cpu_without_another_flag_in_the_type_that_is_faster(tmp_path, monkeypatch, capsys, faster):
+    monkeypatch.setattr(arguments_of_training, "has_bfloat16_products", lambda: faster)
+    arguments = PretrainingArguments(str(tmp_path), bf16=True)
+    assert (arguments.device.type, arguments.bf16) == ("cpu", faster)
+    assert arguments.mixed_precision == ("bf16" if faster else "no")
+    assert ("float32 in place of --bf16" in capsys.readouterr().out) != faster
 
 
 @pytest.mark.parametrize(

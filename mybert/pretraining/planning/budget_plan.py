@@ -5,7 +5,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelerate.state import AcceleratorState
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
@@ -20,7 +19,7 @@ from mybert.pretraining.planning.measurement import Speed, measure_speed
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training.arguments import bfloat16_is_faster
+from mybert.training.arguments import bfloat16_is_faster, set_bf16
 from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
 
@@ -66,8 +65,7 @@ class BudgetPlan:
             if name not in names:
                 setattr(arguments, name, SchedulerType(value) if name == "lr_scheduler_type" else value)
         if arguments.bf16:
-            arguments.mixed_precision = "bf16"
-            AcceleratorState._reset_state()  # an earlier run with these arguments has fixed another precision
+            set_bf16(arguments, True)
         arguments.max_steps = _MAX_STEPS  # the clock ends the run
         for event, name, off in (
             ("log", "logging_strategy", IntervalStrategy.NO),
