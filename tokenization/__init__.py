@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .vocabulary_report import vocabulary_report
+from .vocabulary_report import removed_marks, vocabulary_report
 from .word_counting import count_words
 from .wordpiece_training import SPECIAL_TOKENS, train_wordpiece
 
 if TYPE_CHECKING:
     from .tokenization_mybert import MyBertTokenizer
 
-__all__ = ["SPECIAL_TOKENS", "MyBertTokenizer", "count_words", "train_wordpiece", "vocabulary_report"]
+__all__ = ["SPECIAL_TOKENS", "MyBertTokenizer", "count_words", "removed_marks", "train_wordpiece", "vocabulary_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -126,8 +126,12 @@ class MyBertTokenizer(BertTokenizer):
     @property
     def _normalisation(self) -> tuple[bool, bool, bool]:
         """Whether text is lower-cased, loses its accents, and is split around CJK ideographs."""
-        strips = self.do_lower_case if self.strip_accents is None else self.strip_accents
-        return self.do_lower_case, strips, self.tokenize_chinese_chars
+        return self.do_lower_case, self.strips_accents, self.tokenize_chinese_chars
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether combining marks are removed."""
+        return self.do_lower_case if self.strip_accents is None else self.strip_accents
 
     def plain_text_backend(self) -> Tokenizer:
         """A `tokenizers.Tokenizer` for text in which [PAD], [UNK], [CLS], [SEP] and [MASK] have no meaning.

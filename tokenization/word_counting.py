@@ -16,7 +16,12 @@ _MOST_CHUNKS = 3_000_000  # held in memory, about 400 MB
 
 
 def count_words(
-    texts: Iterable[str], backends: Sequence[Tokenizer], *, num_proc: int = 1, show_progress: bool = False
+    texts: Iterable[str],
+    backends: Sequence[Tokenizer],
+    *,
+    beyond_ascii: Sequence[Tokenizer] = (),
+    num_proc: int = 1,
+    show_progress: bool = False,
 ) -> list[Counter[str]]:
     """Count the words of `texts` for each of `backends`.
 
@@ -27,17 +32,19 @@ def count_words(
     Args:
         texts: documents of any length, read lazily.
         backends: tokenizers with BERT's pre-tokeniser; their normalisers may differ.
+        beyond_ascii: more tokenizers, for the strings between spaces that have other characters than ASCII.
         num_proc: number of processes; 1: this process.
         show_progress: show the number of characters read.
 
     Returns:
-        One counter per backend.
+        One counter per backend, then one per backend of `beyond_ascii`.
 
     Raises:
         concurrent.futures.process.BrokenProcessPool: a process was killed.
     """
-    totals: list[Counter[str]] = [Counter() for _ in backends]
-    pipelines = [(backend.normalizer, backend.pre_tokenizer) for backend in backends]
+    pipelines = [(backend.normalizer, backend.pre_tokenizer, True) for backend in backends]
+    pipelines += [(backend.normalizer, backend.pre_tokenizer, False) for backend in beyond_ascii]
+    totals: list[Counter[str]] = [Counter() for _ in pipelines]
     chunks: Counter[str] = Counter()
     with tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress or None) as bar:
         for _, (characters, counts) in map_unordered(_count_chunks, batches(texts, len, _BATCH_CHARACTERS), num_proc):
@@ -81,7 +88,7 @@ def split_at_spaces(text: str) -> list[str]:
 
 
 def _split_all(
-    chunks: Counter[str], pipelines: list[tuple[Any, Any]], totals: list[Counter[str]], num_proc: int
+    chunks: Counter[str], pipelines: list[tuple[Any, Any, bool]], totals: list[Counter[str]], num_proc: int
 ) -> None:
     """Split all `chunks` into words and add them to `totals`, one per pipeline."""
     items = list(chunks.items())
@@ -92,12 +99,14 @@ def _split_all(
             total.update(words)
 
 
-def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple[Any, Any]]]) -> list[dict[str, int]]:
+def _split_chunks(job: tuple[Sequence[tuple[str, int]], list[tuple[Any, Any, bool]]]) -> list[dict[str, int]]:
     chunks, pipelines = job
     counts = []
-    for normalizer, pre_tokenizer in pipelines:
+    for normalizer, pre_tokenizer, takes_ascii in pipelines:
         words: Counter[str] = Counter()
         for chunk, n in chunks:
+            if not takes_ascii and chunk.isascii():
+                continue
             normalized = normalizer.normalize_str(chunk)
             if normalized.isascii() and normalized.isalnum():  # one word, the most frequent case
                 words[normalized] += n

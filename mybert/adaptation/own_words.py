@@ -35,7 +35,8 @@ def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
         try:  # a line in the vocabulary may be a word from add_tokens, which the tokenizer splits
             word = line if line in vocabulary else _read_word(line, tokenizer)
             if word in words:
-                raise UserError(f"{short(line)} is also in line {words[word]}")
+                becomes = "" if line == word else f" becomes {short(word)}, which"
+                raise UserError(f"{short(line)}{becomes} is also in line {words[word]}")
         except UserError as error:
             problems.append(f"line {number}: {error}")
             continue

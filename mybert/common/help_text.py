@@ -12,7 +12,7 @@ _NAMES = {
     "train validation validation_share",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
-    "pad_to_multiple_of pooling prompt prompt_name size uncased vectors vocab_size weights words",
+    "pad_to_multiple_of pooling prompt prompt_name size strip_accents uncased vectors vocab_size weights words",
     "task": "label_all_tokens label_names label_separator labels max_answer_length method n_best plain_tags problem "
     "steps task top_k",
     "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "

@@ -240,6 +240,8 @@ class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     num_proc: int | None
     vocab_size: int
     uncased: bool
+    language: Name
+    strip_accents: bool | None
     min_frequency: int
     character_coverage: float
     pad_to_multiple_of: int
@@ -331,6 +333,7 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
 class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
     language: Name
     uncased: bool
+    strip_accents: bool | None
     corpus: Name | None
     text: Name | Sequence[Name]
     time_budget: str | float | None

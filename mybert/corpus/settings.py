@@ -4,8 +4,8 @@ import re
 from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
+from mybert.common.languages import LANGUAGES, STRIP_HELP, is_language, keeps_marks
 from mybert.common.settings import ENGINES, TextFileOptions, as_list, check, check_choices, setting
-from mybert.corpus.text.sentences import is_language
 from mybert.io.files import STDIN
 from tokenization.wordpiece_training import least_vocab_size
 
@@ -44,6 +44,8 @@ class TokenizerSettings(DocumentSettings):
     uncased: bool = setting(
         True, "Lower-case the text and strip accents; --cased keeps upper case and accents.", negation="cased"
     )
+    language: str = setting("en", "language of the text (ISO 639 code); it decides whether marks are removed")
+    strip_accents: bool | None = setting(None, STRIP_HELP)
     min_frequency: int = setting(
         2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)", least=1
     )
@@ -59,9 +61,15 @@ class TokenizerSettings(DocumentSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        check(self, "language", is_language(self.language), LANGUAGES)
         least = least_vocab_size(self.uncased)
         check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
         check(self, "character_coverage", 0 < self.character_coverage <= 1, "above 0 and up to 1")
+
+    @property
+    def strips(self) -> bool | None:
+        """`strip_accents` of the tokenizer; None: if it lower-cases, as in the original BERT."""
+        return False if self.strip_accents is None and keeps_marks(self.language) else self.strip_accents
 
 
 @dataclass
@@ -112,7 +120,7 @@ class CorpusSettings(DocumentSettings):
         check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
         check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
         check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
-        check(self, "language", is_language(self.language), "an ISO 639 code such as en, ja or zh")
+        check(self, "language", is_language(self.language), LANGUAGES)
         near = self.deduplicate_near
         check(self, "deduplicate_near", near is None or 0.5 <= near <= 1, "0.5 to 1")
         for name in self.filter:

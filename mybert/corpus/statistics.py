@@ -14,6 +14,7 @@ from mybert.corpus.report import length_counts
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import read_stored
 from mybert.corpus.text.sentences import one_per_line, sentence_splitter
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, removed_marks
 
 _DOCUMENTS, _CHARACTERS = 500, 20_000  # read; of each
 _WORDS_OF = 2_000  # characters of each whose words are counted
@@ -40,6 +41,7 @@ def write_statistics(
     found = {
         "length_counts": {name: counts for name, counts in lengths.items() if counts},
         **_of_documents(read_stored(stored, evenly(documents, _DOCUMENTS)), folder / "tokenizer", settings),
+        **_marks_removed(read_stored(stored, evenly(documents, _DOCUMENTS)), tokenizer),
         **_frequent_tokens(training, tokenizer),
         "examples": _some_examples(training, tokenizer),
     }
@@ -79,6 +81,17 @@ def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -
         "split_words": divided / max(words, 1),
         "unknown_words": unknown.most_common(_SHOWN_TOKENS),
     }
+
+
+def _marks_removed(texts: list[str], tokenizer: MyBertTokenizer) -> dict:
+    """The share of characters that are removed as combining marks, and words that become equal."""
+    if not tokenizer.strips_accents:
+        return {}
+    marked = MyBertTokenizer(SPECIAL_TOKENS, do_lower_case=tokenizer.do_lower_case, strip_accents=False)
+    texts = [text[:_WORDS_OF] for text in texts]
+    words, beyond = count_words(texts, [tokenizer.backend_tokenizer], beyond_ascii=[marked.backend_tokenizer])
+    found = removed_marks(beyond, words, tokenizer.backend_tokenizer)
+    return {"removed_marks": found.share(words), "equal_words": found.equal[:_SHOWN_TOKENS]}
 
 
 def _doubling(values: list[int]) -> dict[str, int]:

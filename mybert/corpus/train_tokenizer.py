@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.machine import usable_cores
 from mybert.common.manifest import write_manifest
@@ -17,7 +18,15 @@ from mybert.corpus.settings import TokenizerSettings
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
 from mybert.reports.metric_names import percent
-from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, train_wordpiece, vocabulary_report
+from tokenization import (
+    SPECIAL_TOKENS,
+    MyBertTokenizer,
+    count_words,
+    removed_marks,
+    train_wordpiece,
+    vocabulary_report,
+)
+from tokenization.vocabulary_report import MANY_MARKS, RemovedMarks
 from tokenization.wordpiece_training import least_vocab_size
 
 logger = logging.getLogger(__name__)
@@ -42,15 +51,17 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
     """
     replacing = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
     refuse_existing(settings.output, **replacing)
-    options = {"do_lower_case": settings.uncased, "model_max_length": 512}
+    options = {"do_lower_case": settings.uncased, "strip_accents": settings.strips, "model_max_length": 512}
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
         tokenizers.append(load_wordpiece(settings.compare, "--compare"))
+    with_marks = MyBertTokenizer(SPECIAL_TOKENS, **options | {"strip_accents": False})
     seen, skipped = Counter(), Counter()
     with explain_killed():
-        word_counts = count_words(
+        *word_counts, marked = count_words(
             _texts(settings, seen, skipped),
             [tokenizer.backend_tokenizer for tokenizer in tokenizers],
+            beyond_ascii=[with_marks.backend_tokenizer],
             num_proc=settings.num_proc or usable_cores(),
             show_progress=True,
         )
@@ -58,6 +69,13 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
         raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
     if advise_size:
         _warn_of_size(settings, word_counts[0])
+    stripping = [place for place, tokenizer in enumerate(tokenizers) if tokenizer.strips_accents]
+    removed = RemovedMarks(0, [])
+    if stripping:
+        counts, backend = word_counts[stripping[0]], tokenizers[stripping[0]].backend_tokenizer
+        removed = removed_marks(marked, counts, backend)
+    if tokenizers[0].strips_accents:
+        _warn_of_marks(settings, removed, word_counts[0])
     vocabulary = train_wordpiece(
         word_counts[0],
         settings.vocab_size,
@@ -69,7 +87,7 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
     )
     tokenizers[0] = MyBertTokenizer(vocabulary, **options)
     reports = [
-        vocabulary_report(counts, tokenizer.backend_tokenizer)
+        vocabulary_report(counts, tokenizer.backend_tokenizer, removed.removed * tokenizer.strips_accents)
         for counts, tokenizer in zip(word_counts, tokenizers, strict=True)
     ]
     with staged_folder(settings.output, **replacing) as folder:
@@ -115,6 +133,23 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
         "train. The text has %d words with %d or more occurrences; consider `mybert tokenizer --vocab-size %d`, or "
         "more text",
         *(settings.vocab_size, len(word_counts), frequent, _FREQUENT, suggested),
+    )
+
+
+def _warn_of_marks(settings: TokenizerSettings, removed: RemovedMarks, words: Counter) -> None:
+    """Warns if the text loses many combining marks, so that different words become equal."""
+    share = removed.share(words)
+    if share < MANY_MARKS:
+        return
+    remedy = "--no-strip-accents"
+    if settings.language == TokenizerSettings.language:
+        remedy = f"the language of the text, such as --language hi, or {remedy}"
+    logger.warning(
+        "accents and other combining marks are removed (%s of the characters); what differs in them becomes equal, "
+        "such as %s. To keep them, give `mybert tokenizer` or `mybert pretrain --text` %s",
+        percent(share),
+        ", ".join(" = ".join(map(short, pair)) for pair in removed.equal[:3]),
+        remedy,
     )
 
 

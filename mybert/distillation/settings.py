@@ -27,6 +27,7 @@ class DistillSettings(PretrainSettings):
     errors: str = setting("strict", argparse.SUPPRESS, choices=ERRORS)
     language: str = setting("en", argparse.SUPPRESS)
     uncased: bool = setting(True, argparse.SUPPRESS, negation="cased")
+    strip_accents: bool | None = setting(None, argparse.SUPPRESS)
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
     size: str | None = setting(
         None, f"Size of a student with new weights: {', '.join(SIZES)} (default: none; see --layers)."

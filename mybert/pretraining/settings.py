@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
+from mybert.common.languages import STRIP_HELP
 from mybert.common.quantities import Duration
 from mybert.common.settings import (
     SIZES,
@@ -27,7 +28,8 @@ class TextOptions(TextFileOptions):
     """How `--text` is read."""
 
     language: str = setting(
-        "en", "Language of the sentence splitter for --text (ISO 639 code; see `mybert corpus --help`)."
+        "en",
+        "Language of --text (ISO 639 code): decides how sentences are split and whether marks are removed.",
     )
     uncased: bool = setting(
         True,
@@ -35,6 +37,7 @@ class TextOptions(TextFileOptions):
         "English.",
         negation="cased",
     )
+    strip_accents: bool | None = setting(None, STRIP_HELP)
 
 
 @dataclass

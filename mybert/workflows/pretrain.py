@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.common.languages import LANGUAGES, is_language, marks
 from mybert.common.manifest import read_manifest
 from mybert.common.quantities import counted, duration
 from mybert.common.settings import check
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 _IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")  # of a text without marks
 _CHARACTERS_PER_WORD = 10  # at most, on average; scripts without spaces have longer runs
 _BUILDING = 8.0
 """Time of vocabulary and examples, in units of the time that counting the words takes."""
@@ -99,16 +100,15 @@ def _with_corpus(
 def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: float) -> None:
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
-    from mybert.corpus.text.sentences import is_language
     from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.io.files import STDIN
     from mybert.io.sources import find_sources
 
-    check(settings, "language", is_language(settings.language), "an ISO 639 code such as en, ja or zh")
+    check(settings, "language", is_language(settings.language), LANGUAGES)
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
     has_vocabulary = not settings.overwrite and was_made_from(
-        tokenizer, settings, ("uncased", "text_column", "errors")
+        tokenizer, settings, ("uncased", "language", "strip_accents", "text_column", "errors")
     )
     if not settings.overwrite and was_made_from(corpus, settings, ("language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
@@ -133,6 +133,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
                 output=tokenizer,
                 vocab_size=number,
                 uncased=settings.uncased,
+                language=settings.language,
+                strip_accents=settings.strip_accents,
                 overwrite=settings.overwrite,
                 **reading,
             ),
@@ -189,6 +191,8 @@ def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool
             "--overwrite"
         )
     for name in names:
+        if name == "language" and name not in manifest["settings"]:  # a vocabulary of an earlier version
+            continue
         before, now = manifest["settings"].get(name, getattr(TextOptions, name, None)), getattr(settings, name)
         if before != now and (name, before) != ("errors", "strict"):  # then no line is skipped
             raise UserError(
@@ -199,8 +203,11 @@ def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool
 
 
 def _flag(name: str, value: str | int) -> str:
-    if isinstance(value, bool):
+    if name == "uncased":
         return "--uncased" if value else "--cased"
+    if value is None or isinstance(value, bool):
+        flag = name.replace("_", "-")
+        return f"the default of --{flag}" if value is None else f"--{'' if value else 'no-'}{flag}"
     return f"--{name.replace('_', '-')} {value}"
 
 
@@ -213,10 +220,11 @@ def _measure(text: list[str], one_per_file: bool, **reading: str) -> TextSize:
     from mybert.io.documents import read_documents
 
     documents = words = letters = 0
+    within_words = re.compile(f"[{marks()}]+")
     characters: set[str] = set()
     for document in read_documents(text, plain_text="file" if one_per_file else "paragraphs", **reading):
         documents += 1
-        words += sum(1 for _ in _WORD.finditer(document.text))
+        words += sum(1 for _ in _WORD.finditer(within_words.sub("", document.text)))
         letters += len(document.text)
         characters.update(document.text)
     return TextSize(documents, max(words, letters // _CHARACTERS_PER_WORD), len(characters))

@@ -2,7 +2,8 @@ import datasets
 import numpy as np
 import pytest
 
-from mybert.corpus.statistics import shared_spans
+from mybert.corpus.statistics import _marks_removed, shared_spans
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 CLS, SEP, SPAN = 2, 3, 20
 
@@ -26,3 +27,10 @@ def test_shared_spans_are_those_of_brute_force(seed, copies):
     found = shared_spans(rows(training), rows(held_out))
     assert expected == copies
     assert found == {"tokens": SPAN, "spans": 7, "found": expected, "training_tokens": len(stored)}
+
+
+def test_marks_that_a_tokenizer_removes_are_measured():
+    uncased, keeping = MyBertTokenizer(SPECIAL_TOKENS), MyBertTokenizer(SPECIAL_TOKENS, strip_accents=False)
+    found = _marks_removed(["schon schön", "the word"], uncased)
+    assert found == {"removed_marks": 1 / len("schonscho\u0308ntheword"), "equal_words": [("schon", "schön")]}
+    assert _marks_removed(["schön"], keeping) == {}

@@ -173,3 +173,21 @@ def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():
     sizes = [vocabulary_size(TextSize(100, words, 80)) for words in (10_000, 100_000, 10**6, 10**7, 10**10)]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1] <= 30_000 and all(size % 64 == 0 for size in sizes[:-1])
     assert vocabulary_size(TextSize(100, 100_000, 5000)) >= 7500
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "मैं घर में हूँ और कूल कुल",
+        "মানুষ সব সমান",
+        "கல் பல் பால்",
+        "کَتَبَ مي\u200cخواهم",
+        "ma\u0301 mà",
+        "เสื่อ ม้า",
+        "plain words of English",
+    ],
+)
+def test_words_are_counted_as_between_spaces_whatever_their_marks(text, tmp_path):
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    found = workflow._measure([str(tmp_path / "text.txt")], True, text_column="text", errors="strict")
+    assert found.words == len(text.split())

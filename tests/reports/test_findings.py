@@ -86,6 +86,7 @@ FAULTS = [
     ("finetune", "left-out", "amber", part(rows_left_out=7)),
     ("corpus", "unknown-tokens", "red", {"manifest/statistics/unknown_rate": 0.3}),
     ("corpus", "unknown-tokens", "amber", {"manifest/statistics/unknown_rate": 0.02}),
+    ("corpus", "removed-marks", "amber", {"results/removed_marks": 0.02, "results/equal_words": [["में", "मैं"]]}),
     ("corpus", "leaks", "red", {"results/shared_spans/found": 200}),
     ("corpus", "leaks", "amber", {"results/shared_spans/found": 40}),
     ("corpus", "duplicates", "amber", {"manifest/counts/documents_duplicate": 400}),

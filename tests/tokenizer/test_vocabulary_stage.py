@@ -1,11 +1,14 @@
 """`mybert tokenizer` writes a complete folder and a report."""
 
 import json
+import unicodedata
 
 import pytest
+from transformers import AutoTokenizer, BertTokenizer
 
 from mybert.cli import main
 from mybert.common.errors import UserError
+from mybert.common.languages import is_language, keeps_marks
 from mybert.corpus.settings import TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
@@ -125,3 +128,66 @@ def test_documents_without_words_are_refused(tmp_path):
     path.write_text('{"text": "\\u200b \\u200b"}\n', encoding="utf-8")
     with pytest.raises(UserError, match="no words"):
         build_tokenizer(TokenizerSettings([str(path)], str(tmp_path / "out")))
+
+
+PAIRS = {  # two words that differ in a mark alone
+    "ar": "كَتَبَ كُتِبَ", "bn": "কুল কূল", "he": "סֵפֶר סָפַר", "hi": "में मैं", "ja": "か が", "kn": "ಕಲ ಕೆಲ", "mr": "कुल कूल",
+    "ru": "мои мой", "ta": "பல பல்", "te": "కల కిల", "th": "มา ม้า", "vi": "má mà", "de": "schon schön", "el": "πού που",
+}  # fmt: skip
+
+
+def train(tmp_path, text, *options) -> tuple[MyBertTokenizer, float]:
+    """The tokenizer of a text, and the character coverage of its report."""
+    (tmp_path / "text.txt").write_text(f"{text}\n" * 30, encoding="utf-8")
+    output = str(tmp_path / "tokenizer")
+    words = ["tokenizer", str(tmp_path / "text.txt"), "--output", output, "--num-proc", "1", "--vocab-size", "300"]
+    assert main([*words, "--overwrite", *options]) == 0
+    report = json.loads((tmp_path / "tokenizer" / "manifest.json").read_text(encoding="utf-8"))["report"]
+    return MyBertTokenizer.from_pretrained(output), report["character coverage"]
+
+
+@pytest.mark.parametrize("language", PAIRS)
+def test_marks_stay_with_the_language_and_are_missed_aloud_without(language, tmp_path, caplog):
+    text = PAIRS[language]
+    first, second = text.split()
+    tokenizer, coverage = train(tmp_path, text)
+    assert tokenizer.tokenize(first) == tokenizer.tokenize(second)
+    decomposed = unicodedata.normalize("NFD", text.replace(" ", ""))
+    marks = sum(unicodedata.category(character) == "Mn" for character in decomposed)
+    assert coverage == pytest.approx(1 - marks / len(decomposed))
+    assert all(f"'{word}'" in caplog.text for word in (first, second)) and "--language hi" in caplog.text
+    caplog.clear()
+    tokenizer, coverage = train(
+        tmp_path, text, *(["--no-strip-accents"] if language in ("de", "el") else ["--language", language])
+    )
+    reference = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    assert reference.tokenize(text) == tokenizer.tokenize(text) == [first, second]
+    assert coverage == 1 and "marks" not in caplog.text
+
+
+def test_what_is_decomposed_and_loses_nothing_gives_no_warning(tmp_path, caplog):
+    assert train(tmp_path, "한국 사람")[1] == 1 and "marks" not in caplog.text
+    assert train(tmp_path, "한국 사람", "--language", "ko")[0].tokenize("한국 사람") == ["한국", "사람"]
+    assert train(tmp_path, "the cat " * 300 + "café")[0].tokenize("café") == ["cafe"] and "marks" not in caplog.text
+
+
+def test_letters_are_shown_where_no_words_become_equal(tmp_path, caplog):
+    train(tmp_path, "がぎぐ", "--language", "en")
+    assert "'が' = 'か'" in caplog.text
+
+
+def test_english_is_encoded_as_by_bert(tmp_path):
+    tokenizer, _ = train(tmp_path, "Déjà vu, a résumé of Zoë's naïve café.", "--language", "en")
+    reference = BertTokenizer(vocab=tokenizer.get_vocab())
+    text = "Déjà-vu RÉSUMÉ Zoe\u0308 ÅNGSTRÖM"
+    assert tokenizer(text)["input_ids"] == reference(text)["input_ids"]
+    config = json.loads((tmp_path / "tokenizer" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert config["strip_accents"] is None
+
+
+@pytest.mark.parametrize(
+    "code, keeps",
+    [("hin", True), ("sr-latn", False), ("uz-cyrl", True), ("zh-hant", True), ("en-us", False), ("vi-vn", True)],
+)
+def test_codes_of_three_letters_and_subtags_name_scripts(code, keeps):
+    assert is_language(code) and keeps_marks(code) is keeps

@@ -39,6 +39,12 @@ def test_any_texts_are_counted_as_by_the_library(texts):
     assert {word: use.count for word, use in count_uses(texts, UNCASED).items()} == expected[0]
 
 
+def test_further_tokenizers_count_words_of_strings_beyond_ascii_only():
+    first, second = count_words(TEXTS, [UNCASED], beyond_ascii=[CASED])
+    assert first == brute_force(TEXTS, UNCASED)
+    assert second == brute_force(["中文 déjà\xa0vu \u2003x ΑΣ ΑΣ Σ"] * 3, CASED)
+
+
 @pytest.mark.parametrize("num_proc", [1, 2, 3])
 def test_processes_order_and_batches_change_nothing(monkeypatch, num_proc):
     expected = count_words(TEXTS, [UNCASED])

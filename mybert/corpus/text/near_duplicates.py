@@ -6,7 +6,6 @@ chapter 3). Banding may miss a similar pair; it never removes a document below t
 
 import functools
 import re
-import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from mybert.common.languages import marks
 from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
@@ -60,9 +60,8 @@ def _sequences(text: str) -> Iterator[str]:
 
 @functools.cache
 def _word() -> re.Pattern[str]:
-    """A word with its marks, which `\\w` leaves out: the vowels of Hindi and Thai are marks."""
-    marks = "".join(c for c in map(chr, range(0x300, 0x20000)) if unicodedata.category(c).startswith("M"))
-    return re.compile(rf"\w[\w{marks}]*")
+    """A word with its marks."""
+    return re.compile(rf"\w[\w{marks()}]*")
 
 
 def _banding(threshold: float) -> tuple[int, int]:

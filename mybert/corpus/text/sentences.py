@@ -12,22 +12,6 @@ _PARAGRAPH_END = re.compile(r"\n\s*\n")
 _LINE_END_OR_SPACE_BEFORE_STOP = re.compile(r"\n|[^\S ](?=\.)")
 _TO_LAST_SPACE = re.compile(r".*\s", re.DOTALL)
 _WINDOW = 4000  # characters; sentencex takes quadratic time in scripts without spaces
-# ISO 639-1. sentencex accepts any word and falls back to English rules, for Japanese named "jp" too.
-_TWO_LETTER_CODES = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee "
-    "el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is "
-    "it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
-    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si "
-    "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
-    "yi yo za zh zu"
-)
-
-
-def is_language(code: str) -> bool:
-    """Whether `code` is an ISO 639 code of two or three letters, with optional subtags as in `zh-hant`."""
-    language, *subtags = code.split("-")
-    known = language in _TWO_LETTER_CODES.split() or bool(re.fullmatch("[a-z]{3}", language))
-    return known and all(re.fullmatch("[a-z0-9]+", subtag) for subtag in subtags)
 
 
 def one_per_line(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
+from mybert.common.languages import marks
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.run_data import draw_rows
 from mybert.finetuning.data.similar_rows import nearly_equal
@@ -62,7 +63,7 @@ def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str
     """
     chosen = draw_rows(len(texts), _ROWS, seed=0)
     names, ids = np.unique([labels[row] for row in chosen], return_inverse=True)
-    vectorizer = CountVectorizer(binary=True, token_pattern=r"(?u)\w+", max_features=_WORD_TABLE)
+    vectorizer = CountVectorizer(binary=True, token_pattern=rf"\w[\w{marks()}]*", max_features=_WORD_TABLE)
     try:
         words = vectorizer.fit_transform([texts[row] for row in chosen])
     except ValueError:  # no words at all

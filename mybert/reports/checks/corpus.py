@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, judged, level
 from mybert.reports.stage_files import StageFiles
+from tokenization.vocabulary_report import MANY_MARKS
 
 _UNKNOWN_AMBER, _UNKNOWN_RED = 0.01, 0.05
 _LEAK_AMBER, _LEAK_RED = 0.05, 0.3
@@ -23,6 +24,20 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
     titles = "The vocabulary fits the documents", "Many tokens are unknown to the vocabulary"
     remedy = "Train a tokenizer on these documents by `mybert tokenizer`, with a higher --character-coverage."
     yield judged("unknown-tokens", level(share, _UNKNOWN_AMBER, _UNKNOWN_RED), titles, evidence, remedy)
+
+
+def removed_marks(files: StageFiles) -> Iterator[Finding]:
+    if (share := files.results.get("removed_marks")) is None:
+        return
+    evidence = f"{share:.2%} of the characters are combining marks that the tokenizer removes."
+    if pairs := files.results.get("equal_words"):
+        evidence += f" Equal become: {', '.join(' = '.join(pair) for pair in pairs[:5])}."
+    titles = (
+        "The tokenizer keeps what tells words apart",
+        "Different words become equal without their marks",
+    )
+    remedy = "Train a tokenizer by `mybert tokenizer` with --language, such as hi, or with --no-strip-accents."
+    yield judged("removed-marks", level(share, MANY_MARKS), titles, evidence, remedy)
 
 
 def leaking_documents(files: StageFiles) -> Iterator[Finding]:
@@ -98,4 +113,13 @@ def skipped_lines(files: StageFiles) -> Iterator[Finding]:
     yield judged("skipped", level(share, _SKIPPED), titles, evidence, remedy)
 
 
-CHECKS = (unknown_tokens, leaking_documents, duplicates, truncation, few_held_out, single_sentences, skipped_lines)
+CHECKS = (
+    unknown_tokens,
+    removed_marks,
+    leaking_documents,
+    duplicates,
+    truncation,
+    few_held_out,
+    single_sentences,
+    skipped_lines,
+)
