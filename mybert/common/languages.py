@@ -50,6 +50,11 @@ def keeps_marks(code: str) -> bool:
     return language in _KEEP_MARKS.split() if script is None else script not in ("latn", "grek")
 
 
+def strips_accents(given: bool | None, code: str) -> bool | None:
+    """`strip_accents` of a tokenizer for a language; None: if it lower-cases, as in the original BERT."""
+    return False if given is None and keeps_marks(code) else given
+
+
 @functools.cache
 def marks() -> str:
     """The combining marks, and the format characters within words (joiners, soft hyphen), for a regular expression.

@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.languages import LANGUAGES, STRIP_HELP, is_language, keeps_marks
+from mybert.common.languages import LANGUAGES, STRIP_HELP, is_language
 from mybert.common.settings import ENGINES, TextFileOptions, as_list, check, check_choices, setting
 from mybert.io.files import STDIN
 from tokenization.wordpiece_training import least_vocab_size
@@ -65,11 +65,6 @@ class TokenizerSettings(DocumentSettings):
         least = least_vocab_size(self.uncased)
         check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
         check(self, "character_coverage", 0 < self.character_coverage <= 1, "above 0 and up to 1")
-
-    @property
-    def strips(self) -> bool | None:
-        """`strip_accents` of the tokenizer; None: if it lower-cases, as in the original BERT."""
-        return False if self.strip_accents is None and keeps_marks(self.language) else self.strip_accents
 
 
 @dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+from mybert.common.languages import strips_accents
 from mybert.common.machine import usable_cores
 from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
@@ -51,7 +52,8 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
     """
     replacing = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
     refuse_existing(settings.output, **replacing)
-    options = {"do_lower_case": settings.uncased, "strip_accents": settings.strips, "model_max_length": 512}
+    strip = strips_accents(settings.strip_accents, settings.language)
+    options = {"do_lower_case": settings.uncased, "strip_accents": strip, "model_max_length": 512}
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
         tokenizers.append(load_wordpiece(settings.compare, "--compare"))

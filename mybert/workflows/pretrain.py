@@ -1,5 +1,6 @@
 """`mybert pretrain`: pretrain on a corpus; or on text, after building vocabulary and examples."""
 
+import copy
 import dataclasses
 import math
 import re
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
-from mybert.common.languages import LANGUAGES, is_language, marks
+from mybert.common.languages import LANGUAGES, is_language, marks, strips_accents
 from mybert.common.manifest import read_manifest
 from mybert.common.quantities import counted, duration
 from mybert.common.settings import check
@@ -105,10 +106,12 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     from mybert.io.sources import find_sources
 
     check(settings, "language", is_language(settings.language), LANGUAGES)
+    settings = copy.copy(settings)
+    settings.strip_accents = strips_accents(settings.strip_accents, settings.language)
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
     has_vocabulary = not settings.overwrite and was_made_from(
-        tokenizer, settings, ("uncased", "language", "strip_accents", "text_column", "errors")
+        tokenizer, settings, ("uncased", "strip_accents", "text_column", "errors")
     )
     if not settings.overwrite and was_made_from(corpus, settings, ("language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
@@ -191,8 +194,6 @@ def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool
             "--overwrite"
         )
     for name in names:
-        if name == "language" and name not in manifest["settings"]:  # a vocabulary of an earlier version
-            continue
         before, now = manifest["settings"].get(name, getattr(TextOptions, name, None)), getattr(settings, name)
         if before != now and (name, before) != ("errors", "strict"):  # then no line is skipped
             raise UserError(

@@ -181,7 +181,7 @@ def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():
         "मैं घर में हूँ और कूल कुल",
         "মানুষ সব সমান",
         "கல் பல் பால்",
-        "کَتَبَ مي\u200cخواهم",
+        "\u06a9\u064e\u062a\u064e \u0645\u06cc\u200c\u062e\u0648",
         "ma\u0301 mà",
         "เสื่อ ม้า",
         "plain words of English",
