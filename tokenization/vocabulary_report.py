@@ -88,13 +88,17 @@ def removed_marks(marked: Mapping[str, int], word_counts: Mapping[str, int], bac
     equal = []
     for stripped, found in spellings.items():
         found[stripped] = word_counts.get(stripped, 0) - found.total()
-        (first, _), (second, rarer) = [*found.most_common(2), ("", 0)][:2]
+        (first, _), (second, rarer) = [*_ordered(found), ("", 0)][:2]
         if rarer > 0:
             equal.append((-rarer, first, second))
     count = sum(n * (len(unicodedata.normalize("NFD", letter)) - 1) for letter, n in letters.items())
     pairs = [(first, second) for _, first, second in sorted(equal)]
-    bare = [(letter, unicodedata.normalize("NFD", letter)[0]) for letter, _ in letters.most_common()]
+    bare = [(letter, unicodedata.normalize("NFD", letter)[0]) for letter, _ in _ordered(letters)]
     return RemovedMarks(count, pairs or bare)
+
+
+def _ordered(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _letters_with_marks(word: str) -> list[str]:
