@@ -7,9 +7,6 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-MANY_MARKS = 0.005
-"""Share of characters that are removed as marks, above which words are confused; German loses 0.012."""
-
 
 def vocabulary_report(word_counts: Mapping[str, int], backend: Tokenizer, removed: int = 0) -> dict[str, int | float]:
     """Measure the vocabulary of `backend` on words counted by `count_words` with the same backend.

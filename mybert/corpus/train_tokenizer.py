@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.languages import strips_accents
+from mybert.common.languages import MANY_MARKS, strips_accents
 from mybert.common.machine import usable_cores
 from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
@@ -27,7 +27,7 @@ from tokenization import (
     train_wordpiece,
     vocabulary_report,
 )
-from tokenization.vocabulary_report import MANY_MARKS, RemovedMarks
+from tokenization.vocabulary_report import RemovedMarks
 from tokenization.wordpiece_training import least_vocab_size
 
 logger = logging.getLogger(__name__)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from mybert.common.languages import MANY_MARKS
 from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, judged, level
 from mybert.reports.stage_files import StageFiles
-from tokenization.vocabulary_report import MANY_MARKS
 
 _UNKNOWN_AMBER, _UNKNOWN_RED = 0.01, 0.05
 _LEAK_AMBER, _LEAK_RED = 0.05, 0.3
