@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run beside each other
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this file
 
 import pytest

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from mybert.common.errors import UserError
+from mybert.common.machine import threads
 
 
 def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> torch.device:
@@ -37,6 +38,7 @@ def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> 
         torch.zeros(1, device=device).item()  # fails on the meta device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
+    threads.share()
     return device
 
 

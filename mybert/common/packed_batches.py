@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from mybert.common.machine import threads
+
 Item = TypeVar("Item")
 
 
@@ -14,6 +16,7 @@ def batches_by_length(items: Iterable[Item], length: Callable[[Item], int], limi
     batch, total = [], 0
     for item in sorted(items, key=lambda item: -length(item)):
         if batch and total + length(item) > limit:
+            threads.share()
             yield batch
             batch, total = [], 0
         batch.append(item)

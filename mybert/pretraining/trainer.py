@@ -257,9 +257,6 @@ class MyBertTrainer(RunTrainer):
     def flops_per_token(self) -> float:
         return self.current_phase().costs.flops_per_token
 
-    def flops_per_step(self, first: int) -> float:
-        return self.current_phase().flops_per_step / self.args.world_size
-
     def report_speed(self, seconds: float, steps: int, first: int) -> None:
         """Prints the time of the run; steps of another phase are scaled by their number of operations."""
         if self.is_world_process_zero():

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mybert.common.machine import threads
+
 Function = Callable[[list], Sequence]
 """From rows to a result for each row."""
 
@@ -118,6 +120,7 @@ class Batcher:
         while not self._closed:
             if not (batch := self._next_batch()):
                 continue  # the jobs have been cancelled
+            threads.share()
             began = time.monotonic()
             finished = self._compute(batch)
             seconds = time.monotonic() - began

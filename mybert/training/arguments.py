@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from modeling_mybert.cpu_mybert import has_bfloat16_products
 from mybert.common.errors import UserError
+from mybert.common.machine import threads
 from mybert.training.reporters import check_trackers
 
 logger = logging.get_logger(__name__)
@@ -94,7 +95,7 @@ def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]
 
 
 def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:
-    """Checks the launch and sets how batches are copied to a GPU."""
+    """Checks the launch, and sets the number of threads and how batches are copied to a GPU."""
     if arguments.output_dir not in (None, "trainer_output", output):
         raise UserError(f"--output-dir {arguments.output_dir}: name the output folder with --output")
     if arguments.n_gpu > 1:
@@ -102,6 +103,7 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
             f"{arguments.n_gpu} GPUs in one process: start one process per GPU with `torchrun --nproc-per-node "
             f"{arguments.n_gpu} -m mybert {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
+    threads.share()
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     arguments.accelerator_config.non_blocking |= arguments.dataloader_pin_memory
 

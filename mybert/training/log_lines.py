@@ -16,9 +16,10 @@ _FORMATS = {
     "seconds_left": lambda seconds: f"{duration(seconds)} left",
     "grad_norm": lambda norm: f"gradient norm {norm:.3g}",
     "mfu": lambda share: f"{100 * share:.2g}% of peak speed",
+    "free_cores": lambda cores: f"other programs leave {cores:g} cores",
     "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
-_HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise"}
+_HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise", "threads"}
 _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
 _SPEEDS = ("_runtime", "_per_second", "_time")
 

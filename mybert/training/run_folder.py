@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from transformers import TrainingArguments
 
@@ -81,4 +82,5 @@ class RunFolder:
 
     def _write(self, settings: Any, fingerprint: RunFingerprint, **facts) -> None:
         choices, inputs = fingerprint.choices, fingerprint.inputs
+        facts["threads"] = torch.get_num_threads()  # log.jsonl has those of each part of the run
         write_manifest(self.path, self.stage, settings=settings, inputs=inputs, choices=choices, **facts)

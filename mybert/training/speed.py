@@ -1,4 +1,4 @@
-"""Measured speed: time per step, the peak of the device, and CPU threads that compete with other programs."""
+"""Measured speed: time per step, and the peak of the device."""
 
 import time
 from collections.abc import Callable
@@ -6,9 +6,6 @@ from collections.abc import Callable
 import torch
 from transformers import TrainerCallback
 
-_LOW_SHARE = 0.1
-"""Share of the peak below which threads are tested; models with narrow layers are below it too."""
-_MIN_SPEEDUP = 1.5
 _WARM_UP, _MEASURED = 3, 10  # steps of a measurement
 
 
@@ -72,37 +69,3 @@ def _fastest_product(device: torch.device, dtype: torch.dtype, size: int, second
     while time.perf_counter() < end:
         best = min(best, once())
     return 2 * size**3 / best
-
-
-def thread_advice(share_of_peak: float) -> str | None:
-    """Advice if CPU threads compete with those of other programs, so that one thread would be faster.
-
-    A step waits for the slowest thread of every product. The fastest product of `measure_peak` does not, so the share
-    is low then; the advice is given only if products on one thread are faster on average.
-
-    Args:
-        share_of_peak: operations per second of the training steps, divided by `measure_peak`.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1 or share_of_peak >= _LOW_SHARE:
-        return None
-    together = _product_seconds()
-    torch.set_num_threads(1)
-    alone = _product_seconds()
-    torch.set_num_threads(threads)
-    if together < _MIN_SPEEDUP * alone:
-        return None
-    return (
-        f"training reaches {share_of_peak:.1%} of the speed of this processor: its {threads} threads compete with "
-        f"other programs, and products on one thread are {together / alone:.1f} times as fast. Set OMP_NUM_THREADS=1"
-    )
-
-
-def _product_seconds(seconds: float = 0.2) -> float:
-    """Mean time of a small matrix product with the current number of threads."""
-    factor = torch.ones(256, 256)
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        factor @ factor
-        count += 1
-    return (time.perf_counter() - start) / count

@@ -23,6 +23,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.common.errors import UserError
+from mybert.common.machine import threads
+from mybert.common.quantities import counted
 from mybert.training.checkpoint_trainer import CheckpointTrainer
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.history import History
@@ -32,7 +34,7 @@ from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.reporters import name_as_in_log
-from mybert.training.speed import StepTimer, measure_peak, thread_advice
+from mybert.training.speed import StepTimer, measure_peak
 from mybert.training.step_measures import StepMeasures
 from mybert.training.stopping import Preempted, StopOnSignal
 
@@ -152,6 +154,7 @@ class RunTrainer(CheckpointTrainer):
         saved = _saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {}
         self.metrics.load_state_dict(saved)
         self.nonfinite.skipped = list(saved.get("skipped", []))
+        self._resume_threads(saved.get("threads"))
         with _without_comparison_of_arguments():
             return super().train(resume_from_checkpoint, **kwargs)
 
@@ -207,15 +210,8 @@ class RunTrainer(CheckpointTrainer):
         return norm
 
     def report_speed(self, seconds: float, steps: int, first: int) -> None:
-        """Prints advice if the CPU threads of this process compete with others.
-
-        `seconds` is the mean of a step over `steps` measured ones, `first` the steps done when this session started.
-        """
+        """Called once with the mean of a step over `steps` measured ones and the steps done before this session."""
         self.seconds_per_step = seconds
-        if self.args.device.type == "cpu" and self.is_world_process_zero() and torch.get_num_threads() > 1:
-            rate = self.flops_per_step(first) / seconds
-            if advice := thread_advice(rate / self.device_peak()):
-                print(f"warning: {advice}", flush=True)
 
     def device_peak(self, reached: float = 0.0) -> float:
         """Peak floating point operations per second of the device, measured if it was not given.
@@ -231,10 +227,6 @@ class RunTrainer(CheckpointTrainer):
         self._measured_peak = max(self._measured_peak, reached)
         return self._measured_peak
 
-    def flops_per_step(self, first: int) -> float:
-        """Floating point operations per step of this process, on average since step `first`."""
-        return (self.state.total_flos + self.current_flos) / max(self.state.global_step - first, 1)
-
     def flops_per_token(self) -> float:
         """Useful floating point operations of the coming steps for each real token; 0 leaves them to Trainer."""
         return 0.0
@@ -247,6 +239,14 @@ class RunTrainer(CheckpointTrainer):
         self.state.num_input_tokens_seen += int(self.accelerator.gather(tokens).sum())
         super().store_flos()
 
+    def _resume_threads(self, number: int | None) -> None:
+        """Continues with the number of threads of the checkpoint, if it has recorded one and the machine allows it."""
+        if number is None or self.args.device.type != "cpu" or threads.resume(number):
+            return
+        if self.is_world_process_zero():
+            now = torch.get_num_threads()
+            print(f"the run has used {counted(number, 'thread')} so far, now {now}: sums are rounded differently")
+
     # Log
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -257,6 +257,10 @@ class RunTrainer(CheckpointTrainer):
         elif self._has_best_model:
             return
         times = {"training_seconds": round(self.metrics.seconds, 3)}
+        if self.args.device.type == "cpu":
+            times["threads"] = torch.get_num_threads()
+            if threads.are_cores_lacking:
+                times["free_cores"] = round(threads.free_cores, 2)
         super().log(logs | times | {"num_input_tokens_seen": self.state.num_input_tokens_seen}, start_time)
         self.history.append(self.state.log_history[-1])
 
@@ -281,7 +285,10 @@ class RunTrainer(CheckpointTrainer):
             super()._save_checkpoint(model, trial)
 
     def extra_states(self) -> dict[str, dict]:
-        return {METRICS: self.metrics.state_dict() | {"skipped": self.nonfinite.skipped}}
+        return {
+            METRICS: self.metrics.state_dict()
+            | {"skipped": self.nonfinite.skipped, "threads": torch.get_num_threads()}
+        }
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         if self.is_in_train:
@@ -302,7 +309,7 @@ class RunTrainer(CheckpointTrainer):
 
 
 class _StartOfTraining(TrainerCallback):
-    """Starts clock and history, also when training restarts with a smaller batch.
+    """Starts clock and history, also when training restarts with a smaller batch; measures which cores are free.
 
     Of a resumed run, finds the best checkpoint again, and logs, evaluates and saves as its arguments say.
     """
@@ -318,6 +325,11 @@ class _StartOfTraining(TrainerCallback):
         state.compute_steps(args, state.max_steps)  # Trainer would keep those of the checkpoint
         self.history.restart(state.log_history)
         self.metrics.start()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        threads.share()
+
+    on_prediction_step = on_step_end
 
 
 @contextlib.contextmanager

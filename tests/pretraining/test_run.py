@@ -10,6 +10,7 @@ from trained_runs import have_same_weights, read_log, read_results, steps_saved,
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
 from modeling_mybert import attention_mybert
+from mybert.common import machine
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, read_manifest, write_json
@@ -108,6 +109,25 @@ def test_a_resumed_run_keeps_its_type_on_a_machine_where_another_is_faster(run, 
     printed = capsys.readouterr().out
     assert f"--resume: training goes on in {started}" in printed
     assert ("a new run in float32 would be faster" in printed) == (started == "bfloat16")
+
+
+def test_a_resumed_run_has_the_threads_of_its_checkpoint(run, monkeypatch, capsys):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    arguments = {"save_steps": 2, "logging_steps": 1}
+    output = run(max_steps=2, **arguments)
+    try:
+        torch.set_num_threads(2)
+        run(max_steps=4, resume=True, **arguments)
+        assert [log["threads"] for log in read_log(output) if "loss" in log] == [1] * 4
+        assert read_manifest(output)["threads"] == 1
+        torch.set_num_threads(2)
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        run(max_steps=6, resume=True, **arguments)
+        notice = "the run has used 1 thread so far, now 2: sums are rounded differently"
+        assert notice in capsys.readouterr().out
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_checkpoint(run, capsys):

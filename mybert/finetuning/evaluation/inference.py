@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
+from mybert.common.machine import threads
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import Task
 
@@ -70,6 +71,7 @@ def batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
     """Groups indices of `sizes`, longest first; largest size times number of indices is at most `limit`."""
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     while order:
+        threads.share()
         count = max(1, limit // max(1, sizes[order[0]]))
         yield order[:count]
         order = order[count:]

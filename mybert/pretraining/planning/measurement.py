@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import TrainingArguments
 
+from mybert.common.machine import threads
 from mybert.common.progress import Bar
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
@@ -59,6 +60,7 @@ def measure_speed(
     dataset, count = ExampleDataset(corpus.train), max(1, round(tokens / corpus.shape.mean_length))
 
     def step(first: int, count: int) -> int:
+        threads.share()
         keys = [(0, (first + i) % len(dataset)) for i in range(count)]
         batch = collator(dataset.__getitems__(keys))
         inputs = {k: v.to(arguments.device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}

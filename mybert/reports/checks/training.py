@@ -191,10 +191,7 @@ def slow(files: StageFiles) -> Iterator[Finding]:
     if last < _SLOWDOWN * first:
         problems.append("find the program that competes for the machine, or whether it is throttled")
     if used and statistics.median(used) < _LOW_MFU:
-        problems.append(
-            "use larger batches, --bf16 on hardware that has it, more --dataloader-num-workers, or set "
-            "OMP_NUM_THREADS to the free cores"
-        )
+        problems.append("use larger batches, --bf16 on hardware that has it, or more --dataloader-num-workers")
     if idle and statistics.median(idle) > _IDLE:
         problems.append("fill batches by --max-tokens-per-batch, so that processes have equal work")
     titles = "The speed is even and fits the machine", "The run is far below this machine's speed"
