@@ -13,8 +13,8 @@ _NAMES = {
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size strip_accents uncased vectors vocab_size weights words",
-    "task": "label_all_tokens label_names label_separator labels max_answer_length method n_best plain_tags problem "
-    "steps task top_k",
+    "task": "choice_labels label_all_tokens label_names label_separator labels max_answer_length method n_best "
+    "plain_tags problem steps task top_k",
     "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "
     "mlm_probability num_train_epochs on_nonfinite optimizer patience new_word_steps start_mlm_probability sweep "
     "time_budget warmup_steps weight_decay whole_word_masking",

@@ -155,6 +155,7 @@ class TextKeywords(TypedDict, total=False):
 class TaskKeywords(TypedDict, total=False):
     columns: Name | Sequence[Name] | Mapping[str, object]
     max_length: int | None
+    choice_labels: Literal["letters", "from-0", "from-1", "texts"] | None
     stride: int | None
     n_best: int | None
     max_answer_length: int | None
@@ -263,25 +264,6 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     engine: Literal["local", "ray"]
     resume: bool
 
-class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
-    bootstrap: int
-    slices: Name | Sequence[Name]
-    errors: Literal["strict", "skip"]
-    model: Required[Name]
-    data: Required[Rows]
-    seed: int
-
-class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
-    config: Name
-    overwrite: bool
-    output: Name
-    errors: Literal["strict", "skip"]
-    method: Literal["integrated-gradients", "occlusion"]
-    labels: Name | Sequence[Name]
-    steps: int | None
-    tolerance: float
-    attention: int
-
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
@@ -303,6 +285,25 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     seed: int
     engine: Literal["local", "ray"]
     resume: bool
+
+class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+    bootstrap: int
+    slices: Name | Sequence[Name]
+    errors: Literal["strict", "skip"]
+    model: Required[Name]
+    data: Required[Rows]
+    seed: int
+
+class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
+    config: Name
+    overwrite: bool
+    output: Name
+    errors: Literal["strict", "skip"]
+    method: Literal["integrated-gradients", "occlusion"]
+    labels: Name | Sequence[Name]
+    steps: int | None
+    tolerance: float
+    attention: int
 
 class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
     task: Name

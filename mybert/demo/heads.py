@@ -15,6 +15,7 @@ from mybert.common.manifest import PREDICTIONS, SAMPLES
 from mybert.common.sequence_length import trained_tokens
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, make_predictor
+from mybert.finetuning.data.choices import texts_and_names
 from mybert.finetuning.data.stream_input import RowColumns
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictSettings
@@ -302,5 +303,8 @@ def recorded_examples(name: str, predictor: Predictor) -> list[list[str]]:
             columns = RowColumns(predictor.task)
             between = " " if predictor.task.name == "token-classification" else "\n"  # words, or choices
             rows = [columns.row(row).values() for row in given]
-            return [[(v if isinstance(v, str) else between.join(v))[:_CHARACTERS] for v in row] for row in rows]
+            return [
+                [(v if isinstance(v, str) else between.join(texts_and_names(v)[0]))[:_CHARACTERS] for v in row]
+                for row in rows
+            ]
     return []

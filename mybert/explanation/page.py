@@ -89,7 +89,7 @@ def _prediction(record: Mapping[str, Any]) -> str:
     if "answer" in record:
         return record["answer"] or "no answer"
     if "choice" in record:
-        return f"choice {record['choice']}: {record['text']}"
+        return f"choice {record.get('label', record['choice'])}: {record['text']}"
     if "labels" in record:
         return ", ".join(record["labels"]) or "no label"
     if "label" in record:

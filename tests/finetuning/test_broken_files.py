@@ -69,8 +69,8 @@ BROKEN = {
     ),
     "a label beyond the choices": (
         *("multiple-choice", "train.jsonl"),
-        lines(*({"context": "the film", "choices": ["good", "bad"], "label": label} for label in (1, 2))),
-        ": 1 of 2 lines cannot be used: line 2: the label 2 is none of the choices (0 to 1, or a letter from A)"
+        lines(*({"context": "the film", "choices": ["good", "bad"], "label": label} for label in (0, 3))),
+        ": 1 of 2 lines cannot be used: line 2: the label 3 is none of the choices (0 to 1, or a letter from A)"
         + REMEDY,
     ),
 }

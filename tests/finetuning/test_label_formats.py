@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset, disable_progress_bars
+from datasets import ClassLabel, Dataset, Features, Value, disable_progress_bars
 from sklearn.metrics import f1_score
 
 from modeling_mybert import MyBertConfig
@@ -316,6 +317,37 @@ def test_labels_with_decimal_commas_are_words_with_a_hint():
     assert find_problem(["3,5", "2,25", "-"]).reason == "because the labels are words (for numbers, write 3.5)"
     for labels in (["1,000", "2,500"], ["a,5", "b"], ["grain,wheat"]):
         assert find_problem(labels).reason == "because the labels are words"
+
+
+@pytest.mark.parametrize(
+    ("trained", "found", "renamed"),
+    [
+        ([1, 2, 3], [0, 1, 1], "0=1 1=2 2=3"),
+        ([0, 1], ["1", "2"], "1=0 2=1"),
+        ([["1"], ["2"], ["3"]], [[0], [2, 1]], "0=1 1=2 2=3"),
+    ],
+)
+def test_labels_that_count_from_another_number_are_refused(trained, found, renamed):
+    """Without the rows of the unknown label, the others would be scored as other classes."""
+    rows = Dataset.from_dict({"text": ["word"] * len(trained), "label": trained})
+    task = task_of().fitted(rows)
+    others = Dataset.from_dict({"text": ["word"] * len(found), "label": found})
+    with pytest.raises(UserError, match=f"--label-names {renamed}"):
+        task.check_rows(others, training=False)
+    renamed = replace(task, options=task.Options.of({"label_names": renamed}))
+    assert renamed.check_rows(renamed.prepare(others), training=False) == []
+    for right in (trained, trained[:1], trained[1:], [*trained, trained[0]]):
+        assert task.check_rows(Dataset.from_dict({"text": ["word"] * len(right), "label": right}), False) == []
+
+
+def test_a_class_beyond_the_names_is_refused(tmp_path):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+    table = Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features).data.table
+    pq.write_table(table.set_column(1, table.schema.field("label"), [[1, 2]]), tmp_path / "rows.parquet")
+    with pytest.raises(
+        UserError, match=r"rows.parquet: 'label' has the class 2, and its 2 names \(bad, good\) count from 0"
+    ):
+        read_split(str(tmp_path / "rows.parquet"), task_of())
 
 
 @pytest.mark.parametrize("labels", [[1.5] + [1, 2] * 20, ["1.5"] + ["1", "2"] * 20])

@@ -1,13 +1,18 @@
 """multiple-choice: columns, features, and a rule that a tiny model learns."""
 
 import json
+from collections.abc import Sequence
+from random import Random
 
+import pandas as pd
 import pytest
 from datasets import Dataset
 
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
-from mybert import Predictor
+from mybert import Predictor, cli
 from mybert.common.errors import UserError
+from mybert.finetuning.data.dataset_loading import Split, read_split, table_of
+from mybert.finetuning.data.stream_input import RowColumns
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
@@ -29,16 +34,207 @@ def task(**settings) -> MultipleChoice:
     return MultipleChoice(MultipleChoice.Options.of(settings), MyBertConfig())
 
 
-def test_the_first_line_counts_choices(swag):
-    rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)[0]
+def part_of(rows: list[dict], **settings) -> Split:
+    """The rows as a file would give them."""
+    rows, columns = task(**settings).canonical(table_of(rows), "rows", labelled=True)
+    return Split("rows", task().prepare(rows), lambda: (), range(len(rows)), columns=columns)
+
+
+def references(rows: list[dict], **settings) -> list[int]:
+    """The choices that the labels name, if no row has a problem."""
+    part = part_of(rows, **settings)
+    reader = task(**settings).with_label_reading([part])
+    assert not reader.check_rows(part.rows, training=False)
+    assert reader.config.finetuned["choice_labels"] == reader.options.choice_labels
+    return reader.references(part.rows)
+
+
+def test_the_first_line_counts_choices_and_says_what_labels_are(swag):
+    part = part_of(swag)
     count = sum(name.startswith("ending") for name in swag[0])
-    assert task().summary(rows) == f"multiple-choice: {count} choices for each context"
+    assert task().with_label_reading([part]).summary(part.rows) == (
+        f"multiple-choice: {count} choices for each context, labels are numbers from 0"
+    )
+    part = part_of([arc("AB", 1), arc("12", 0)])
+    assert task().with_label_reading([part]).summary(part.rows) == (
+        "multiple-choice: 2 choices for each context, labels are those that rows give their choices (A, B, 1, 2)"
+    )
+
+
+WORDS = ["one word", "two words", "three", "four", "five"]
+
+
+def arc(names: str, place: int, **form) -> dict:
+    """A row of ARC, whose choices have labels; `of` is the form of the choices."""
+    texts, names = WORDS[: len(names)], list(names)
+    choices = {"text": texts, "label": names}
+    of = form.get("of", "columns")
+    if of != "columns":
+        choices = [{"text": text, "label": name} for text, name in zip(texts, names, strict=True)]
+    if of == "stem":
+        return {"id": "x", "question": {"stem": "why", "choices": choices}, "answerKey": names[place]}
+    return {"id": "x", "question": "why", "choices": choices, "answerKey": names[place]}
+
+
+def choices_in(prefix: str, places: str, texts: list[str] = WORDS) -> dict:
+    return {f"{prefix}{place}": text for place, text in zip(places, texts, strict=False)}
+
+
+KEYS = {
+    "HellaSwag": lambda i: {"ctx_a": "a", "ctx_b": "", "ctx": "a", "endings": WORDS[:4], "label": f"{i}"},
+    "SWAG": lambda i: {"sent1": "a", "sent2": "b", **choices_in("ending", "0123"), "label": i},
+    "COPA": lambda i: {"premise": "a", "question": "cause", **choices_in("choice", "12"), "label": i},
+    "COPA's XML": lambda i: {"premise": "a", **choices_in("choice", "12"), "label": f"{i + 1}"},
+    "PIQA": lambda i: {"goal": "a", **choices_in("sol", "12"), "label": i},
+    "WinoGrande": lambda i: {"sentence": "a _ b", **choices_in("option", "12"), "answer": f"{i + 1}"},
+    "SocialIQA": lambda i: {"context": "a", "question": "b", **choices_in("answer", "ABC"), "label": f"{i + 1}"},
+    "CosmosQA": lambda i: {"context": "a", "question": "b", **choices_in("answer", "0123"), "label": i},
+    "CommonsenseQA": lambda i: arc("ABCDE", i),
+    "CommonsenseQA's JSON": lambda i: arc("ABCDE", i, of="stem"),
+    "ARC": lambda i: arc(("ABCD", "1234")[i % 2], i),
+    "ARC's JSON": lambda i: arc(("ABCD", "1234")[i % 2], i, of="stem"),
+    "ARC, objects": lambda i: arc(("ABCD", "1234")[i % 2], i, of="list"),
+    "ARC without labels": lambda i: {
+        "question": "a",
+        "choices": WORDS[:4],
+        "answerKey": ("ABCD"[i], f"{i + 1}")[i % 2],
+    },
+    "OpenBookQA": lambda i: {"question_stem": "a", "choices": arc("ABCD", i)["choices"], "answerKey": "ABCD"[i]},
+    "RACE": lambda i: {"article": "a", "question": "b", "options": WORDS[:4], "answer": "ABCD"[i]},
+    "MMLU": lambda i: {"question": "a", "subject": "s", "choices": WORDS[:4], "answer": i},
+    "MMLU's CSV": lambda i: {"question": "a", **choices_in("", "ABCD"), "answer": "ABCD"[i]},
+    "ReClor": lambda i: {"context": "a", "question": "b", "answers": WORDS[:4], "label": i},
+    "texts": lambda i: {"question": "a", "choices": [*WORDS[i:4], *WORDS[:i]], "answer": WORDS[i]},
+    "texts that are numbers": lambda i: {
+        "question": "2+2",
+        "choices": ["1", "12", "20", "4"],
+        "answer": ["1", "12", "20", "4"][i],
+    },
+    "choices that are numbers": lambda i: {"question": "a", "choices": ["3", "0", "12", "7"], "answer": i},
+    "letters in brackets": lambda i: {"question": "a", "choices": WORDS[:4], "answer": f"({'abcd'[i]})"},
+    "names of columns": lambda i: {"sentence": "a", **choices_in("option", "12"), "answer": f"option{i + 1}"},
+    "whole floats": lambda i: {"context": "a", **choices_in("option ", "1234"), "label": float(i + 1)},
+}
+
+
+COUNTS = {"COPA": 2, "COPA's XML": 2, "PIQA": 2, "WinoGrande": 2, "names of columns": 2, "SocialIQA": 3}
+COUNTS |= {"CommonsenseQA": 5, "CommonsenseQA's JSON": 5}
+
+
+@pytest.mark.parametrize("form", KEYS)
+def test_the_keys_of_known_data_sets_name_the_right_choice(form, write_rows, tmp_path):
+    places = [place for place in range(COUNTS.get(form, 4)) for _ in range(2)]
+    rows = list(map(KEYS[form], places))
+    expected = [0 if form == "texts" else place for place in places]
+    assert references(rows) == expected
+    files = [write_rows("rows.jsonl", rows), tmp_path / "rows.parquet", tmp_path / "rows.csv"]
+    pd.DataFrame(rows).to_parquet(files[1])
+    (pd.read_parquet(files[1]) if len(form) % 2 else pd.DataFrame(rows)).to_csv(files[2], index=False)
+    for file in files[: 2 if "question" in rows[0] and isinstance(rows[0]["question"], dict) else 3]:
+        split = read_split(str(file), task())
+        assert task().with_label_reading([split]).references(split.rows) == expected, file.name
+    alone = {name: value for name, value in rows[-1].items() if name not in ("answerKey", "label", "answer")}
+    read = task().prepare(Dataset.from_list([RowColumns(task()).row(alone)]))  # as `predict` does
+    assert read["choices"][0] == part_of(rows).rows["choices"][-1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_keys_name_the_choice_that_they_were_written_for(seed):
+    """Letters beside numbers, from 0 or from 1, in the types of JSON; the first and the last choice occur."""
+    random = Random(seed)
+    count, first = random.randint(2, 6), random.randint(0, 1)
+    places = [0, count - 1, *(random.randrange(count) for _ in range(20))]
+    forms = [str, int, float, lambda number: f"{number}.", lambda number: "abcdefg"[number - first]]
+    written = [random.choice(forms[:4])(place + first) for place in places[:2]]
+    written += [random.choice(forms)(place + first) for place in places[2:]]
+    rows = [{"question": "a", "options": ["x", "y", "z", "p", "q", "r"][:count], "answer": key} for key in written]
+    for row in rows:  # no choice is a letter or a number
+        row["options"] = [f"the {text}" for text in row["options"]]
+    assert references(rows) == places
+    assert references(rows, choice_labels=f"from-{first}") == places
+
+
+def keys(*labels, names: Sequence[str] = (), count: int = 4) -> list[dict]:
+    """Rows with the choices in columns of these names, or in a list."""
+    form = dict(zip(names, WORDS, strict=False)) if names else {"choices": WORDS[:count]}
+    return [{"question": "a", **form, "label": label} for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message", "readings"),
+    [
+        (
+            keys(1, 2, 3, 3),
+            r"rows, row 1: the label '1' is a number, and no label is 0 .*1, 2, 3",
+            ("from-0", "from-1"),
+        ),
+        (keys("A", "2"), r"rows, row 2: the label '2' is a number", ("from-0", "from-1")),
+        (keys("1", "1", names=("option1", "option2")), "row 1: the label '1'", ("from-0", "from-1")),
+        (keys(0, 1, 2, 4), r"row 1: the label '0' is 0, and '4' \(rows, row 4\) is", ("from-0", "from-1")),
+        (
+            [{"question": "a", "choices": ["b", "a", "x y"], "label": "a"}],
+            "the label 'a' is the text of one choice and the place of another one",
+            ("texts", "letters"),
+        ),
+    ],
+)
+def test_keys_with_two_meanings_are_refused_with_the_option_that_decides(rows, message, readings):
+    with pytest.raises(UserError, match=message) as caught:
+        references(rows)
+    answers = []
+    for reading in readings:
+        assert f"--choice-labels {reading}" in str(caught.value)
+        part = part_of(rows)
+        reader = task(choice_labels=reading).with_label_reading([part])
+        answers.append(reader.references(part.rows))
+        assert [place is None for place in answers[-1]] == [
+            number in {problem.row for problem in reader.check_rows(part.rows, training=True)}
+            for number in range(len(rows))
+        ]
+    assert answers[0] != answers[1]
+
+
+def test_names_of_columns_that_count_from_0_decide_and_a_stray_key_is_a_bad_row():
+    assert references(keys(1, 2, names=("ending0", "ending1", "ending2", "ending3"))) == [1, 2]
+    part = part_of(keys(*[0, 1, 2, 3] * 20, 4))
+    reader = task().with_label_reading([part])
+    assert [problem.row for problem in reader.check_rows(part.rows, training=True)] == [80]
+    part = part_of([arc("ABCD", 2), {**arc("1234", 0), "answerKey": "A"}])
+    (problem,) = task().with_label_reading([part]).check_rows(part.rows, training=True)
+    assert problem == (1, "the label 'A' is none of the choices (the row has 1, 2, 3, 4)", None)
+
+
+def test_all_files_decide_together_and_the_checkpoint_stores_it(finetune, write_rows, tmp_path, capsys):
+    def rows(*keys):
+        return [
+            {"sentence": f"the {a} _", "option1": f"good {a}", "option2": f"bad {a}", "answer": key}
+            for a, key in zip("abcdefghijkl", keys, strict=False)
+        ]
+
+    train, only_1 = write_rows("train.jsonl", rows(*"121112221212")), write_rows("ones.jsonl", rows(*"1111"))
+    assert finetune("multiple-choice", "--train", only_1, "--max-steps", 1) == 2
+    assert "ones.jsonl, line 1: the label '1' is a number" in capsys.readouterr().err
+    words = ("--train", only_1, "--validation", train, "--max-steps", 1)
+    assert finetune("multiple-choice", *words) == 0
+    assert capsys.readouterr().out.startswith("multiple-choice: 2 choices for each context, labels are numbers from 1")
+    model = str(tmp_path / "out")
+    made = json.loads((tmp_path / "out/validation/results.json").read_text())["metrics"]["accuracy"]
+    for data, options, score in ((train, (), made), (only_1, (), None), (only_1, ("--choice-labels", "from-0"), None)):
+        folder = tmp_path / f"scores-{data.stem}-{len(options)}"
+        assert cli.main(["evaluate", "--model", model, "--data", str(data), "--output", str(folder), *options]) == 0
+        lines = [json.loads(line) for line in (folder / "predictions.jsonl").open()]
+        first = 0 if options else 1
+        assert [line["reference"] for line in lines] == [int(line["input"]["answer"]) - first for line in lines]
+        assert [line["label"] for line in lines] == [str(line["choice"] + first) for line in lines]
+        assert score in (None, json.loads((folder / "results.json").read_text())["metrics"]["accuracy"])
+    found = Predictor(model, device="cpu")([{k: v for k, v in row.items() if k != "answer"} for row in rows(*"12")])
+    assert [one["label"] for one in found] == [str(one["choice"] + 1) for one in found]
 
 
 def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint, swag):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    rows = task().canonical(Dataset.from_list(swag), "rows", labelled=True)[0]
-    features = task().features(rows, tokenizer, training=True)
+    part = part_of(swag)
+    features = task().with_label_reading([part]).features(part.rows, tokenizer, training=True)
     assert features["input_ids"][1] == [
         tokenizer("the film", f"a {ending}")["input_ids"] for ending in (swag[1]["ending0"], swag[1]["ending1"])
     ]
@@ -47,11 +243,9 @@ def test_each_choice_is_encoded_after_the_context_and_the_start(tiny_checkpoint,
 
 @pytest.mark.parametrize("label", ["B", "b", "1", 1, "1.0", 1.0])
 def test_choices_may_be_a_list_and_labels_letters(label):
-    rows = Dataset.from_list([{"article": "x", "question": "y", "options": ["1", "2", "3"], "answer": label}])
-    rows = task().canonical(rows, "rows", labelled=True)[0]
-    assert rows[0] == {"context": "x", "start": "y", "choices": ["1", "2", "3"], "label": label}
-    assert task().check_rows(rows, training=True) == []
-    assert task().references(rows) == [1]
+    rows = [{"article": "x", "question": "y", "options": ["1", "2", "3"], "answer": label}]
+    assert part_of(rows).rows[0] == {"context": "x", "start": "y", "choices": ["1", "2", "3"], "label": label}
+    assert references(rows, choice_labels="from-0") == [1]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +270,14 @@ def test_columns_of_hellaswag_are_not_read_twice(names, columns, expected):
         ({"label": "9" * 5000}, "the label '999"),
         ({"label": "1.5"}, "the label '1.5' is none of the choices"),
         ({"choices": ["one"]}, "expected two or more choices, found ['one']"),
-        ({"choices": ["one", "two", "three"]}, "3 choices, the first row has 2"),
+        ({"choices": ["one", "two", "three"]}, "3 choices, most rows have 2"),
         ({"choices": ["one", ""]}, "choice 1 is empty"),
         ({"context": " "}, "the context is empty"),
     ],
 )
 def test_a_broken_row_is_named(row, message):
     good = {"context": "x", "choices": ["one", "two"], "label": "A"}
-    problems = task().check_rows(Dataset.from_list([good, {**good, **row}]), training=True)
+    problems = task(choice_labels="letters").check_rows(Dataset.from_list([good, {**good, **row}]), training=True)
     assert [(problem.row, problem.message[: len(message)]) for problem in problems] == [(1, message)]
 
 
@@ -100,11 +294,10 @@ def test_a_rule_is_learned_and_predicted_without_labels(finetune, write_rows, sw
 
 @pytest.mark.parametrize("digits", [1, 2])
 def test_choices_are_read_from_numbered_columns_of_one_name(digits):
-    rows = Dataset.from_list([{"context": "c", **{f"ending{i:0{digits}}": f"e{i}" for i in range(12)}, "label": 11}])
-    rows = task().canonical(rows, "rows", labelled=True)[0]
-    assert rows[0]["choices"] == [f"e{i}" for i in range(12)] and task().references(rows) == [11]
-    mixed = Dataset.from_list([{"context": "c", "ending0": "a", "ending1": "b", "option_0": "z"}])
-    with pytest.raises(UserError, match=r"rows: columns of choices have several names \(ending, option_\)"):
+    rows = [{"context": "c", **{f"ending{i:0{digits}}": f"e{i}" for i in range(12)}, "label": 11}]
+    assert part_of(rows).rows[0]["choices"] == [f"e{i}" for i in range(12)] and references(rows) == [11]
+    mixed = Dataset.from_list([{"context": "c", "ending0": "a", "ending1": "b", "option_0": "z", "option_1": "y"}])
+    with pytest.raises(UserError, match=r"rows: columns of choices have several names \(ending0, option_0, …\)"):
         task().canonical(mixed, "rows", labelled=False)
 
 
@@ -114,7 +307,7 @@ def test_rows_with_different_numbers_of_choices_are_predicted_as_if_alone(tiny_c
     model = MyBertForMultipleChoice.from_pretrained(tiny_checkpoint).eval()
     rows = Dataset.from_list([{"context": "the film", "choices": ["good", "bad", "dull film"][:n]} for n in (2, 3, 2)])
     assert not reader.check_rows(rows, training=False)
-    assert "3 choices, the first row has 2" in str(reader.check_rows(rows, training=True))
+    assert "3 choices, most rows have 2" in str(reader.check_rows(rows, training=True))
     together = predict_rows(Finetuned(model, tokenizer, reader), rows)
     alone = [predict_rows(Finetuned(model, tokenizer, reader), rows.select([i]))[0] for i in range(3)]
     assert [len(one["scores"]) for one in together] == [2, 3, 2]

@@ -296,8 +296,8 @@ def test_without_openpyxl_the_message_names_the_extra(tmp_path, monkeypatch):
 
 def test_choices_of_a_table_may_be_numbers(write):
     path = write("rows.csv", "context,ending0,ending1,label\n2 + 2,4,5,0\n1 + 2,2,3,B\n2,1,2,\n")
-    rows = Dataset.from_list(read(path, MultipleChoice))
-    task = MultipleChoice(MultipleChoice.Options.of(), MyBertConfig())
+    split = read_split(str(path), MultipleChoice(MultipleChoice.Options.of(), MyBertConfig()))
+    task, rows = MultipleChoice(MultipleChoice.Options.of(), MyBertConfig()).with_label_reading([split]), split.rows
     assert rows["choices"][:] == [["4", "5"], ["2", "3"], ["1", "2"]]
     assert [(problem.row, problem.message[:20]) for problem in task.check_rows(rows, True)] == [
         (2, "the label is missing")

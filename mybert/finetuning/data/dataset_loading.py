@@ -11,7 +11,7 @@ import pyarrow.parquet
 from datasets import ClassLabel, Dataset, Features, Json, concatenate_datasets
 
 from mybert.common.data_in_memory import DataInMemory
-from mybert.common.error_messages import cause, did_you_mean
+from mybert.common.error_messages import cause, did_you_mean, short_list
 from mybert.common.errors import UserError
 from mybert.common.json_io import unwritable
 from mybert.finetuning.tasks.base import Problem, Task
@@ -118,7 +118,7 @@ def load_table(name: str, task: Task, split: str) -> Split:
 def _of_dataset(
     name: str, rows: Dataset, word_lines: Sequence[Sequence[int]] | None = None, note: str | None = None
 ) -> Split:
-    rows, unit = _named_labels(rows), "row" if word_lines is None else "line"
+    rows, unit = _named_labels(name, rows), "row" if word_lines is None else "line"
     numbers = range(len(rows)) if word_lines is None else [lines[0] for lines in word_lines]
     records = lambda: (Record(number + 1, row) for number, row in zip(numbers, rows, strict=True))  # noqa: E731
     return Split(name, rows, records, numbers, unit, word_lines=word_lines, note=note)
@@ -187,17 +187,22 @@ def make_column(name: str, values: list) -> Dataset:
         return Dataset.from_dict({name: values}, features=Features({name: Json()}))
 
 
-def _named_labels(rows: Dataset) -> Dataset:
+def _named_labels(source: str, rows: Dataset) -> Dataset:
     """Replaces the class numbers of `ClassLabel` columns by names, and -1, a hidden label, by None."""
 
-    def named(value: Any, names: Sequence[str]) -> Any:
+    def named(value: Any, names: Sequence[str], column: str) -> Any:
         if isinstance(value, list):
-            return [named(item, names) for item in value]
+            return [named(item, names, column) for item in value]
+        if value is not None and value >= len(names):
+            raise UserError(
+                f"{source}: {column!r} has the class {value}, and its {len(names)} names ({short_list(names)}) count "
+                "from 0; correct the numbers, or store them without names"
+            )
         return None if value is None or value < 0 else names[value]
 
     for column, feature in rows.features.items():
         inner = getattr(feature, "feature", feature)
         if isinstance(inner, ClassLabel):
-            values = [named(value, inner.names) for value in rows[column][:]]
+            values = [named(value, inner.names, column) for value in rows[column][:]]
             rows = rows.remove_columns(column).add_column(column, values)
     return rows

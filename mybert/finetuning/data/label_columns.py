@@ -4,7 +4,7 @@ import ast
 import contextlib
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 _LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|set\(\)""", re.DOTALL)
 _ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"\[\](){}]+""")
+_ARRAY = re.compile(r"\barray\((\[.*?\])(?:,\s*dtype=[^)]*)?\)", re.DOTALL)
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -59,20 +60,36 @@ def _parse_list(text: str) -> tuple | None:
         return None
 
 
+def of_cell(text: str) -> Any:
+    """The value of a cell of a table, in JSON or as pandas writes it; an invalid one as it is."""
+    for written in (text, _ARRAY.sub(r"\1", text)):
+        for parse in (parse_json, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                return parse(written)
+    return text
+
+
 def join_one_hot(dataset: Dataset, given: str) -> Dataset:
     """Replaces the columns of `--columns label=a,b,c`, if all are there, by one column named `a,b,c`.
 
     Its values are the names of the columns that hold 1, or {name: value} of values other than 0 and 1.
     """
+
+    def labels(row: Mapping[str, Any]) -> list[str] | dict[str, Any]:
+        flags = {name: _TRUTH.get(label_name(value).strip().lower()) for name, value in row.items()}
+        return {name: row[name] for name in row if flags[name] is None} or [name for name in row if flags[name]]
+
+    return join_columns(dataset, given, labels)
+
+
+def join_columns(dataset: Dataset, given: str, join: Callable[[Mapping[str, Any]], Any]) -> Dataset:
+    """Replaces the columns named in `given`, separated by commas, by one column of that name, if all are there."""
     names = [name.strip() for name in given.split(",")]
     if len(names) < 2 or given in dataset.column_names or not {*names} <= {*dataset.column_names}:
         return dataset
-    labels = []
-    for row in dataset.select_columns(names):
-        flags = {name: _TRUTH.get(label_name(value).strip().lower()) for name, value in row.items()}
-        labels.append({name: row[name] for name in names if flags[name] is None} or [n for n in names if flags[n]])
+    values = list(map(join, dataset.select_columns(names)))
     rest = dataset.select_columns([name for name in dataset.column_names if name not in names])
-    return with_column(rest, given, labels)
+    return with_column(rest, given, values)
 
 
 def with_column(rows: Dataset, name: str, values: list) -> Dataset:

@@ -16,6 +16,13 @@ PROBLEMS = {  # and their names in `config.problem_type`
     "regression": "regression",
 }
 SINGLE, MULTI, REGRESSION = PROBLEMS.values()
+READINGS = {
+    "letters": "letters from A",
+    "from-0": "numbers from 0",
+    "from-1": "numbers from 1",
+    "texts": "texts of the choices",
+}
+"""What labels of multiple-choice may be; letters are also read beside numbers."""
 _FEW_WORDS = 0.1  # share of labels that may be words (N/A, -) in a column of numbers
 _TYPO_ROWS, _TYPO_RATIO, _MOST_COMPARED = 5, 20, 200  # rows of a typo at most; times as many rows of the right label
 _FEW_LABELS = 5
@@ -94,6 +101,25 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     return ProblemType(
         REGRESSION, f"because {len(fractions):,} of {len(numbers):,} labels are numbers with a fraction"
     )
+
+
+def check_numbering(labels: Iterable[Any], known: Iterable[str]) -> None:
+    """Raises if labels are whole numbers that count from another number than those of the model.
+
+    Rows with the unknown number could be left out, but the others would have the label of another class.
+    """
+    known = sorted(map(int, known)) if all(map(_WHOLE.fullmatch, known)) else []
+    if known != list(range(known[0], known[0] + len(known)) if known else ()) or len(known) < 2:
+        return
+    found = {int(name) for name in map(label_name, labels) if _WHOLE.fullmatch(name)}
+    for unknown, missing in ((known[0] - 1, known[-1]), (known[-1] + 1, known[0])):
+        if unknown in found and missing not in found:
+            shift = 1 if unknown < missing else -1
+            renamed = " ".join([f"{n - shift}={n}" for n in known[:3]] + ["…"] * (len(known) > 3))
+            raise UserError(
+                f"a label is {unknown} and none is {missing}, the model was trained on {known[0]} to {known[-1]}; if "
+                f"these labels count from another number, rename all: --label-names {renamed}"
+            )
 
 
 def with_point(label: Any) -> str | None:

@@ -56,6 +56,7 @@ def load_data(
     task = replace(task, trained_inputs=tuple(inputs))
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
+    task = task.with_label_reading([train, *given.values()])
     left_out: list[str] = []
     train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
     task = task.fitted(train.rows)

@@ -3,8 +3,6 @@
 Reads the annotations that spaCy, doccano, Prodigy and Label Studio export as JSON.
 """
 
-import ast
-import contextlib
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from mybert.common.error_messages import short
-from mybert.common.json_io import parse_json
+from mybert.finetuning.data.label_columns import of_cell
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +120,7 @@ def _spans_of(annotation: Any, text: str) -> tuple[list[Span], bool]:
         ValueError: the annotation has none of the known forms, or a span lies outside the text.
     """
     if isinstance(annotation, str):
-        annotation = _of_cell(annotation)
+        annotation = of_cell(annotation)
     if not isinstance(annotation, list):
         raise ValueError(
             f'expected a list of spans such as [[0, 3, "PER"]], found {short(annotation)}; write [] for a text '
@@ -171,14 +169,6 @@ def _from_utf16(span: Span, text: str) -> Span | None:
     if span.start not in units or span.end not in units:
         return None
     return Span(units.index(span.start), units.index(span.end), span.label)
-
-
-def _of_cell(text: str) -> Any:
-    """The value of a cell of a table, in JSON or as pandas writes it; an invalid one as it is."""
-    for parse in (parse_json, ast.literal_eval):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return parse(text)
-    return text
 
 
 def _label_studio_results(annotation: list) -> list:

@@ -126,6 +126,7 @@ class RowColumns:
 
     def row(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The row under the task's canonical column names."""
+        given = self.task.unnested(given)
         columns = self._columns(tuple(given))
         if isinstance(columns, str):
             raise UserError(columns)
@@ -134,7 +135,7 @@ class RowColumns:
             for role, names in columns.items()
         }
         for role, value in row.items():  # other JSON values may not fit into an Arrow column
-            if not all(isinstance(one, str | None) for one in (value if isinstance(value, list) else [value])):
+            if not _has_only_texts(value):
                 raise UserError(f"expected a text or a list of texts as {role!r}, found {short(value)}")
         return row
 
@@ -154,6 +155,13 @@ class RowColumns:
             return self.find(names)
         except UserError as error:
             return str(error)
+
+
+def _has_only_texts(value: Any, depth: int = 2) -> bool:
+    """Whether a JSON value is a text or null, or a list or object of them, such as choices with labels."""
+    if depth and isinstance(value, list | dict):
+        return all(_has_only_texts(one, depth - 1) for one in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str | None)
 
 
 def _record(text: str) -> dict:

@@ -57,6 +57,9 @@ def evaluate(settings: EvaluateSettings) -> Path:
         split = read_split(settings.data, task, split="validation")
         for line in split.describe_columns():
             print(line)
+        stored, task = task.options, task.with_label_reading([split])
+        if task.options != stored:
+            print(task.summary(split.rows))
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         check_slices([split], settings.slices)
         found = evaluate_rows(

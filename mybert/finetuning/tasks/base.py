@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from datasets import Dataset
@@ -24,6 +24,9 @@ from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
 from mybert.finetuning.tasks.options import TaskOptions
 from mybert.io.files import file_format
+
+if TYPE_CHECKING:
+    from mybert.finetuning.data.dataset_loading import Split
 
 ROW = "row"  # column of features: index of the row that the feature belongs to
 CUT = "cut"  # column of features: whether the text was truncated; only in tasks that truncate
@@ -120,6 +123,10 @@ class Task(ABC):
         )
         return rows, found
 
+    def unnested(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A row as given, with columns of the task that are inside of others as columns of their own."""
+        return row
+
     def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
         """The rows, with one column in place of several that the task reads as one."""
         return dataset
@@ -166,6 +173,10 @@ class Task(ABC):
     def prepare(self, rows: Dataset) -> Dataset:
         """Converts rows with canonical names, such as those with the columns of `alternatives`."""
         return rows
+
+    def with_label_reading(self, parts: Sequence["Split"]) -> Self:
+        """This task with the meaning of labels, decided by those of all `parts` together."""
+        return self
 
     @abstractmethod
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:

@@ -1,11 +1,12 @@
 """multiple-choice: the best of several endings or answers for a context."""
 
-import re
+import dataclasses
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from datasets import Dataset
@@ -13,46 +14,91 @@ from scipy.special import softmax
 from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForMultipleChoice
-from mybert.common.error_messages import short
+from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.finetuning.data.labels import is_missing, label_name
+from mybert.finetuning.data.choices import (
+    LabelledChoices,
+    choice_columns,
+    choice_of,
+    find_reading,
+    label_of,
+    lifted,
+    texts_and_names,
+)
+from mybert.finetuning.data.label_columns import expand_label, join_columns, with_column
+from mybert.finetuning.data.labels import READINGS, is_missing
+from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, encode_pairs, map_rows, text_problem
+from mybert.finetuning.tasks.options import ChoiceOptions
 
-_NUMBERED = re.compile(r"((?:ending|choice|option|answer)_?)(\d+)")
+if TYPE_CHECKING:
+    from mybert.finetuning.data.dataset_loading import Split
+
+_NAMES = "choice_names"  # column of the labels that rows give their choices
 
 
 @dataclass(frozen=True, eq=False)
 class MultipleChoice(Task):
     """The model reads the context with each choice and gives each a score.
 
-    `start`, a question or the beginning of a sentence, is put before each choice. Choices are a list, or columns of
-    their own: `ending0`, `ending1`, …. The label counts from 0, or is a letter from A.
+    `start`, a question or the beginning of a sentence, is put before each choice. Choices are a list, columns of their
+    own (`ending0`, `ending1`, …), or texts with labels, as in ARC. What the labels of rows without such labels mean is
+    decided by all labels together, see `find_reading`, and stored with the model.
     """
 
     name = "multiple-choice"
     head = MyBertForMultipleChoice
+    Options = ChoiceOptions
     inputs: ClassVar[Mapping] = {
-        "context": ("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "text", "question"),
-        "start": ("start", "sent2", "question", "ctx_b"),
-        "choices": ("choices", "endings", "options"),
+        "context": (
+            *("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "sentence", "goal", "text"),
+            *("question", "question_stem"),
+        ),
+        "start": ("start", "sent2", "question", "ctx_b", "query"),
+        "choices": ("choices", "endings", "options", "answers"),
     }
-    targets: ClassVar[Mapping] = {"label": ("label", "answer", "gold", "answerKey")}
+    targets: ClassVar[Mapping] = {
+        "label": ("label", "answer", "gold", "answerKey", "answer_key", "correct", "correct_option", "cop")
+    }
     optional = frozenset({"start"})
     row_shares = frozenset({"accuracy"})
     main_metric = "accuracy"
 
     # Rows
 
+    def unnested(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return lifted(row)
+
     def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """Joins the columns of choices, such as `ending0` and `ending1`."""
-        numbered = sorted((int(m[2]), m[1], name) for name in dataset.column_names if (m := _NUMBERED.fullmatch(name)))
-        if numbered and not set(self.inputs["choices"]) & set(dataset.column_names):
-            if len(kinds := sorted({kind for _, kind, _ in numbered})) > 1:
-                raise UserError(f"{source}: columns of choices have several names ({', '.join(kinds)}); keep one kind")
-            columns = [dataset[name][:] for *_, name in numbered]
-            dataset = dataset.add_column("choices", [list(row) for row in zip(*columns, strict=True)])
-        return dataset
+        """Joins the columns of choices, such as `ending0` and `ending1`, and takes those inside a question out."""
+        if "question" in dataset.column_names and any(isinstance(one, Mapping) for one in dataset["question"][:]):
+            rows = [lifted(row) for row in dataset.select_columns(["question"])]
+            dataset = dataset.remove_columns("question")
+            for name in ("question", "choices"):
+                if name not in dataset.column_names:
+                    dataset = with_column(dataset, name, [row.get(name) for row in rows])
+        given = self.options.given_columns().get("choices")
+        if given is not None:
+            return join_columns(dataset, given, _values)
+        if set(self.inputs["choices"]) & set(dataset.column_names):
+            return dataset
+        groups = choice_columns(dataset.column_names)
+        if len(groups) > 1:
+            kinds = ", ".join(group[0] for group in groups)
+            raise UserError(f"{source}: columns of choices have several names ({kinds}, …); keep one kind")
+        return join_columns(dataset, ",".join(groups[0]), _values) if groups else dataset
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Takes the labels of choices out of the choices."""
+        values = rows["choices"][:]
+        if isinstance(rows, MemoryRows) or all(
+            isinstance(one, list) and isinstance(one[0], str) for one in values if one
+        ):
+            return rows
+        texts, names = zip(*(texts_and_names(expand_label(value, None)) for value in values), strict=True)
+        rows = with_column(rows.remove_columns("choices"), "choices", list(texts))
+        return with_column(rows, _NAMES, list(names)) if any(names) else rows
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         found, given = super().find_columns(names, source, labelled), self.options.given_columns()
@@ -60,8 +106,31 @@ class MultipleChoice(Task):
             del found["start"]  # HellaSwag's `ctx` is `ctx_a` and `ctx_b` together
         return found
 
+    def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
+        """With the joined columns of choices, whose names are separated by commas."""
+        roles = super().column_roles(names, labelled)
+        joint = [name for name in names if choice_columns(name.split(",")) == [name.split(",")]]
+        return {**roles, "choices": (*roles["choices"], *joint)}
+
+    def with_label_reading(self, parts: Sequence["Split"]) -> Self:
+        """With the meaning of the labels, for `choice_of`."""
+        rows, counts_from_0 = [], False
+        for part in parts:
+            named = part.columns["choices"].split(",")
+            counts_from_0 = counts_from_0 or (len(named) > 1 and named[0].strip("0") != named[0])
+            labels, choices, names = _columns(part.rows)
+            for label, some, own, number in zip(labels, choices, names, part.numbers, strict=True):
+                if own is None and isinstance(some, list):
+                    rows.append(LabelledChoices(label, some, f"{part.source}, {part.unit} {number + 1}"))
+        asked = self.options.choice_labels
+        options = dataclasses.replace(self.options, choice_labels=find_reading(rows, asked, counts_from_0) or asked)
+        stored = getattr(self.config, "finetuned", {})  # the checkpoint's options
+        task = self.with_config(finetuned={**stored, "choice_labels": options.choice_labels})
+        return dataclasses.replace(task, options=options)
+
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        problems, count = [], None
+        problems, counts = [], Counter(len(some) for some in rows["choices"][:] if isinstance(some, list))
+        usual = counts.most_common(1)[0][0] if counts else 0
         for number, row in enumerate(rows):
             choices = row["choices"]
             if message := text_problem("the context", row["context"]):
@@ -69,15 +138,25 @@ class MultipleChoice(Task):
             if not isinstance(choices, list) or len(choices) < 2:
                 problems.append(Problem(number, f"expected two or more choices, found {short(choices)}"))
                 continue
-            count = count or len(choices)
-            if training and len(choices) != count:
-                problems.append(Problem(number, f"{counted(len(choices), 'choice')}, the first row has {count}"))
-            unusable = (text_problem(f"choice {i}", choice) for i, choice in enumerate(choices))
-            problems += [Problem(number, message) for message in unusable if message]
-            if "label" in row and _choice(row["label"], len(choices)) is None:
-                found = "is missing" if is_missing(row["label"]) else f"{short(row['label'])} is none of the choices"
-                problems.append(Problem(number, f"the label {found} (0 to {len(choices) - 1}, or a letter from A)"))
+            if training and len(choices) != usual:
+                problems.append(Problem(number, f"{counted(len(choices), 'choice')}, most rows have {usual}"))
+            messages = [text_problem(f"choice {i}", choice) for i, choice in enumerate(choices)]
+            if "label" in row and not any(messages):
+                messages = [self._label_problem(row["label"], choices, row.get(_NAMES))]
+            problems += [Problem(number, message) for message in messages if message]
         return problems
+
+    def _label_problem(self, label: Any, choices: Sequence[str], names: Sequence[str] | None) -> str | None:
+        reading = self.options.choice_labels
+        if choice_of(label, choices, names, reading) is not None:
+            return None
+        found = "is missing" if is_missing(label) else f"{short(label)} is none of the choices"
+        if names is not None:
+            return f"the label {found} (the row has {short_list(names)})"
+        ends = [label_of(place, choices, names, reading or "letters") for place in (0, len(choices) - 1)]
+        expected = READINGS["texts"] if reading == "texts" else f"{ends[0]} to {ends[1]}"
+        expected += ", or a letter from A" if reading in ("from-0", "from-1") else ""
+        return f"the label {found} ({expected})"
 
     def label_distribution(self, rows: Dataset) -> Counter:
         return Counter(f"choice {label}" for label in self.references(rows))
@@ -93,7 +172,14 @@ class MultipleChoice(Task):
         return self.references(rows)
 
     def summary(self, rows: Dataset) -> str:
-        return f"{self.name}: {counted(len(rows[0]['choices']), 'choice')} for each context"
+        """With what the labels are."""
+        names = [own for own in _columns(rows)[2] if own is not None]
+        kinds = [READINGS[self.options.choice_labels]] if len(names) < len(rows) and self.options.choice_labels else []
+        if names:
+            labels = dict.fromkeys(itertools.chain(*names))
+            kinds.append(f"those that rows give their choices ({short_list(labels)})")
+        choices = counted(len(rows[0]["choices"]), "choice")
+        return f"{self.name}: {choices} for each context, labels are {' and '.join(kinds)}"
 
     # Model
 
@@ -105,7 +191,7 @@ class MultipleChoice(Task):
             cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
             columns[CUT] = [any(cut[first:end]) for first, end in bounds]
             if "label" in batch:
-                columns["labels"] = list(map(_choice, batch["label"], map(len, batch["choices"])))
+                columns["labels"] = self.references(batch)
             return {**columns, ROW: indices}
 
         return map_rows(rows, encode)
@@ -124,16 +210,20 @@ class MultipleChoice(Task):
     # Results
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
-        """`choice`, counted from 0, its `text`, and the probabilities of all choices."""
+        """`choice`, counted from 0, its `label` as the rows write it, its `text`, and the probabilities of all."""
         predictions = []
-        for row, choices in zip(logits, rows["choices"][:], strict=True):
+        _, several, names = _columns(rows)
+        for row, choices, own in zip(logits, several, names, strict=True):
             scores = softmax(row[: len(choices)].astype(float))  # without the choices that the collator has added
             best = int(np.argmax(scores))
-            predictions.append({"choice": best, "text": choices[best], "scores": scores.tolist()})
+            label = label_of(best, choices, own, self.options.choice_labels)
+            known = {} if label is None else {"label": label}
+            predictions.append({"choice": best, **known, "text": choices[best], "scores": scores.tolist()})
         return predictions
 
-    def references(self, rows: Dataset) -> list[int]:
-        return list(map(_choice, rows["label"][:], map(len, rows["choices"][:])))
+    def references(self, rows: Dataset | Mapping[str, list]) -> list[int]:
+        columns = _columns(rows)
+        return [choice_of(*row, self.options.choice_labels) for row in zip(*columns, strict=True)]
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]
@@ -148,14 +238,16 @@ class MultipleChoice(Task):
         return [0.0 if p["choice"] == choice else 1 - p["scores"][choice] for p, choice in pairs]
 
 
-def _choice(label: Any, choices: int) -> int | None:
-    """Index of the choice of a label; None if there is no such choice."""
-    name = label_name(label)
-    if re.fullmatch("[A-Za-z]", name):
-        number = ord(name.upper()) - ord("A")
-    else:
-        number = int(name) if re.fullmatch(r"\d{1,9}", name) else choices
-    return number if number < choices else None
+def _values(row: Mapping[str, Any]) -> list:
+    return list(row.values())
+
+
+def _columns(rows: Dataset | Mapping[str, list]) -> tuple[list, list, list]:
+    """Labels, choices, and the labels that rows give their choices; None for those that there are not."""
+    names = getattr(rows, "column_names", rows)
+    choices = rows["choices"][:]
+    labels, own = (rows[name][:] if name in names else [None] * len(choices) for name in ("label", _NAMES))
+    return labels, choices, own
 
 
 class _Collator(DataCollatorForMultipleChoice):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
 from mybert.common.settings import check_choices, setting
-from mybert.finetuning.data.labels import PROBLEMS
+from mybert.finetuning.data.labels import PROBLEMS, READINGS
 
 _ROLES = {"word": "tokens", "token": "tokens", "words": "tokens", "tag": "tags"}
 ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
@@ -147,7 +147,19 @@ class AnswerOptions(WindowOptions):
     )
 
 
-OPTIONS = (TextOptions, TokenOptions, AnswerOptions)
+@dataclass(kw_only=True)
+class ChoiceOptions(TaskOptions):
+    """Options of multiple-choice."""
+
+    choice_labels: str | None = setting(
+        None,
+        "multiple-choice: what labels are: letters, numbers from 0 or from 1, or texts of the choices (default: "
+        "decided by all labels).",
+        choices=READINGS,
+    )
+
+
+OPTIONS = (TextOptions, TokenOptions, AnswerOptions, ChoiceOptions)
 
 
 def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:

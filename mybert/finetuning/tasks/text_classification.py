@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -29,6 +29,7 @@ from mybert.finetuning.data.labels import (
     REGRESSION,
     SINGLE,
     ProblemType,
+    check_numbering,
     find_problem,
     label_name,
     sort_labels,
@@ -86,7 +87,7 @@ class TextClassification(Task):
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
         names = self.options.given_names()
-        present = {label_name(one) for label in labels for one in (label if isinstance(label, list) else [label])}
+        present = set(map(label_name, _flat(labels)))
         if merged := [name for label, name in names.items() if name in present - names.keys() and label in present]:
             raise UserError(f"--label-names: there is a label {merged[0]!r} already; give each class its own name")
         return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
@@ -111,6 +112,8 @@ class TextClassification(Task):
         if "label" in rows.column_names:
             problem = self._problem(rows).name if training else self.config.problem_type
             known = None if training else self.config.label2id
+            if known and problem != REGRESSION:
+                check_numbering(_flat(rows["label"][:]), known)
             for row, label in enumerate(rows["label"][:]):
                 message = check_target(label, problem, known)
                 if not message and training and self.options.problem is None and looks_like_list(label):
@@ -252,3 +255,8 @@ class TextClassification(Task):
 
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         return self.kind.matrix(predictions, references)
+
+
+def _flat(labels: Iterable) -> list:
+    """All labels, also those in lists."""
+    return [one for label in labels for one in (label if isinstance(label, list) else [label])]
