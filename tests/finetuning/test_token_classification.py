@@ -404,22 +404,35 @@ def test_an_annotation_whose_own_text_differs_is_a_problem():
         assert row["problem"] is None and row["tags"][-3:] == ["B-PER", "O", "O"]
 
 
-@pytest.mark.parametrize("shown", ["all", "one", "none"])
-def test_offsets_in_utf16_units_are_converted_where_the_annotation_proves_them(shown, caplog):
-    """JavaScript counts an emoji as two; such offsets lie behind the text or show another part of it."""
-    text = "😀 Ada met 👩‍👩‍👧 Bo"
-    words = ("Ada", "Bo")
-    units = [len(text[: text.index(word)].encode("utf-16-le")) // 2 for word in words]
+def utf16_row(text: str, *words: str, shown: int) -> dict:
+    """A row whose offsets count UTF-16 units; the first spans show their text."""
+    starts = [len(text[: text.index(word)].encode("utf-16-le")) // 2 for word in words]
     spans = [
-        {"start": start, "end": start + len(word), "label": "PER"} for start, word in zip(units, words, strict=True)
+        {"start": start, "end": start + len(word), "label": "PER"} for start, word in zip(starts, words, strict=True)
     ]
-    for span, word in zip(spans[: {"all": 2, "one": 1, "none": 0}[shown]], words, strict=False):
+    for span, word in zip(spans[:shown], words, strict=False):
         span["text"] = word
-    (row,) = words_and_tags(Dataset.from_list([{"text": text, "spans": spans}]))
-    assert row["problem"] is None
-    tagged = [text[start:end] for (start, end), tag in zip(row["offsets"], row["tags"], strict=True) if tag != "O"]
-    assert tagged == list(words)
-    assert "the spans of 1 rows count UTF-16 units" in caplog.text
+    return {"text": text, "spans": spans}
+
+
+def tagged(row: dict) -> list[str]:
+    found = zip(row["offsets"], row["tags"], strict=True)
+    return [row["text"][start:end] for (start, end), tag in found if tag != "O"]
+
+
+@pytest.mark.parametrize("shown", [2, 1])
+def test_offsets_in_utf16_units_are_converted_where_an_annotation_of_the_file_proves_them(shown, caplog):
+    """JavaScript counts an emoji as two. A row without texts follows the others."""
+    rows = [utf16_row("😀 Ada met 👩‍👩‍👧 Bo", "Ada", "Bo", shown=shown), utf16_row("😀 abcd Eve went", "Eve", shown=0)]
+    first, second = words_and_tags(Dataset.from_list(rows))
+    assert first["problem"] is second["problem"] is None
+    assert tagged(first) == ["Ada", "Bo"] and tagged(second) == ["Eve"]
+    assert "count UTF-16 units" in caplog.text
+
+
+def test_offsets_without_a_proof_count_characters():
+    (row,) = words_and_tags(Dataset.from_list([utf16_row("😀abcd", "abcd", shown=0)]))
+    assert "the span 2 to 6 (PER) lies outside the text of 5 characters" in row["problem"]
 
 
 def test_offsets_that_no_unit_explains_are_refused_as_before():

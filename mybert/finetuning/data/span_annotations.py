@@ -3,6 +3,7 @@
 Reads the annotations that spaCy, doccano, Prodigy and Label Studio export as JSON.
 """
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
@@ -61,29 +62,33 @@ def words_and_tags(rows: Dataset) -> Dataset:
         and their number is logged.
     """
     names = [name for name in _FEATURES if name != "tags" or "spans" in rows.column_names]
-    found = [_convert(row) for row in rows]
+    if units := _counts_utf16(rows):
+        logger.warning("the offsets of the spans count UTF-16 units, as JavaScript does; they were converted")
+    found = [_convert(row, units) for row in rows]
     widened = [f"row {number}: {change}" for number, row in enumerate(found, 1) for change in row["widened"]]
     if widened:
         total = sum(row["spans"] for row in found)
         logger.warning(
             "%d of %d spans end within a word and were widened, such as %s", len(widened), total, widened[0]
         )
-    if units := sum(row["counts_units"] for row in found):
-        logger.warning("the spans of %d rows count UTF-16 units, as JavaScript does; they were converted", units)
     columns = {name: [row[name] for row in found] for name in names}
     return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
 
 
-def _convert(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert(row: Mapping[str, Any], counts_utf16: bool) -> dict[str, Any]:
     """The columns of `words_and_tags`, the number of spans, and the changes of those that were widened."""
     text = _text_of(row["text"])
     offsets = split_words(text)
-    spans, aligned, problem, counts_units = [], [], None, False
+    spans, aligned, problem = [], [], None
     if "spans" in row:
         try:
             if row.get("answer") not in (None, "accept"):
                 raise ValueError(f"the annotator's answer is {short(row['answer'])}; leave it out, or accept it")
-            spans, counts_units = _spans_of(row["spans"], text)
+            for given, shown in _spans_of(row["spans"]):
+                span = (_from_utf16(given, text) or given) if counts_utf16 else given
+                if found := _problem(span, shown, text):
+                    raise ValueError(found)
+                spans.append(span)
             aligned = [_align(span, offsets, text) for span in spans]
             _refuse_overlaps(aligned, offsets, text)
         except ValueError as error:
@@ -101,7 +106,6 @@ def _convert(row: Mapping[str, Any]) -> dict[str, Any]:
         "problem": problem,
         "spans": len(spans),
         "widened": widened,
-        "counts_units": counts_units,
     }
 
 
@@ -113,11 +117,11 @@ def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _spans_of(annotation: Any, text: str) -> tuple[list[Span], bool]:
-    """The spans, and whether their offsets counted the units of UTF-16, which the texts of the annotations prove.
+def _spans_of(annotation: Any) -> list[tuple[Span, str | None]]:
+    """The spans, each with the text that its annotation shows.
 
     Raises:
-        ValueError: the annotation has none of the known forms, or a span lies outside the text.
+        ValueError: the annotation has none of the known forms.
     """
     if isinstance(annotation, str):
         annotation = of_cell(annotation)
@@ -126,14 +130,23 @@ def _spans_of(annotation: Any, text: str) -> tuple[list[Span], bool]:
             f'expected a list of spans such as [[0, 3, "PER"]], found {short(annotation)}; write [] for a text '
             "without entities"
         )
-    spans = [_span_of(item) for item in _label_studio_results(annotation)]
-    problems = [_problem(span, shown, text) for span, shown in spans]
-    if any(problems):
-        found = [_from_utf16(span, text) for span, _ in spans]
-        if not all(found) or any(_problem(span, shown, text) for span, (_, shown) in zip(found, spans, strict=True)):
-            raise ValueError(next(filter(None, problems)))
-        return found, True
-    return [span for span, _ in spans], False
+    return [_span_of(item) for item in _label_studio_results(annotation)]
+
+
+def _counts_utf16(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the texts that the annotations show prove that all offsets count UTF-16 units, not characters."""
+    proofs = set()
+    for row in rows:
+        text = _text_of(row["text"])
+        if "spans" not in row or max(text, default="") <= "\uffff":
+            continue
+        with contextlib.suppress(ValueError):  # reported with its row
+            for span, shown in _spans_of(row["spans"]):
+                units = _from_utf16(span, text)
+                fits = _problem(span, shown, text) is None, units is not None and not _problem(units, shown, text)
+                if shown is not None and fits[0] != fits[1]:
+                    proofs.add("characters" if fits[0] else "units")
+    return proofs == {"units"}
 
 
 def _span_of(item: Any) -> tuple[Span, str | None]:
