@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mybert.commands import COMMANDS
-from mybert.common.command_line import make_settings
+from mybert.common.command_line import check_places, make_settings
 from mybert.common.data_in_memory import DataInMemory
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
@@ -270,7 +270,7 @@ def _run(
     warn_once.cache_clear()  # a second call names what it skips again
     try:
         given = {name: _named_rows(name, value) if name in ROWS else value for name, value in settings.items()}
-        made = make_settings(COMMANDS[command].settings_types(), positional, given)
+        made = make_settings(COMMANDS[command].settings_types(), positional, given, check_places)
         with no_library_bars() if loads_models else contextlib.nullcontext():
             return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
     finally:

@@ -14,7 +14,7 @@ import shtab
 
 from mybert import __version__
 from mybert.commands import COMMANDS
-from mybert.common.command_line import build_parser, parse_settings
+from mybert.common.command_line import build_parser, check_places, parse_settings, places
 from mybert.common.disk_space import FULL_DISK
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
@@ -112,8 +112,10 @@ def _run_command(name: str, argv: list[str]) -> None:
         logging.getLogger(logger).setLevel(logging.ERROR)
     command = COMMANDS[name]
     settings = parse_settings(
-        command.settings_types(), argv, f"mybert {name}", command.summary, examples=command.examples
+        command.settings_types(), argv, f"mybert {name}", command.summary, command.examples, check_places
     )
+    if "torch" not in sys.modules and sys.stderr is not None:  # its import takes seconds
+        print(f"mybert {name}: {places(settings) or command.summary}", file=sys.stderr, flush=True)
     if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
         keep_freed_memory()
     with _no_bars(name):

@@ -1,15 +1,35 @@
 """Settings of `mybert adapt` and `mybert trim`."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
-from mybert.common.settings import TextFileOptions, as_list, check, check_choices, check_resume, setting
+from mybert.common.settings import (
+    FOLDER,
+    MODEL,
+    ROWS,
+    TEXTS,
+    TextFileOptions,
+    as_list,
+    check,
+    check_choices,
+    check_resume,
+    setting,
+)
 from mybert.io.files import STDIN
 
 NEW_WORDS = 1000
 AUTO = "auto"
 FREEZE = ("nothing", "encoder", "all")
 _TEXTS = "files, folders, patterns or data sets as for `mybert corpus`"
+
+
+def check_words(name: str) -> None:
+    """Raises a UserError if there is no file of words `name`."""
+    if not Path(name).exists():
+        raise UserError(f"--words {name} does not exist{did_you_mean(name)}")
 
 
 @dataclass(kw_only=True)
@@ -39,24 +59,32 @@ class TextSettings(TextFileOptions):
 class AdaptSettings(TextSettings):
     """Settings of `adapt`; optimisation is in `PretrainingArguments`."""
 
+    command: ClassVar[str] = "adapt"
+
     inputs: list[str] | None = setting(
-        None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True
+        None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
     )
-    model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)")
-    output: str = setting("", "folder of the adapted model")
-    task_data: list[str] | None = setting(None, "labelled rows whose texts are used as text of the domain")
+    model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)", reads=MODEL)
+    output: str = setting("", "folder of the adapted model", writes=FOLDER)
+    task_data: list[str] | None = setting(None, "labelled rows whose texts are used as text of the domain", reads=ROWS)
     new_words: int | str | None = setting(
         None,
         "number of words and word pieces to add to the vocabulary; 0 keeps the vocabulary, auto adds words while each "
         "saves at least 1 of 20,000 tokens (default: 1000, or 0 with --words)",
     )
-    words: str | None = setting(None, "file of words to add, one per line, before those of --new-words")
+    words: str | None = setting(
+        None,
+        "file of words to add, one per line, before those of --new-words",
+        reads="mybert.adaptation.settings:check_words",
+    )
     replay: list[str] | None = setting(
-        None, f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out"
+        None,
+        f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out",
+        reads=TEXTS,
     )
     replay_share: float = setting(0.2, "share of the training text that comes from --replay (0 to 0.9)")
     general: list[str] | None = setting(
-        None, "general text for measuring forgetting (default: the held-out part of --replay)"
+        None, "general text for measuring forgetting (default: the held-out part of --replay)", reads=TEXTS
     )
     freeze: str = setting(
         "nothing",
@@ -124,9 +152,11 @@ class AdaptSettings(TextSettings):
 
 @dataclass
 class TrimSettings(TextSettings):
+    command: ClassVar[str] = "trim"
+
     inputs: list[str] | None = setting(
-        None, f"text whose tokens are kept, required without --task-data: {_TEXTS}", positional=True
+        None, f"text whose tokens are kept, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
     )
-    model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)")
-    output: str = setting("", "folder of the smaller model")
-    task_data: list[str] | None = setting(None, "labelled rows whose tokens are kept")
+    model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)", reads=MODEL)
+    output: str = setting("", "folder of the smaller model", writes=FOLDER)
+    task_data: list[str] | None = setting(None, "labelled rows whose tokens are kept", reads=ROWS)

@@ -6,23 +6,32 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import WEIGHTS_NAME, cached_file
 
+from mybert.common.checkpoint_folder import (
+    CONFIG,
+    WEIGHTS,
+    check_checkpoint,
+    check_folder,
+    check_shapes,
+    weight_files,
+)
 from mybert.common.devices import quiet_loading, torch_dtype
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
-from mybert.common.hub import check_repository
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import read_manifest
 from tokenization import MyBertTokenizer
 
+_NEEDED = (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 @contextlib.contextmanager
 def explain_unreadable(name: str) -> Iterator[None]:
     """Converts every exception of reading checkpoint `name` into a UserError; hides transformers' loading reports."""
-    _check_name(name)
+    _check(name)
     try:
         with quiet_loading():
             yield
@@ -46,27 +55,27 @@ def explain_unreadable(name: str) -> Iterator[None]:
         ) from error
 
 
-def _check_name(name: str) -> None:
-    """Rejects names that transformers would look up on the Hub by mistake, and folders without a configuration."""
-    path = Path(name)
-    if path.is_file():
-        raise UserError(f"checkpoint {name} cannot be used: it is a file; name its folder")
-    if not path.exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        meant = did_you_mean(name) or "; name one, or a repository of the Hub as OWNER/NAME"
-        raise UserError(f"checkpoint {name}: no such folder{meant}")
-    if not path.is_dir():
-        check_repository(name)
-        return
-    config = path / "config.json"
-    if not config.is_file():
-        manifest = read_manifest(path)
-        if manifest.get("complete") is False:
-            command = f"mybert {manifest.get('stage')} … --resume"
-            raise UserError(f"checkpoint {name} is not finished; continue it with `{command}`")
-        inner = path / "model"  # of a quickstart
-        meant = f"did you mean {inner}?" if (inner / "config.json").is_file() else "name a MyBERT or BERT checkpoint"
-        raise UserError(f"checkpoint {name} cannot be used: no config.json; {meant}")
-    read_json_object(config, "copy it again")
+def _check(name: str) -> None:
+    """`check_checkpoint`, also for models of the Hub and for PyTorch weights."""
+    check_checkpoint(name)
+    folder = Path(name)
+    if not folder.is_dir():
+        files = [cached_file(name, file, _raise_exceptions_for_missing_entries=False) for file in _NEEDED]
+        if files[0] is None:
+            return  # from_pretrained explains it
+        folder = Path(files[0]).parent
+        if files[1] is None and files[2] is not None:
+            for file in sorted(set(weight_files(Path(files[2])))):
+                cached_file(name, file)
+        check_folder(name, folder)
+    index, weights = folder / f"{WEIGHTS_NAME}.index.json", folder / WEIGHTS_NAME
+    if index.is_file() or weights.is_file():
+        found: dict[str, list[int]] = {}
+        for file in [weights.name] if weights.is_file() else sorted(set(weight_files(index))):
+            with contextlib.suppress(Exception):  # from_pretrained explains it; an old format has no index of shapes
+                tensors = torch.load(folder / file, map_location="meta", weights_only=True, mmap=True)
+                found |= {key: list(tensor.shape) for key, tensor in tensors.items()}
+        check_shapes(name, read_json_object(folder / CONFIG, "copy it again"), found)
 
 
 def load_with_tokenizer(

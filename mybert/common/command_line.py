@@ -5,17 +5,23 @@ import dataclasses
 import functools
 import itertools
 import os
+import pkgutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import short
+from mybert.common.data_in_memory import DataInMemory
+from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.help_text import GROUPS, group_of, help_of
 from mybert.common.options import Option, complete, current_name, options_of, options_without_import, unknown_name
+from mybert.common.output_folders import refuse_existing, refuse_existing_file
 from mybert.common.python_values import python_value
+from mybert.common.settings import FILE, FOLDER, FOLDERS
 from mybert.common.settings_file import read_settings_file, write_settings_file
+
+Check = Callable[[Sequence[Any]], object]
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -31,18 +37,22 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_settings(
-    settings: Sequence[type], argv: Sequence[str], prog: str, description: str = "", examples: Iterable[str] = ()
+    settings: Sequence[type],
+    argv: Sequence[str],
+    prog: str,
+    description: str = "",
+    examples: Iterable[str] = (),
+    check: Check = lambda made: None,
 ) -> tuple:
     """Reads one instance of each settings class from the command line and the file of `--config FILE`.
 
     The command line overrides the file, the file overrides the defaults. Flags may be written with `_` or `-`.
+
+    Args:
+        check: called with the instances before a class is completed, which imports torch and transformers.
     """
     every, options = options_without_import(settings), options_of(settings)
-    names = _names_in(argv)
-    if names & ({*every, "config"} - options.keys()):
-        settings = [complete(kind) for kind in settings]
-        options = options_of(settings)
-    elif "help_all" in names:
+    if _names_in(argv) & ({*every, "config", "help_all"} - options.keys()):
         options = every
     argv = _normalise(argv, options)
     finder = _Parser(prog, add_help=False, allow_abbrev=False)
@@ -73,7 +83,7 @@ def parse_settings(
     for name, value in given.items():  # one word where both a text and a list are allowed is a text
         is_text = {str, list} <= options[name].kinds and isinstance(value, list) and len(value) == 1
         values[name] = value[0] if is_text else value
-    read = _instances(settings, values)
+    read = _instances(settings, values, check)
     for stage in () if file is None else read:
         if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
             raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
@@ -83,16 +93,20 @@ def parse_settings(
     return read
 
 
-def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple:
+def make_settings(
+    settings: Sequence[type],
+    positional: Sequence[Any],
+    keywords: Mapping[str, Any],
+    check: Check = lambda made: None,
+) -> tuple:
     """Creates settings from the arguments of a Python call: positional options in order, others by keyword.
 
-    The keyword `config` names a settings file; other arguments override it.
+    The keyword `config` names a settings file; other arguments override it. `check` is as for `parse_settings`.
 
     Raises:
         UserError: an argument is unknown, missing, or of a wrong type, or the settings refuse its value.
     """
-    settings = [complete(kind) for kind in settings]
-    options = options_of(settings)
+    options = options_without_import(settings)
     names = [name for name, option in options.items() if option.positional]
     keywords = dict(keywords)
     file = keywords.pop("config", None) if "config" not in options else None
@@ -106,24 +120,82 @@ def make_settings(settings: Sequence[type], positional: Sequence[Any], keywords:
         values[current] = python_value(value, options[current])
     if missing := [name for name, option in options.items() if option.required and name not in values]:
         raise UserError(f"missing arguments: {', '.join(missing)}")
-    return _instances(settings, values)
+    return _instances(settings, values, check)
 
 
-def _instances(settings: Iterable[type], values: Mapping[str, Any]) -> tuple:
+def _instances(settings: Iterable[type], values: Mapping[str, Any], check: Check) -> tuple:
     """Creates each settings class from its values; the attribute `given` has the names of the given options."""
-    made = []
-    for kind in settings:
+    made: list[Any] = []
+    for kind in sorted(settings, key=lambda kind: hasattr(kind, "complete")):
+        if hasattr(kind, "complete"):
+            check(made)
+        kind = complete(kind)
         try:
-            fields = dataclasses.fields(complete(kind))
-            part = {field.name: values[field.name] for field in fields if field.init and field.name in values}
-            instance = complete(kind)(**part)
+            names = [field.name for field in dataclasses.fields(kind) if field.init and field.name in values]
+            part = {name: values[name] for name in names}
+            instance = kind(**part)
         except UserError:
             raise
         except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
             raise UserError(str(error)) from error
         instance.given = frozenset(part)  # what the user chose, also where it equals the default
         made.append(instance)
+    if not any(hasattr(kind, "complete") for kind in settings):
+        check(made)
     return tuple(made)
+
+
+def check_places(stages: Sequence[Any]) -> None:
+    """Raises a UserError if an input cannot be read, or an output exists or cannot be created.
+
+    Checked before large libraries are imported; names that only the Hub can have, after all others.
+
+    Args:
+        stages: instances of settings classes. Their `command` is the name of the stage that writes a folder.
+    """
+    reads = [
+        (name, field.metadata["reads"])
+        for stage in stages
+        for field in dataclasses.fields(stage)
+        if field.metadata.get("reads")
+        for name in _names(getattr(stage, field.name))
+    ]
+    for name, function in sorted(reads, key=lambda read: _rank(read[0])):
+        pkgutil.resolve_name(function)(name)
+    inputs = [name for name, _ in reads]
+    for stage in stages:
+        if not getattr(stage, "dry_run", False) and not getattr(stage, "resume", False):
+            for field in dataclasses.fields(stage):
+                _check_output(stage, field, inputs)
+
+
+def places(stages: Iterable[Any]) -> str:
+    """What a command reads and writes, in one line, such as `classifier, reviews.csv → predictions.jsonl`."""
+    fields = [(field.metadata, getattr(stage, field.name)) for stage in stages for field in dataclasses.fields(stage)]
+    inputs = [name for metadata, value in fields if metadata.get("reads") for name in _names(value)]
+    outputs = [value for metadata, value in fields if metadata.get("writes")]
+    return " → ".join(filter(None, [short_list(inputs), *(name for name in outputs if name not in (None, "-"))]))
+
+
+def _rank(name: str) -> int:
+    """Rank of a check: 2 for a name that the Hub is asked for."""
+    return (
+        0 if os.path.exists(name) else 1 if name.startswith((".", "/", "~")) or Path(name).suffix[1:].isalpha() else 2
+    )
+
+
+def _names(value: Any) -> list[str]:
+    """The names of inputs that a setting holds; rows in memory have none."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return [str(name) for name in values if isinstance(name, str) and not isinstance(name, DataInMemory)]
+
+
+def _check_output(stage: Any, field: dataclasses.Field, inputs: list[str]) -> None:
+    kind, path = field.metadata.get("writes"), getattr(stage, field.name)
+    if kind == FILE and path not in (None, "-"):
+        refuse_existing_file(path, inputs, overwrite=stage.overwrite)
+    elif kind == FOLDER or (kind == FOLDERS and not stage.overwrite):
+        refuse_existing(path, overwrite=stage.overwrite, stage=getattr(stage, "command", None), inputs=inputs)
 
 
 def build_parser(

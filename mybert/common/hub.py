@@ -1,6 +1,7 @@
 """Check that a Hub repository exists, before libraries retry for minutes."""
 
 import contextlib
+import os
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 
 
-def check_repository(name: str, kind: str = "model", cache: Path | None = None) -> None:
+def check_repository(name: str, kind: str = "model") -> None:
     """Checks that a repository exists on the Hub; if HF_HUB_OFFLINE is set, only that a model is cached.
 
     If the Hub cannot be reached but the repository is cached, the process continues offline.
@@ -22,12 +23,10 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
     Args:
         name: a repository, not a local path.
         kind: `model` or `dataset`.
-        cache: the folder of its cached copy (default: the one in HF_HUB_CACHE).
     """
     if constants.is_offline_mode():
-        if kind == "model" and _is_name(name) and not _is_cached(name, kind, cache):
-            missing = f"{name}: no such folder, and no cached model of this name"
-            raise UserError(f"{missing}; HF_HUB_OFFLINE is set, so the Hub is not asked{did_you_mean(name)}")
+        if kind == "model" and _is_name(name):
+            _check_cached(name, kind)
         return
     error = _ask(name, kind)
     if isinstance(error, HFValidationError):
@@ -38,15 +37,35 @@ def check_repository(name: str, kind: str = "model", cache: Path | None = None) 
     if error is None or isinstance(error, GatedRepoError):
         return
     reason = f"HTTP {error.response.status_code}" if isinstance(error, HfHubHTTPError) else cause(error)
-    if not _is_cached(name, kind, cache):
+    if not _is_cached(name, kind):
         unreachable = f"{name}: no such folder, and the Hub cannot be reached ({reason})"
         raise UserError(f"{unreachable}{did_you_mean(name)}") from error
     print(f"note: the Hub cannot be reached ({reason}); using the cached copy of {name}", file=sys.stderr)
     constants.HF_HUB_OFFLINE = True  # what HF_HUB_OFFLINE=1 sets
 
 
-def _is_cached(name: str, kind: str, folder: Path | None) -> bool:
-    return (folder or Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir()
+def check_data_set(name: str) -> None:
+    """`check_repository` before `datasets` is imported, which takes seconds; if HF_HUB_OFFLINE is set, the cache."""
+    if constants.is_offline_mode():
+        _check_cached(name, "dataset")
+    else:
+        check_repository(name, "dataset")
+
+
+def _check_cached(name: str, kind: str) -> None:
+    if not _is_cached(name, kind):
+        what = "model" if kind == "model" else "data set"
+        missing = f"{name}: no such {'folder' if kind == 'model' else 'file'}, and no cached {what} of this name"
+        raise UserError(f"{missing}; HF_HUB_OFFLINE is set, so the Hub is not asked{did_you_mean(name)}")
+
+
+def _is_cached(name: str, kind: str) -> bool:
+    if (Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir():
+        return True
+    datasets = sys.modules.get("datasets")  # its import takes seconds
+    folder = datasets.config.HF_DATASETS_CACHE if datasets else os.environ.get("HF_DATASETS_CACHE")
+    folder = folder or Path(constants.HF_HOME) / "datasets"
+    return kind == "dataset" and (Path(folder) / name.replace("/", "___")).is_dir()
 
 
 def _is_name(name: str) -> bool:

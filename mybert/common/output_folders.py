@@ -75,21 +75,11 @@ def staged_file(
         overwrite: whether to replace an existing file that has a manifest.
         left, keep: the temporary folder, as for `staged_folder`.
     """
-    path = Path(path)
-    _check_parent(path)
-    # /dev/stdout may be a link to a regular file, which must not be replaced
-    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-        raise UserError(f"output {path} is not a file; name a file")
-    given, path = path, path.resolve()  # follow a symbolic link: its target is replaced
-    for name in inputs:
-        if path.exists() and os.path.exists(name) and path.samefile(name):
-            raise UserError(f"output {given} is the input {name}; name another file")
+    given, path = Path(path), Path(path).resolve()  # follow a symbolic link: its target is replaced
+    refuse_existing_file(given, inputs, overwrite=overwrite)
     manifest = manifest_beside(path)
     with exclusive_lock(path):
-        if path.exists() and not overwrite:
-            raise UserError(f"output {given} exists; add --overwrite to replace it or name another file")
-        if path.exists() and not manifest.is_file():
-            raise UserError(f"--overwrite: {given} was not made by mybert; remove it yourself or name another file")
+        refuse_existing_file(given, inputs, overwrite=overwrite)
         folder, done = left or _temporary_folder(path), False
         try:
             with report_full_disk(path):
@@ -102,6 +92,22 @@ def staged_file(
         finally:
             if done or not keep(folder):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_existing_file(path: str | Path, inputs: Iterable[str | Path] = (), *, overwrite: bool) -> None:
+    """Raises if a stage must not write the file `path`; see `staged_file`."""
+    given, path = Path(path), Path(path).resolve()
+    _check_parent(given)
+    # /dev/stdout may be a link to a regular file, which must not be replaced
+    if given.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        raise UserError(f"output {given} is not a file; name a file")
+    for name in inputs:
+        if path.exists() and os.path.exists(name) and path.samefile(name):
+            raise UserError(f"output {given} is the input {name}; name another file")
+    if path.exists() and not overwrite:
+        raise UserError(f"output {given} exists; add --overwrite to replace it or name another file")
+    if path.exists() and not manifest_beside(path).is_file():
+        raise UserError(f"--overwrite: {given} was not made by mybert; remove it yourself or name another file")
 
 
 @contextlib.contextmanager

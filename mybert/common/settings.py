@@ -30,6 +30,16 @@ ENGINE_HELP = (
 )
 RESUME_HELP = "keep finished parts after an interruption and continue from them"
 
+MODEL = "mybert.common.checkpoint_folder:check_checkpoint"
+TOKENIZER = "mybert.common.checkpoint_folder:check_tokenizer"
+TEXTS = "mybert.io.sources:check_texts"
+ROWS = "mybert.io.sources:check_rows"
+EXAMPLES = "mybert.corpus.settings:check_examples"
+"""Functions that check the name of an input; see `setting`."""
+
+FOLDER, FOLDERS, FILE = "folder", "folders", "file"
+"""Kinds of outputs: a folder of one stage, a folder with those of several, and a file."""
+
 
 def setting(
     default: Any = dataclasses.MISSING,
@@ -41,6 +51,8 @@ def setting(
     least: int | None = None,
     negation: str | None = None,
     old_name: str | None = None,
+    reads: str = "",
+    writes: str = "",
 ) -> Any:
     """Declares a dataclass field that is also a command-line option.
 
@@ -53,6 +65,9 @@ def setting(
         least: the smallest allowed value. `check_choices` checks both.
         negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
         old_name: the name before a renaming; accepted with a notice as a flag and as a key of `--config`.
+        reads: for names of inputs: the function that raises a UserError for a name that cannot be read, as
+            module:function. It imports no large library, since `check_places` calls it before the command is loaded.
+        writes: for the name of an output, its kind.
     """
     metadata = {
         "help": help,
@@ -61,6 +76,8 @@ def setting(
         "least": least,
         "negation": negation,
         "old_name": old_name,
+        "reads": reads,
+        "writes": writes,
     }
     return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
 

@@ -2,15 +2,35 @@
 
 import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.languages import LANGUAGES, STRIP_HELP, is_language
-from mybert.common.settings import ENGINES, TextFileOptions, as_list, check, check_choices, setting
+from mybert.common.settings import (
+    ENGINES,
+    FOLDER,
+    TEXTS,
+    TOKENIZER,
+    TextFileOptions,
+    as_list,
+    check,
+    check_choices,
+    setting,
+)
 from mybert.io.files import STDIN
 from tokenization.wordpiece_training import least_vocab_size
 
 NEGATIVES = ("other-document", "same-document")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def check_examples(name: str) -> None:
+    """Raises a UserError if `name` is not the folder of a corpus."""
+    if Path(name).is_file():
+        raise UserError(f"{name} is a file; build a corpus: `mybert corpus {name} --tokenizer … --output …`")
+    if not Path(name).is_dir():
+        raise UserError(f"corpus {name} does not exist; build it with `mybert corpus … --output {name}`")
 
 
 @dataclass
@@ -22,8 +42,9 @@ class DocumentSettings(TextFileOptions):
         positional=True,
         help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved data "
         "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
+        reads=TEXTS,
     )
-    output: str = setting("", "output folder")
+    output: str = setting("", "output folder", writes=FOLDER)
     num_proc: int | None = setting(
         None, "number of processes; the result does not depend on it (default: number of CPU cores)", least=1
     )
@@ -38,6 +59,8 @@ class DocumentSettings(TextFileOptions):
 
 @dataclass
 class TokenizerSettings(DocumentSettings):
+    command: ClassVar[str] = "tokenizer"
+
     vocab_size: int = setting(
         30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
     )
@@ -56,7 +79,7 @@ class TokenizerSettings(DocumentSettings):
         1, "pad the vocabulary with [unusedN] tokens to a multiple of this; 64 makes training faster", least=1
     )
     compare: str | None = setting(
-        None, "another WordPiece tokenizer (folder or Hub name) to compare the new vocabulary with"
+        None, "another WordPiece tokenizer (folder or Hub name) to compare the new vocabulary with", reads=TOKENIZER
     )
 
     def __post_init__(self):
@@ -69,7 +92,9 @@ class TokenizerSettings(DocumentSettings):
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer")
+    command: ClassVar[str] = "corpus"
+
+    tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer", reads=TOKENIZER)
     max_length: int | None = setting(
         None,
         "maximum tokens of an example, special tokens included (8 or more; default: 128, or model_max_length of the "

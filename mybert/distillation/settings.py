@@ -2,10 +2,11 @@
 
 import argparse
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import ERRORS, SIZES, as_list, check, setting
+from mybert.common.settings import ERRORS, EXAMPLES, MODEL, SIZES, as_list, check, setting
 from mybert.pretraining.settings import PretrainSettings
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
@@ -19,8 +20,12 @@ WITHOUT_HEAD = {"relations": 1.0}
 class DistillSettings(PretrainSettings):
     """Teacher, losses and student; the other settings are those of pretraining."""
 
+    command: ClassVar[str] = "distill"
+
     corpus: str | None = setting(
-        None, "Folder of examples with the teacher's vocabulary, required: `mybert corpus … --tokenizer TEACHER`."
+        None,
+        "Folder of examples with the teacher's vocabulary, required: `mybert corpus … --tokenizer TEACHER`.",
+        reads=EXAMPLES,
     )
     text: list[str] = setting(default_factory=list, help=argparse.SUPPRESS)
     text_column: str = setting("text", argparse.SUPPRESS)
@@ -33,11 +38,13 @@ class DistillSettings(PretrainSettings):
         None, f"Size of a student with new weights: {', '.join(SIZES)} (default: none; see --layers)."
     )
     init_from: str | None = setting(
-        None, "Checkpoint with the teacher's vocabulary (folder or Hub name) as the student."
+        None, "Checkpoint with the teacher's vocabulary (folder or Hub name) as the student.", reads=MODEL
     )
     initial_weights: str = setting("random", argparse.SUPPRESS)
     teacher: str = setting(
-        "", "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer."
+        "",
+        "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer.",
+        reads=MODEL,
     )
     layers: int | None = setting(
         None,

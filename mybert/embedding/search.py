@@ -15,7 +15,7 @@ from mybert.common.manifest import identity, json_line, write_manifest
 from mybert.common.output_folders import manifest_beside, staged_file
 from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
-from mybert.embedding.settings import EncodingSettings, SearchSettings
+from mybert.embedding.settings import EncodingSettings, SearchSettings, check_vectors
 from mybert.embedding.vector_files import read_vectors
 from mybert.io.files import STDIN, is_unicode, open_text
 from mybert.io.stored_texts import rename_taken
@@ -73,8 +73,7 @@ def _queries(queries: list[str]) -> list[str]:
 
 def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
     """Loads the model that made the vectors, and returns it with their pooling."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; make it by `mybert embed`")
+    check_vectors(str(path))
     beside = manifest_beside(path)
     try:
         manifest = parse_json(beside.read_bytes()) if beside.is_file() else {}

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.settings import (
     ENGINE_HELP,
     ENGINES,
+    FILE,
+    MODEL,
     POOLING_MODES,
     RESUME_HELP,
+    TEXTS,
     DeviceOptions,
     TextFileOptions,
     as_list,
@@ -23,12 +27,18 @@ FORMATS = (".npy", ".parquet", ".jsonl")
 LONG_TEXTS = ("refuse", "truncate", "window")
 
 
+def check_vectors(name: str) -> None:
+    """Raises a UserError if there is no file of vectors `name`."""
+    if not Path(name).is_file():
+        raise UserError(f"{name}: no such file; make it by `mybert embed`{did_you_mean(name)}")
+
+
 @dataclass
 class EncodingSettings(DeviceOptions):
     """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched."""
 
     model: str = setting(
-        "", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint"
+        "", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint", reads=MODEL
     )
     layers: list[int] = setting(
         default_factory=lambda: [-1],
@@ -80,11 +90,13 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
         positional=True,
         help="files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
         "folders, patterns, data sets, or `-` for standard input with one text per line or JSON lines",
+        reads=TEXTS,
     )
     output: str = setting(
         "",
         f"output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
         "rows; a column with a name that embed writes itself, such as line, becomes input_line",
+        writes=FILE,
     )
     pooling: str | None = setting(
         None,
@@ -116,17 +128,24 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
 
 @dataclass
 class SearchSettings:
-    vectors: str = setting("", f"file of text vectors made by `mybert embed`: {', '.join(FORMATS)}", positional=True)
+    vectors: str = setting(
+        "",
+        f"file of text vectors made by `mybert embed`: {', '.join(FORMATS)}",
+        positional=True,
+        reads="mybert.embedding.settings:check_vectors",
+    )
     query: list[str] = setting(
         default_factory=list, positional=True, help="queries, or `-` for standard input with one query per line"
     )
-    model: str | None = setting(None, "model that made the vectors (default: the model named in the manifest)")
+    model: str | None = setting(
+        None, "model that made the vectors (default: the model named in the manifest)", reads=MODEL
+    )
     prompt_name: str | None = setting(
         None, "prompt of a sentence encoder that is put before each query (default: query, if the checkpoint has one)"
     )
     prompt: str | None = setting(None, "text that is put before each query")
     top_k: int = setting(5, "number of results per query (1 or more)", least=1)
-    output: str | None = setting(None, "also write the results to this file as JSON lines")
+    output: str | None = setting(None, "also write the results to this file as JSON lines", writes=FILE)
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
     overwrite: bool = setting(False, "replace OUTPUT")
 

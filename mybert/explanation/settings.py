@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from mybert.common.errors import UserError
-from mybert.common.settings import check, setting
+from mybert.common.settings import FILE, MODEL, check, setting
 from mybert.finetuning.settings import PredictSettings
 
 INTEGRATED_GRADIENTS, OCCLUSION = METHODS = ("integrated-gradients", "occlusion")
@@ -21,11 +21,13 @@ class ExplainSettings(PredictSettings):
         "",
         "Folder or Hub name of a fine-tuned checkpoint, or of an encoder, to explain the similarity of two texts.",
         positional=True,
+        reads=MODEL,
     )
     output: str = setting(
         "-",
         "File to write: .html, a page with coloured words; .jsonl, one line per row; `-` for JSON lines on standard "
         "output.",
+        writes=FILE,
     )
     method: str = setting(
         INTEGRATED_GRADIENTS,

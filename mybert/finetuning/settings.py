@@ -1,16 +1,23 @@
 """Settings of `mybert finetune`, `evaluate` and `predict`, with the defaults of the BERT paper."""
 
 import math
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.settings import (
     ENGINE_HELP,
     ENGINES,
     ERRORS,
+    FILE,
+    FOLDER,
+    MODEL,
     RESUME_HELP,
+    ROWS,
     DeviceOptions,
     as_list,
     check,
@@ -20,6 +27,8 @@ from mybert.common.settings import (
 )
 from mybert.finetuning.tasks.options import OPTIONS
 from mybert.finetuning.tasks.registry import ALIASES, TASKS
+from mybert.io.files import file_format
+from mybert.io.record_formats import READERS
 from mybert.training.options import TrainingOptions
 
 SWEEPS = {  # all combinations are tried; batch sizes are per device
@@ -91,26 +100,29 @@ class EvaluationOptions:
 class FinetuneSettings(EvaluationOptions, TaskSettings):
     """Model, rows and number of runs of a fine-tuning; `FinetuningArguments` has the optimisation."""
 
+    command: ClassVar[str] = "finetune"
+
     task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
-    model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.")
-    train: str = setting(help=f"Training rows: {_ROWS}.")
+    model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.", reads=MODEL)
+    train: str = setting(help=f"Training rows: {_ROWS}.", reads=ROWS)
     validation: str | None = setting(
-        None, "Rows for choosing the best checkpoint and the best combination of a sweep."
+        None, "Rows for choosing the best checkpoint and the best combination of a sweep.", reads=ROWS
     )
     validation_share: float | None = setting(
         None,
         "Share of the training rows used for validation, stratified by label; 0 for none (default: 0.1 without "
         "--validation).",
     )
-    test: str | None = setting(None, "Rows for evaluating the finished model.")
-    output: str = setting(help="Folder of the finished model.")
+    test: str | None = setting(None, "Rows for evaluating the finished model.", reads=ROWS)
+    output: str = setting(help="Folder of the finished model.", writes=FOLDER)
     teacher: str | None = setting(
         None,
         "Checkpoint fine-tuned for the same task, with the same vocabulary. The model is trained on its predictions "
         "in addition to the labels.",
+        reads=MODEL,
     )
     unlabelled: str | None = setting(
-        None, f"Rows without labels; the model is trained on the teacher's predictions for them: {_ROWS}."
+        None, f"Rows without labels; the model is trained on the teacher's predictions for them: {_ROWS}.", reads=ROWS
     )
     temperature: float = setting(
         2.0, "Temperature of the teacher's and the student's distributions in the loss, above 0."
@@ -213,9 +225,13 @@ class InferenceSettings(DeviceOptions, TaskSettings):
 class EvaluateSettings(EvaluationOptions, InferenceSettings):
     """Model, labelled rows and output of `mybert evaluate`."""
 
-    model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint.")
-    data: str = setting(help=f"Labelled rows: {_ROWS}.")
-    output: str = setting(help="Output folder: results.json, predictions, report, and errors as text and picture.")
+    command: ClassVar[str] = "evaluate"
+
+    model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint.", reads=MODEL)
+    data: str = setting(help=f"Labelled rows: {_ROWS}.", reads=ROWS)
+    output: str = setting(
+        help="Output folder: results.json, predictions, report, and errors as text and picture.", writes=FOLDER
+    )
     seed: int = setting(42, "Seed of the bootstrap samples.", least=0)
 
 
@@ -226,7 +242,7 @@ class PredictSettings(InferenceSettings):
     command: ClassVar[str] = "predict"
     formats: ClassVar[tuple[str, ...]] = PREDICTION_FORMATS
 
-    model: str = setting("", "Folder or Hub name of a fine-tuned checkpoint.", positional=True)
+    model: str = setting("", "Folder or Hub name of a fine-tuned checkpoint.", positional=True, reads=MODEL)
     columns: list[str] = setting(
         default_factory=list, help="Columns without a usual name, as ROLE=COLUMN, such as text=body."
     )
@@ -235,11 +251,13 @@ class PredictSettings(InferenceSettings):
         positional=True,
         help="Rows without labels: files as `mybert finetune` reads them, .txt with one text per line, or `-` for "
         "JSON lines or plain texts, one per line, from standard input.",
+        reads=ROWS,
     )
     output: str = setting(
         "-",
         f"File to write ({', '.join(PREDICTION_FORMATS)}): one prediction per row in order, with the row under "
         "`input`; `-` for JSON lines on standard output.",
+        writes=FILE,
     )
     errors: str = setting(
         "strict",
@@ -259,8 +277,18 @@ class PredictSettings(InferenceSettings):
         check_resume(self)
         if "-" in (self.output, *self.inputs) and (self.resume or self.engine != "local"):
             raise UserError("--resume and --engine ray need files as inputs and a file as --output")
+        for name in self.inputs:
+            self._refuse_text(name)
         known = self.output == "-" or Path(self.output).suffix in self.formats
         check(self, "output", known, f"a file name in {', '.join(self.formats)}")
+
+    def _refuse_text(self, name: str) -> None:
+        """Raises if an input is a text instead of a name: it has a space and no known suffix, and is no file."""
+        if len(name.split()) > 1 and file_format(name).kind not in (".txt", *READERS) and not os.path.exists(name):
+            raise UserError(
+                f"there is no file {short(name, 60)}; to {self.command} a text, write it into a .txt file, or use "
+                f'standard input: echo "TEXT" | mybert {self.command} {shlex.quote(self.model)} -'
+            )
 
 
 @dataclass

@@ -52,7 +52,7 @@ def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Datase
     path, config, named, *_ = [*name.split(":"), None, None]
     is_local = Path(path).is_dir()
     if not is_local:
-        check_repository(path, "dataset", cache=Path(datasets.config.HF_DATASETS_CACHE) / path.replace("/", "___"))
+        check_repository(path, "dataset")
     datasets.config.HF_HUB_OFFLINE |= is_offline_mode()
     try:
         return datasets.load_dataset(path, config or None, split=named or split, **options)

@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
-import pyarrow.parquet
-
 from mybert.common.error_messages import cause, short, short_list
 from mybert.common.errors import UserError
 from mybert.common.invocation import warn_once
@@ -193,6 +190,8 @@ def _looks_like_data(column: str) -> bool:
 
 def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """Rows of a Parquet file, read in batches."""
+    import pyarrow.parquet  # here, as pandas below: names of inputs are checked before anything large is imported
+
     try:
         with pyarrow.parquet.ParquetFile(name) as file:
             names, number = file.schema_arrow.names, 0
@@ -213,6 +212,8 @@ def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = Fa
 
 def read_excel(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
     """Rows of the first sheet of an Excel workbook; every value is text, as in .csv."""
+    import pandas as pd
+
     try:
         with open_file(name) as file, pd.ExcelFile(file, engine="openpyxl") as book:
             read = functools.partial(pd.read_excel, book, dtype=str, keep_default_na=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,35 @@ def find_sources(inputs: Sequence[str]) -> list[Source]:
             `python-docs:PACKAGE` for that of an installed package.
     """
     return list(dict.fromkeys(source for name in inputs for source in _find(name)))
+
+
+def check_texts(name: str) -> None:
+    """Raises a UserError if `name` is no input that `find_sources` finds, or a data set that the Hub does not have."""
+    for source in find_sources([name]):
+        if source.kind == "hub":
+            _check_data_set(name)
+
+
+def check_rows(name: str) -> None:
+    """Raises a UserError if `name` is neither a file or folder, `-`, nor a data set that the Hub has."""
+    if name == STDIN or os.path.exists(name.split(":")[0]) or os.path.exists(name):
+        return
+    is_here = "/" not in name or os.path.isdir(name.split("/")[0])  # OWNER/NAME may have a suffix
+    if (
+        not _HUB_NAME.fullmatch(name)
+        or file_format(name).kind in _FORMATS
+        or (is_here and Path(name).suffix[1:].isalpha())
+    ):
+        raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
+    _check_data_set(name)
+
+
+def _check_data_set(name: str) -> None:
+    repository = name.split(":")[0]
+    if not os.path.exists(repository):
+        from mybert.common.hub import check_data_set  # here, since its import takes half a second
+
+        check_data_set(repository)
 
 
 def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:

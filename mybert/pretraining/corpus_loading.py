@@ -12,6 +12,7 @@ from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, fingerprint
 from mybert.corpus.examples.text_encoding import load_wordpiece
+from mybert.corpus.settings import check_examples
 from mybert.io.dataset_sources import load_saved_dataset
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.data.token_budget import example_lengths
@@ -78,10 +79,7 @@ def _explain_damage(folder: Path) -> Iterator[None]:
 
 
 def _load_examples(folder: Path) -> datasets.Dataset:
-    if folder.is_file():
-        raise UserError(f"{folder} is a file; build a corpus: `mybert corpus {folder} --tokenizer … --output …`")
-    if not folder.is_dir():
-        raise UserError(f"corpus {folder} does not exist; build it with `mybert corpus … --output {folder}`")
+    check_examples(str(folder))
     with _explain_damage(folder):
         examples = load_saved_dataset(str(folder))
     if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):

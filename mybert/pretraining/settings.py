@@ -10,7 +10,11 @@ from mybert.common.errors import UserError
 from mybert.common.languages import STRIP_HELP
 from mybert.common.quantities import Duration
 from mybert.common.settings import (
+    EXAMPLES,
+    FOLDER,
+    MODEL,
     SIZES,
+    TEXTS,
     TextFileOptions,
     as_list,
     check,
@@ -44,14 +48,19 @@ class TextOptions(TextFileOptions):
 class PretrainSettings(TextOptions):
     """Model, corpus, masking and output; optimisation is in `PretrainingArguments`."""
 
-    output: str = setting(help="Folder of the finished model; training checkpoints are in OUTPUT/checkpoint-N.")
+    command: ClassVar[str] = "pretrain"
+
+    output: str = setting(
+        help="Folder of the finished model; training checkpoints are in OUTPUT/checkpoint-N.", writes=FOLDER
+    )
     corpus: str | None = setting(
-        None, "Folder of examples written by `mybert corpus`. Give either --corpus or --text."
+        None, "Folder of examples written by `mybert corpus`. Give either --corpus or --text.", reads=EXAMPLES
     )
     text: list[str] = setting(
         default_factory=list,
         help="Text instead of --corpus: files, folders, patterns or data sets as in `mybert corpus`. First a "
         "vocabulary and examples are built in OUTPUT-tokenizer and OUTPUT-corpus.",
+        reads=TEXTS,
     )
     time_budget: Duration | None = setting(
         None,
@@ -60,7 +69,9 @@ class PretrainSettings(TextOptions):
     )
     size: str | None = setting(None, f"Size of a new model: {', '.join(SIZES)} (default: small).")
     init_from: str | None = setting(
-        None, "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer."
+        None,
+        "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer.",
+        reads=MODEL,
     )
     dropout: float | None = setting(
         None,
@@ -117,7 +128,9 @@ class PretrainSettings(TextOptions):
     )
     padding_free: bool = setting(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = setting(
-        None, "Second folder of examples for the last steps, usually of 512 tokens, built with the same tokenizer."
+        None,
+        "Second folder of examples for the last steps, usually of 512 tokens, built with the same tokenizer.",
+        reads=EXAMPLES,
     )
     phase2_share: float = setting(0.1, "Share of the steps that read the second corpus, in (0, 1).")
     on_nonfinite: str = setting("stop", "What to do if a gradient is not finite: stop (the run) or skip (the step).")

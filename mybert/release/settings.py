@@ -4,11 +4,13 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from mybert.common.checkpoint_folder import check_checkpoint
 from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.common.settings import TextFileOptions, check, check_choices, setting
+from mybert.common.settings import FOLDER, MODEL, TEXTS, TextFileOptions, check, check_choices, setting
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
 _REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no quoting
@@ -20,17 +22,41 @@ _PATTERNS = {
 }
 
 
+def find_prefix(checkpoint: str) -> str | None:
+    """The prefix of a TensorFlow checkpoint, given as such, as one of its files or as their folder; else None."""
+    path = Path(checkpoint)
+    if path.is_dir():
+        found = sorted(path.glob("*.ckpt*.index"))
+        if len(found) > 1:
+            raise UserError(f"{path} has several checkpoints, {', '.join(p.stem for p in found)}; name one of them")
+        return str(found[0].with_suffix("")) if found else None
+    prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", checkpoint)
+    known = Path(f"{prefix}.index").is_file() or prefix != checkpoint or checkpoint.endswith(".ckpt")
+    return prefix if known else None
+
+
+def check_import(name: str) -> None:
+    """Raises a UserError if `name` is neither a checkpoint of TensorFlow nor one in transformers' format."""
+    prefix = find_prefix(name)
+    if prefix is None:
+        check_checkpoint(name)
+    elif not Path(f"{prefix}.index").is_file():
+        raise UserError(f"{prefix}.index does not exist; name a checkpoint without its ending, as in bert_model.ckpt")
+
+
 @dataclass
 class ExportSettings:
+    command: ClassVar[str] = "export"
+
     model: str = setting(
-        help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint"
+        help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint", reads=MODEL
     )
     to: str = setting(
         help="bert: a folder for transformers' own Bert classes, without remote code; onnx: a graph for ONNX Runtime, "
         "for any batch size and length",
         choices=("bert", "onnx"),
     )
-    output: str = setting(help="output folder")
+    output: str = setting(help="output folder", writes=FOLDER)
     int8: bool = setting(False, "with --to onnx: also write model_int8.onnx, with weights and activations in int8")
     tolerance: float = setting(
         1e-4,
@@ -49,14 +75,17 @@ class ExportSettings:
 
 @dataclass
 class ImportSettings:
+    command: ClassVar[str] = "import"
+
     model: str = setting(
         help="BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
         "google-research/bert with bert_config.json and vocab.txt beside it, as a folder or a path such as "
         "uncased_L-12_H-768_A-12/bert_model.ckpt",
         positional=True,
         old_name="checkpoint",
+        reads="mybert.release.settings:check_import",
     )
-    output: str = setting(help="output folder")
+    output: str = setting(help="output folder", writes=FOLDER)
     casing: str = setting(
         "auto",
         "for TensorFlow checkpoints: whether text is lower-cased; auto: uncased if the vocabulary has no upper case",
@@ -76,10 +105,14 @@ class ImportSettings:
 
 @dataclass
 class MergeSettings:
+    command: ClassVar[str] = "merge"
+
     models: list[str] = setting(
-        help="two or more checkpoints trained from the same checkpoint (folders or Hub names)", positional=True
+        help="two or more checkpoints trained from the same checkpoint (folders or Hub names)",
+        positional=True,
+        reads=MODEL,
     )
-    output: str = setting(help="output folder")
+    output: str = setting(help="output folder", writes=FOLDER)
     weights: list[float] | None = setting(
         None, "weight of each model, in the same order; divided by their sum (default: equal weights)"
     )
@@ -105,11 +138,15 @@ class MergeSettings:
 
 @dataclass
 class QuantizeSettings(TextFileOptions):
-    model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True)
-    texts: list[str] = setting(
-        help="text for calibration, similar to what the model will read: files, data sets or python-docs"
+    command: ClassVar[str] = "quantize"
+
+    model: str = setting(
+        help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True, reads=MODEL
     )
-    output: str = setting(help="output folder")
+    texts: list[str] = setting(
+        help="text for calibration, similar to what the model will read: files, data sets or python-docs", reads=TEXTS
+    )
+    output: str = setting(help="output folder", writes=FOLDER)
     tokens: int = setting(16_000, "number of tokens of --texts to calibrate with", least=1)
     overwrite: bool = setting(False, "replace the output folder")
 

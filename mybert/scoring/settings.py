@@ -4,7 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import DeviceOptions, TextFileOptions, as_list, check, check_choices, setting
+from mybert.common.settings import (
+    FILE,
+    MODEL,
+    TEXTS,
+    DeviceOptions,
+    TextFileOptions,
+    as_list,
+    check,
+    check_choices,
+    setting,
+)
 
 MASKING = ("token", "within-word", "whole-word")
 
@@ -14,7 +24,10 @@ class ScoringSettings(DeviceOptions):
     """Settings of `Scorer`: the model and how texts are batched."""
 
     model: str = setting(
-        "", "folder or Hub name of a MyBERT or BERT checkpoint with a masked-language-model head", positional=True
+        "",
+        "folder or Hub name of a MyBERT or BERT checkpoint with a masked-language-model head",
+        positional=True,
+        reads=MODEL,
     )
     max_length: int | None = setting(
         None,
@@ -41,11 +54,13 @@ class ScoreSettings(ScoringSettings, TextFileOptions):
         positional=True,
         help="files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
         "folders, patterns, data sets, or `-` for standard input with one text per line or JSON lines",
+        reads=TEXTS,
     )
     output: str = setting(
         "",
         "output file (.jsonl), one line per text with the other columns of its row; a column with a name that score "
         "writes itself, such as line, becomes input_line",
+        writes=FILE,
     )
     masking: str = setting(
         "token",

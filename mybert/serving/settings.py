@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import POOLING_MODES, DeviceOptions, check, check_choices, setting
+from mybert.common.settings import MODEL, POOLING_MODES, DeviceOptions, check, check_choices, setting
 
 API_KEY = "MYBERT_API_KEY"
 """Environment variable with the API key."""
@@ -13,7 +13,7 @@ API_KEY = "MYBERT_API_KEY"
 class ServeSettings(DeviceOptions):
     """Model, address and limits of the service."""
 
-    model: str = setting("", "Folder or Hub name of a checkpoint with any head.", positional=True)
+    model: str = setting("", "Folder or Hub name of a checkpoint with any head.", positional=True, reads=MODEL)
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")
     port: int = setting(8080, "Port of the service; 0 takes a free one.")
     api_key: str | None = setting(

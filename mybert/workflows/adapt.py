@@ -18,11 +18,10 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.adaptation.comparison import held_out_scores, nearest_tokens
 from mybert.adaptation.preparation import CORPUS, DOMAIN, GENERAL, START, prepare
 from mybert.adaptation.report import print_adaptation
-from mybert.adaptation.settings import AdaptSettings, TrimSettings
+from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.common.checkpoint_loading import load_with_tokenizer
-from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
@@ -67,8 +66,8 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         check_schedule_settings(_training_settings(settings, Path(), Path(), settings.time_budget), arguments)
     if PartialState().num_processes > 1:
         raise UserError("mybert adapt supports one process only; start it without torchrun")
-    if settings.words and not Path(settings.words).exists():
-        raise UserError(f"--words {settings.words} does not exist{did_you_mean(settings.words)}")
+    if settings.words:
+        check_words(settings.words)
     names = settings.inputs, settings.task_data, settings.replay, settings.general
     inputs = [settings.model, settings.words, *itertools.chain(*names)]
     folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)

@@ -10,7 +10,7 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted, duration
-from mybert.common.settings import check, check_choices, check_resume, setting
+from mybert.common.settings import FOLDERS, TEXTS, check, check_choices, check_resume, setting
 from mybert.common.tables import print_table
 from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
@@ -58,10 +58,11 @@ _PACKAGES = ("numpy", "scipy", "pandas", "sklearn")  # dependencies, so that the
 
 @dataclass
 class QuickstartSettings:
-    output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.")
+    output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.", writes=FOLDERS)
     text: list[str] = setting(
         default_factory=lambda: ["python-docs", *(f"python-docs:{name}" for name in _PACKAGES)],
         help="Text, as in `mybert corpus`.",
+        reads=TEXTS,
     )
     max_steps: int = setting(2400, "Optimizer steps of pretraining (1 or more).", old_name="steps", least=1)
     seed: int = setting(0, "Random seed (0 or more).")

@@ -213,9 +213,10 @@ def test_push_takes_its_settings_by_name(folder, capsys):
 )  # fmt: skip
 def test_a_wrong_argument_is_a_user_error_with_the_remedy(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "c").mkdir()
     with pytest.raises(UserError, match=message):
         call()
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 def test_results_are_paths(tmp_path):

@@ -1,9 +1,7 @@
 """`mybert predict`: checkpoint + rows → a prediction for each row, in order."""
 
 import itertools
-import os
 import pickle
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
-from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.manifest import PREDICTIONS, identity, json_line, write_manifest
 from mybert.common.progress import Bar
@@ -24,8 +21,7 @@ from mybert.finetuning.evaluation.prediction_files import write_table
 from mybert.finetuning.evaluation.predictor import Part, Predictor, part_of
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.tasks.base import Problem
-from mybert.io.files import STDIN, file_format
-from mybert.io.record_formats import READERS
+from mybert.io.files import STDIN
 
 _ROWS_AT_ONCE = 8192  # sorted by length together: many batches, and little memory
 
@@ -153,22 +149,12 @@ def checked_parts(settings: PredictSettings, predictor: Predictor) -> Iterator[P
         UserError: an input cannot be read, or, with `errors="strict"`, a row of it cannot be used.
     """
     for name in settings.inputs:
-        _refuse_text(name, settings)
         if is_stream(name) and settings.inputs.count(name) > 1:
             raise UserError(f"{name} can be read only once; name it once")
     parts_of = {name: _parts_of(name, predictor) for name in settings.inputs}
     for name in [name for name in parts_of if not is_stream(name)]:
         _check(name, parts_of[name](), settings.errors)
     return _read([(name, parts_of[name]) for name in settings.inputs], settings.errors)
-
-
-def _refuse_text(name: str, settings: PredictSettings) -> None:
-    """Raises if an input is a text instead of the name of a file or data set: it has a space, and no known suffix."""
-    if len(name.split()) > 1 and file_format(name).kind not in (".txt", *READERS) and not os.path.exists(name):
-        raise UserError(
-            f"there is no file {short(name, 60)}; to {settings.command} a text, write it into a .txt file, or use "
-            f'standard input: echo "TEXT" | mybert {settings.command} {shlex.quote(settings.model)} -'
-        )
 
 
 def _read(inputs: list[tuple[str, Callable[[], Iterator[Part]]]], errors: str) -> Iterator[Part]:

@@ -7,8 +7,8 @@ from mybert.common.output_folders import staged_folder
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_bert import differences_from_bert
 from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
-from mybert.release.convert.import_tensorflow import find_prefix, load_tensorflow_checkpoint
-from mybert.release.settings import ImportSettings
+from mybert.release.convert.import_tensorflow import load_tensorflow_checkpoint
+from mybert.release.settings import ImportSettings, find_prefix
 
 
 def import_bert(settings: ImportSettings) -> Path:

@@ -23,6 +23,7 @@ from modeling_mybert import (
     MyBertModel,
     MyBertPreTrainedModel,
 )
+from mybert.common.checkpoint_folder import check_shapes
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
@@ -48,19 +49,6 @@ _CLASSES = (
     (("classifier.weight",), MyBertForSequenceClassification),
     ((), MyBertModel),
 )
-
-
-def find_prefix(checkpoint: str) -> str | None:
-    """The prefix of a TensorFlow checkpoint, given as such, as one of its files or as their folder; else None."""
-    path = Path(checkpoint)
-    if path.is_dir():
-        found = sorted(path.glob("*.ckpt*.index"))
-        if len(found) > 1:
-            raise UserError(f"{path} has several checkpoints, {', '.join(p.stem for p in found)}; name one of them")
-        return str(found[0].with_suffix("")) if found else None
-    prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", checkpoint)
-    known = Path(f"{prefix}.index").is_file() or prefix != checkpoint or checkpoint.endswith(".ckpt")
-    return prefix if known else None
 
 
 def load_tensorflow_checkpoint(prefix: str, casing: str) -> tuple[Checkpoint, dict]:
@@ -105,6 +93,9 @@ def _build(
         config.num_labels = stored.entries[names["classifier.weight"]].shape[0]
     if cls is MyBertModel:
         names = {name.removeprefix("bert."): tensor for name, tensor in names.items()}
+    given = {name: stored.entries[tensor].shape for name, tensor in names.items()}
+    given |= {name: given[name][::-1] for name, tensor in names.items() if tensor.endswith("/kernel")}
+    check_shapes(stored.prefix, config.to_dict(), given, "bert_config.json")
     try:
         with torch.device("meta"):
             shapes = {name: tensor.shape for name, tensor in cls(config).state_dict().items()}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
+from mybert.common.json_io import irregular, read_json
 from mybert.common.manifest import MANIFEST
 from mybert.release.convert.full_checkpoint import load_checkpoint
 from mybert.release.heads import PIPELINES, head_of
@@ -39,9 +39,9 @@ def file_problems(folder: Path, files: list[Path]) -> Iterator[str]:
 
 def _link_problem(folder: Path, path: Path) -> str | None:
     """Links are followed within the folder and into the blobs of a Hub cache."""
+    if kind := irregular(folder / path):
+        return kind
     home, target = folder.resolve(), (folder / path).resolve()
-    if not target.is_file():
-        return "a link to no file" if (folder / path).is_symlink() else "neither file nor folder"
     if target.is_relative_to(home) or target.is_relative_to(home.parent.parent / "blobs"):
         return None
     return "a link to a file outside the folder"
@@ -116,7 +116,7 @@ def _header(path: Path) -> bytes:
 def read_object(path: Path) -> dict | None:
     """A JSON object; None if the file is missing or holds something else."""
     try:
-        value = parse_json(path.read_bytes())
+        value = read_json(path)
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

@@ -1,0 +1,197 @@
+"""Checkpoints whose configuration does not fit their weights, or whose folder holds more than files."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from json_files import change_json
+from safetensors.torch import load_file
+from transformers import BertConfig, BertModel
+
+from modeling_mybert import (
+    MyBertConfig,
+    MyBertEncoderDecoderConfig,
+    MyBertEncoderDecoderModel,
+    MyBertForMultipleChoice,
+    MyBertModel,
+)
+from mybert import cli
+from mybert.common.checkpoint_folder import check_checkpoint
+from mybert.common.checkpoint_loading import explain_unreadable
+from mybert.common.errors import UserError
+from mybert.common.json_io import MAX_DEPTH, parse_json
+
+HUGE = 10**9  # a model of this size would never be built
+FIELDS = ["num_hidden_layers", "vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings",
+          "type_vocab_size", "num_labels", "num_attention_heads"]  # fmt: skip
+
+
+@pytest.fixture
+def saved(tmp_path, models):
+    """A function that saves a model of transformers or MyBERT in a form, and returns its folder."""
+
+    def save(form: str):
+        sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "intermediate_size": 48, "max_position_embeddings": 64}  # fmt: skip
+        model = BertModel(BertConfig(**sizes)) if form == "bert" else MyBertModel(MyBertConfig(**sizes))
+        model.save_pretrained(tmp_path, max_shard_size="20KB" if form == "sharded" else "1GB")
+        if form == "pytorch":
+            weights = tmp_path / "model.safetensors"
+            torch.save(load_file(weights), tmp_path / "pytorch_model.bin")
+            weights.unlink()
+        return tmp_path
+
+    return save
+
+
+@pytest.mark.parametrize("form", ["mybert", "bert", "sharded", "pytorch"])
+def test_a_field_that_contradicts_the_weights_is_named_before_the_model_is_built(saved, form):
+    folder = saved(form)
+    with explain_unreadable(str(folder)):
+        pass
+    before = (folder / "config.json").read_bytes()
+    for field in FIELDS:
+        change_json(folder / "config.json", **{field: HUGE})
+        message = f"{field} in config.json is {HUGE}[,;] "
+        with pytest.raises(UserError, match=message) as found, explain_unreadable(str(folder)):
+            pytest.fail("the model would be built")
+        assert "\n" not in str(found.value)
+        (folder / "config.json").write_bytes(before)
+
+
+def test_fewer_layers_than_the_weights_have_may_be_read(saved):
+    folder = saved("mybert")
+    change_json(folder / "config.json", num_hidden_layers=1)
+    check_checkpoint(str(folder))
+    change_json(folder / "config.json", num_hidden_layers=3)
+    with pytest.raises(UserError, match=r"num_hidden_layers in config.json is 3, and the weights have 2"):
+        check_checkpoint(str(folder))
+
+
+def test_the_labels_are_those_of_the_head(models, tmp_path):
+    config = MyBertConfig.from_pretrained(models("chooser"))
+    assert config.num_labels == 2, "one output gives a score to each choice"
+    MyBertForMultipleChoice(config).save_pretrained(tmp_path)
+    check_checkpoint(str(tmp_path))
+    check_checkpoint(str(models("classifier")))
+
+
+def test_each_part_of_an_encoder_decoder_has_its_own_configuration(tmp_path):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    parts = (MyBertConfig(vocab_size=50, **sizes), MyBertConfig(vocab_size=60, **sizes, is_decoder=True))
+    decoder = {**parts[1].to_dict(), "add_cross_attention": True}
+    config = MyBertEncoderDecoderConfig(encoder=parts[0].to_dict(), decoder=decoder)
+    MyBertEncoderDecoderModel(config).save_pretrained(tmp_path)
+    check_checkpoint(str(tmp_path))
+    change_json(tmp_path / "config.json", decoder={**decoder, "vocab_size": HUGE})
+    with pytest.raises(UserError, match=r"decoder.vocab_size in config.json is 1000000000, and the weights have 60"):
+        check_checkpoint(str(tmp_path))
+
+
+def _pipe(path):
+    os.mkfifo(path)
+
+
+def _socket(path):
+    folder = os.getcwd()
+    os.chdir(path.parent)  # the name of a socket has at most a hundred characters
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
+    os.chdir(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "manifest.json"])
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (_pipe, "a named pipe"),
+        (_socket, "a socket"),
+        (lambda path: path.mkdir(), "a folder"),
+        (lambda path: path.symlink_to(path.name), "a link to no file"),
+        (lambda path: path.symlink_to("/dev/zero"), "a link to a device"),
+    ],
+    ids=["pipe", "socket", "folder", "loop", "device"],
+)
+def test_only_regular_files_of_a_checkpoint_are_read(saved, name, make, kind):
+    folder = saved("mybert")
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(UserError, match=f"{name} is {kind}, not a regular file; replace or remove it"):
+        check_checkpoint(str(folder))
+    for command in (["push", str(folder), "--repo-id", "a/b", "--dry-run"], ["doctor", str(folder)]):
+        assert cli.main(command) == 2, "and nothing hangs"
+
+
+@pytest.mark.parametrize("text", ["[" * 500 + "]" * 500, '{"a":' * 900 + "1" + "}" * 900, "[" * 10**5])
+def test_json_is_read_to_a_depth_that_every_reader_and_writer_can_handle(text):
+    with pytest.raises(ValueError, match=f"nested too deeply: more than {MAX_DEPTH} levels"):
+        parse_json(text)
+    shallow = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert parse_json(f'{{"a": {shallow[1:-1]}, "b": "{"[" * 500}"}}')["b"] == "[" * 500
+
+
+def test_a_duplicate_key_is_found_in_linear_time():
+    keys = ",".join(f'"{number}": 0' for number in range(200_000))
+    with pytest.raises(ValueError, match=r"'199999' is given twice"):
+        parse_json(f'{{{keys}, "199999": 1}}', unique=True)
+
+
+MISSING = """
+predict {model} nofile.csv
+predict {model} nofile.txt --device cpu
+predict ./nofolder have.csv
+explain {model} nofile.csv --output o.html
+embed {model} nofile.txt --output o.npy
+embed {model} have.txt --output have.txt/o.npy
+search nofile.npy query
+score {model} nofile.txt --output o.jsonl
+finetune --task ner --model {model} --train nofile.conll --output o
+finetune --task sentiment --model owner/name --train nofile.csv --output o --max-steps 3
+finetune --task sentiment --model {model} --train have.csv --output done
+evaluate --model {model} --data nofile.csv --output o
+evaluate --model {model} --data have.csv --output have.csv
+pretrain --text nofile.txt --output o --max-steps 3
+pretrain --corpus nofolder --output o
+pretrain --corpus done --phase2-corpus nofolder --output o
+tokenizer no-match-*.txt --output o
+tokenizer have.txt --output done
+corpus have.txt --tokenizer ./nofolder --output o
+corpus have.txt --tokenizer done --output o
+adapt --model {model} nofile.txt --output o
+adapt --model {model} have.txt --words nofile.txt --output o
+trim --model {model} --task-data nofile.csv --output o
+distill --teacher ./nofolder --corpus done --output o
+demo ./nofolder
+serve ./nofolder
+export ./nofolder --to bert --output o
+import ./nofolder/bert_model.ckpt --output o
+merge {model} ./nofolder --output o
+quantize {model} --texts nofile.txt --output o
+push ./nofolder --repo-id a/b
+quickstart --output done
+quickstart --text nofile.txt
+pretrain --corpus done --output o --max-length 3
+"""
+
+
+def test_every_command_names_a_missing_input_or_an_existing_output_before_large_imports(models, tmp_path):
+    for name in ("have.txt", "have.csv", "done/manifest.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    commands = [line.split() for line in MISSING.format(model=models("classifier")).strip().splitlines()]
+    script = f"""
+import sys
+from mybert import cli
+for command in {commands!r}:
+    print(cli.main(command), *{{"torch", "transformers", "datasets", "pandas", "pyarrow"}} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    errors = done.stderr.splitlines()
+    assert done.stdout.splitlines() == ["2"] * len(commands), errors
+    for command, error in zip(commands, errors, strict=True):
+        assert error.startswith(f"mybert {command[0]}: error: "), command
+        assert any(name in error for name in ("no-match", "nofile", "nofolder", "done", "have", "--max-length")), error
