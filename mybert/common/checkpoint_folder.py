@@ -3,15 +3,16 @@
 They import neither torch nor transformers, so that a mistake is reported at once.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mybert.common.error_messages import did_you_mean, short
 from mybert.common.errors import UserError
-from mybert.common.json_io import irregular, parse_json, read_json_object
+from mybert.common.json_io import irregular, parse_json, read_json, read_json_object
 from mybert.common.manifest import read_manifest
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -19,7 +20,7 @@ _READ = (".json", ".txt", ".py", ".safetensors", ".bin", ".onnx")
 """Suffixes of the files that are read from a checkpoint."""
 _MOST_LABELS = 2**20
 _LARGEST_HEADER = 100_000_000  # bytes, as in safetensors
-_LAYER = re.compile(r"(.*?)encoder\.layer\.(\d+)\.")
+_LAYER = re.compile(r"(.*?)encoder\.layer\.(\d+)(?=\.)")
 _TABLE = "embeddings.word_embeddings.weight"
 _FIELDS = {  # name of a weight after the prefix of the encoder: dimensions and the fields that they are
     _TABLE: ((0, "vocab_size"), (1, "hidden_size")),
@@ -33,8 +34,17 @@ Shapes = Mapping[str, Sequence[int]]
 def check_checkpoint(name: str) -> None:
     """Rejects names that transformers would look up on the Hub by mistake, and folders without a model that fits."""
     check_name(name)
-    if Path(name).is_dir():
-        check_folder(name, Path(name))
+    folder = Path(name)
+    if folder.is_dir():
+        check_folder(name, folder if (folder / CONFIG).is_file() else _encoder_folder(folder))
+
+
+def _encoder_folder(folder: Path) -> Path:
+    """The folder of the encoder of a sentence-transformers checkpoint; `folder` of other checkpoints."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # reported when the modules are read
+        inner = folder / str(read_json(folder / "modules.json")[0]["path"])
+        return inner if (inner / CONFIG).is_file() else folder
+    return folder
 
 
 def check_name(name: str) -> None:
@@ -86,15 +96,6 @@ def check_folder(name: str, path: Path) -> None:
     check_shapes(name, read_json_object(path / CONFIG, "copy it again"), _stored_shapes(path))
 
 
-class _Fact(NamedTuple):
-    """The value of a field of the configuration according to a weight."""
-
-    part: str
-    field: str
-    value: int
-    weight: str
-
-
 def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes, file: str = CONFIG) -> None:
     """Raises a UserError if the configuration of checkpoint `name` is that of another model than its weights.
 
@@ -104,26 +105,20 @@ def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes, file: str
     Args:
         file: the configuration's, for messages.
     """
-    for fact in _facts(config, shapes):
-        found = _of_part(config, fact.part).get(fact.field)
-        enough = fact.value >= found if fact.field == "num_hidden_layers" and _is_count(found) else fact.value == found
-        if _is_count(found) and not enough:
+    for field, value, weight in _sizes(config, shapes):
+        found = config.get(field)
+        fewer = field == "num_hidden_layers" and _is_count(found) and found < value  # the first ones are read
+        if _is_count(found) and found != value and not fewer:
             raise UserError(
-                f"checkpoint {name}: {fact.part}{fact.field} in {file} is {short(found, 40)}, and the weights have "
-                f"{fact.value} ({fact.weight}); restore {file}, or copy the checkpoint again"
+                f"checkpoint {name}: {field} in {file} is {short(found, 40)}, and the weights have {value} "
+                f"({weight}); restore {file}, or copy the checkpoint again"
             )
-    for part in ("", "encoder.", "decoder."):
-        values = _of_part(config, part)
-        hidden, heads, labels = (values.get(key) for key in ("hidden_size", "num_attention_heads", "num_labels"))
-        if _is_count(heads) and _is_count(hidden) and heads > hidden:
+    hidden = config.get("hidden_size")
+    most = {"num_attention_heads": hidden if _is_count(hidden) else _MOST_LABELS, "num_labels": _MOST_LABELS}
+    for field, limit in most.items():
+        if _is_count(found := config.get(field)) and found > limit:
             raise UserError(
-                f"checkpoint {name}: {part}num_attention_heads in {file} is {short(heads, 40)}, more than the hidden "
-                f"size {hidden}; restore {file}"
-            )
-        if _is_count(labels) and labels > _MOST_LABELS:
-            raise UserError(
-                f"checkpoint {name}: {part}num_labels in {file} is {short(labels, 40)}; expected at most "
-                f"{_MOST_LABELS:,}; restore {file}"
+                f"checkpoint {name}: {field} in {file} is {short(found, 40)}, more than {limit:,}; restore {file}"
             )
 
 
@@ -131,31 +126,20 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _of_part(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    """The configuration of an encoder-decoder's part, such as `encoder.`; the whole one for ""."""
-    values = config.get(part.removesuffix(".")) if part else config
-    return values if isinstance(values, Mapping) else {}
-
-
-def _facts(config: Mapping[str, Any], shapes: Shapes) -> Iterator[_Fact]:
-    is_pair = all(isinstance(config.get(part), Mapping) for part in ("encoder", "decoder"))
-    layers: dict[str, int] = {}
-    for name in shapes:
-        if match := _LAYER.match(name):
-            layers[match[1]] = max(layers.get(match[1], 0), int(match[2]) + 1)
-    for prefix in [name.removesuffix(_TABLE) for name in shapes if name.endswith(_TABLE)]:
-        part = f"{prefix.partition('.')[0]}." if is_pair else ""
+def _sizes(config: Mapping[str, Any], shapes: Shapes) -> Iterator[tuple[str, int, str]]:
+    """Fields of the configuration with their values according to a weight, which is named."""
+    layers = [(int(match[2]) + 1, match[0]) for name in shapes if (match := _LAYER.match(name))]
+    if layers:
+        yield "num_hidden_layers", *max(layers)
+    for prefix in [name.removesuffix(_TABLE) for name in shapes if name.endswith(_TABLE)][:1]:
         for weight, fields in _FIELDS.items():
             shape = shapes.get(prefix + weight, ())
             for dimension, field in fields:
                 if dimension < len(shape):
-                    yield _Fact(part, field, shape[dimension], prefix + weight)
-        if prefix in layers:
-            weight = f"{prefix}encoder.layer.{layers[prefix] - 1}"
-            yield _Fact(part, "num_hidden_layers", layers[prefix], f"the last is {weight}")
+                    yield field, shape[dimension], prefix + weight
     head, shape = str(config.get("architectures")), shapes.get("classifier.weight", ())
     if shape and ("SequenceClassification" in head or "TokenClassification" in head):
-        yield _Fact("", "num_labels", shape[0], "classifier.weight")
+        yield "num_labels", shape[0], "classifier.weight"
 
 
 def _stored_shapes(folder: Path) -> dict[str, list[int]]:

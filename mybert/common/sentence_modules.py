@@ -15,7 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mybert.common.error_messages import cause
+from mybert.common.error_messages import cause, short
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
 from mybert.common.settings import POOLING_MODES
@@ -195,9 +195,11 @@ def _read_dense(folder: Path) -> nn.Module:
     sizes = settings.get("in_features"), settings.get("out_features")
     if not all(type(size) is int and size > 0 for size in sizes):
         raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
+    state = _weights(folder, "linear.")
+    _check_size(folder, "in_features and out_features", sizes, state["weight"].shape[::-1])
     linear = nn.Linear(*sizes, bias=settings.get("bias", True) is not False)
     activation = _activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), folder)
-    return nn.Sequential(_with_weights(linear, folder, "linear."), activation).eval()
+    return nn.Sequential(_with_weights(linear, folder, state), activation).eval()
 
 
 def _activation(name: Any, folder: Path) -> nn.Module:
@@ -212,20 +214,40 @@ def _activation(name: Any, folder: Path) -> nn.Module:
 
 def _read_layer_norm(folder: Path) -> nn.Module:
     settings = read_json_object(folder / "config.json", "copy it again")
-    return _with_weights(nn.LayerNorm(settings.get("dimension", 0)), folder, "norm.").eval()
+    state = _weights(folder, "norm.")
+    _check_size(folder, "dimension", (settings.get("dimension", 0),), state["weight"].shape)
+    return _with_weights(nn.LayerNorm(len(state["weight"])), folder, state).eval()
 
 
 _READERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
 
 
-def _with_weights(module: nn.Module, folder: Path, prefix: str) -> nn.Module:
-    """Loads the weights of `folder`; their names begin with `prefix`."""
+def _check_size(folder: Path, fields: str, found: tuple, stored: tuple[int, ...]) -> None:
+    """Raises if a layer has another size than its weights, before it is built."""
+    if found != tuple(stored):
+        raise UserError(
+            f"{folder / 'config.json'}: {fields} are {short(found, 60)}, and the weights have {tuple(stored)}; "
+            "copy the folder again"
+        )
+
+
+def _weights(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """The weights of `folder`, by their names after `prefix`."""
     try:
         if (folder / "model.safetensors").is_file():
             state = load_file(folder / "model.safetensors")
         else:
             state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        module.load_state_dict({key.removeprefix(prefix): value.float() for key, value in state.items()})
+        found = {key.removeprefix(prefix): value.float() for key, value in state.items()}
+        found["weight"]
+        return found
     except Exception as error:  # safetensors and torch raise many kinds
+        raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
+
+
+def _with_weights(module: nn.Module, folder: Path, state: dict[str, Tensor]) -> nn.Module:
+    try:
+        module.load_state_dict(state)
+    except Exception as error:
         raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
     return module

@@ -11,13 +11,7 @@ from json_files import change_json
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
-from modeling_mybert import (
-    MyBertConfig,
-    MyBertEncoderDecoderConfig,
-    MyBertEncoderDecoderModel,
-    MyBertForMultipleChoice,
-    MyBertModel,
-)
+from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertModel
 from mybert import cli
 from mybert.common.checkpoint_folder import check_checkpoint
 from mybert.common.checkpoint_loading import explain_unreadable
@@ -79,16 +73,20 @@ def test_the_labels_are_those_of_the_head(models, tmp_path):
     check_checkpoint(str(models("classifier")))
 
 
-def test_each_part_of_an_encoder_decoder_has_its_own_configuration(tmp_path):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
-    parts = (MyBertConfig(vocab_size=50, **sizes), MyBertConfig(vocab_size=60, **sizes, is_decoder=True))
-    decoder = {**parts[1].to_dict(), "add_cross_attention": True}
-    config = MyBertEncoderDecoderConfig(encoder=parts[0].to_dict(), decoder=decoder)
-    MyBertEncoderDecoderModel(config).save_pretrained(tmp_path)
-    check_checkpoint(str(tmp_path))
-    change_json(tmp_path / "config.json", decoder={**decoder, "vocab_size": HUGE})
-    with pytest.raises(UserError, match=r"decoder.vocab_size in config.json is 1000000000, and the weights have 60"):
-        check_checkpoint(str(tmp_path))
+def test_the_encoder_of_a_sentence_encoder_may_be_in_a_folder_of_its_own(saved):
+    folder = saved("bert")
+    (folder / "0_Transformer").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).rename(folder / "0_Transformer" / name)
+    with pytest.raises(UserError, match=r"no config\.json"):
+        check_checkpoint(str(folder))
+    (folder / "modules.json").write_text(
+        '[{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}]'
+    )
+    check_checkpoint(str(folder))
+    change_json(folder / "0_Transformer/config.json", vocab_size=HUGE)
+    with pytest.raises(UserError, match="vocab_size"):
+        check_checkpoint(str(folder))
 
 
 def _pipe(path):

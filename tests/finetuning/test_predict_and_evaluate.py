@@ -350,7 +350,7 @@ BROKEN = {  # lines that cannot be used, and their errors
     b'{"text": ' + b"[" * 60 + b"]" * 60 + b"}": "expected a text or a list of texts as 'text', found [[[",
     b'{"text": "a"': "not JSON (",
     b'{"text": "' + b"9" * 5000 + b'", "n": ' + b"9" * 5000 + b"}": "not JSON (",
-    b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "not JSON (nested too deeply)",
+    b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "not JSON (nested too deeply: more than 100 levels)",
     b'{"text": "a", "text": "b"}': "'text' is given twice",
     b"[1, 2]": "expected a JSON object, found list",
     b"null": "expected a JSON object, found NoneType",
