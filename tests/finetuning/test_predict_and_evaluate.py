@@ -499,7 +499,7 @@ def test_a_broken_row_or_an_impossible_output_is_named_and_no_file_is_written(
     for data, place, message in (
         (rows, output, f"{rows}: 1 of 2 lines cannot be used: line 2: the text is missing"),
         (broken, output, f"{broken}: 1 of 2 lines cannot be used: line 2: not UTF-8"),
-        ("nowhere.txt", output, "nowhere.txt: no such file"),
+        ("nowhere.txt", output, "nowhere.txt: there is no such file"),
         (rows, tmp_path, f"output {tmp_path} is a folder; name a file"),
         (rows, below, f"output {below} cannot be created: {rows} is a file"),
         *((rows, tmp_path / name, ".jsonl, .csv, .tsv, .parquet") for name in ("p.xlsx", "p", "p.jsonl.gz")),
