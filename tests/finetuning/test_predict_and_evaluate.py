@@ -681,7 +681,7 @@ def test_the_flag_bf16_of_training_is_answered_with_dtype(tiny_checkpoint, write
 def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, capsys):
     rows = write_rows("rows.jsonl", [{"text": "a"}])
     assert predict(tiny_checkpoint, rows) == 2
-    assert "is not fine-tuned (it is MyBertForPreTraining)" in capsys.readouterr().err
+    assert "is not fine-tuned (it is BertForPreTraining)" in capsys.readouterr().err
     assert predict(tiny_checkpoint, rows, "--task", "text-classification") == 2
     assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
 
