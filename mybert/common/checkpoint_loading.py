@@ -60,9 +60,12 @@ def _check(name: str) -> None:
     check_checkpoint(name)
     folder = Path(name)
     if not folder.is_dir():
-        files = [cached_file(name, file, _raise_exceptions_for_missing_entries=False) for file in _NEEDED]
-        if files[0] is None:
+        try:
+            files = [cached_file(name, file, _raise_exceptions_for_missing_entries=False) for file in _NEEDED]
+        except OSError:  # no access
             return  # from_pretrained explains it
+        if files[0] is None:
+            return
         folder = Path(files[0]).parent
         if files[1] is None and files[2] is not None:
             for file in sorted(set(weight_files(Path(files[2])))):

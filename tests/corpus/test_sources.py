@@ -15,8 +15,8 @@ import pyarrow.parquet
 import pytest
 
 from mybert.common.errors import UserError
+from mybert.common.languages import is_language
 from mybert.common.manifest import write_manifest
-from mybert.corpus.text.sentences import is_language
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
 from mybert.io.sources import find_sources

@@ -101,12 +101,13 @@ def test_a_fixed_defect_stays_fixed(case, place):
     assert attempt(TARGETS[name], place, {file: content}) == outcome
 
 
-def test_modules_outside_the_checkpoint_are_not_copied(place):
+def test_modules_outside_the_checkpoint_are_refused(place):
     target = TARGETS["checkpoint, to import"]
     target.prepare(place.folder)
     files = {"config.json": MODEL["config.json"], WEIGHTS: MODEL[WEIGHTS]}
     module = json.dumps([{"idx": 0, "name": "0", "path": "..", "type": "x"}]).encode()
-    assert attempt(target, place, files | {"modules.json": module}) == READ
+    assert attempt(target, place, files | {"modules.json": module}) == REFUSED
+    assert attempt(target, place, files | {"modules.json": module.replace(b"..", b"")}) == READ
     assert attempt(target, place, files | {"modules.json": b"7"}) == REFUSED
 
 

@@ -59,7 +59,8 @@ def test_a_gated_repository_is_loaded_by_those_who_have_access(hub, client, send
 
 
 def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send, checkpoint, monkeypatch, tmp_path):
-    parts = {"modules.json": '[{"path": ""}, {"path": "1_Pooling"}]', "1_Pooling/config.json": "{}"}
+    modules = '[{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]'
+    parts = {"modules.json": modules, "1_Pooling/config.json": "{}"}
     for name, text in (parts | {"config_sentence_transformers.json": "{}", "other/config.json": "{}"}).items():
         (checkpoint / name).parent.mkdir(exist_ok=True)
         (checkpoint / name).write_text(text)

@@ -130,8 +130,9 @@ def test_a_table_in_another_language_keeps_its_case_and_accents(tmp_path):
 
 
 def test_options_for_text_are_checked_before_anything_is_built(tmp_path):
+    (tmp_path / "a.txt").write_text("A text.", encoding="utf-8")
     with pytest.raises(UserError, match=r"language: expected an ISO 639 code"):
-        mybert.pretrain(output=tmp_path / "model", text=["a.txt"], language="german")
+        mybert.pretrain(output=tmp_path / "model", text=[tmp_path / "a.txt"], language="german")
     for name, value in (("language", "de"), ("uncased", False), ("text_column", "body"), ("errors", "skip")):
         flag = "cased" if name == "uncased" else name.replace("_", "-")
         with pytest.raises(UserError, match=f"--{flag} is an option for --text"):
