@@ -101,7 +101,7 @@ def test_an_existing_folder_is_kept_unless_told_otherwise(corpus, tmp_path, caps
         (["--vocab-size", "100"], "expected 141 or more"),
         (["--cased", "--vocab-size", "150"], "expected 193 or more"),
         (["--min-frequency", "0"], "--min-frequency: expected 1 or more, found 0"),
-        (["--compare", "no/such/folder"], "--compare no/such/folder cannot be used (there is no such folder"),
+        (["--compare", "no/such/folder"], "tokenizer no/such/folder: no such folder; make one by"),
         (["--text-column", "txt"], "txt"),
     ],
 )

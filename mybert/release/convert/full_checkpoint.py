@@ -1,5 +1,6 @@
 """Loading of a whole BERT or MyBERT checkpoint: model with its saved head, tokenizer and other modules."""
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,8 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
     """Saves the tokenizer, and copies the modules of a sentence-transformers checkpoint."""
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
-    with explain_unreadable(checkpoint.name):
+    # A TensorFlow checkpoint, which is a folder too, is none that `explain_unreadable` knows.
+    with contextlib.nullcontext() if Path(checkpoint.name).is_dir() else explain_unreadable(checkpoint.name):
         modules = modules_folder(checkpoint.name)
     if modules is None:
         return
