@@ -52,7 +52,7 @@ QUESTION_ANSWERING = {
         "type": "text",
     }
 }
-_OLD_MODEL_TYPE = "mybert"
+OLD_MODEL_TYPE = "mybert"
 """The model type of configurations that BERT cannot express, and of all checkpoints before version 0.2."""
 
 
@@ -171,7 +171,7 @@ class MyBertConfig(PreTrainedConfig):
         """
         values, kwargs = super().get_config_dict(*args, **kwargs)
         found = values.get("model_type", cls.model_type)
-        if found not in (cls.model_type, _OLD_MODEL_TYPE):
+        if found not in (cls.model_type, OLD_MODEL_TYPE):
             raise ValueError(f"model_type must be {cls.model_type!r}, the checkpoint has {found!r}")
         values["model_type"] = cls.model_type
         return values, kwargs
@@ -233,7 +233,7 @@ class MyBertConfig(PreTrainedConfig):
         for task in (values.get("custom_pipelines") or {}).values():
             task["pt"] = [name if isinstance(name, str) else name.__name__ for name in task.get("pt", ())]
         if self.int8_outliers is not None:
-            return {**values, "model_type": _OLD_MODEL_TYPE}
+            return {**values, "model_type": OLD_MODEL_TYPE}
         del values["int8_outliers"]
         values["position_embedding_type"] = "absolute"  # transformers 5 leaves it out; other programs require it
         values["architectures"] = [name.removeprefix("My") for name in self.architectures or ()] or None

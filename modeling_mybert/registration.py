@@ -12,7 +12,13 @@ import transformers
 from transformers import CONFIG_MAPPING, BertConfig, BertLMHeadModel, PreTrainedConfig, pipelines
 
 from modeling_mybert import modeling_mybert as models
-from modeling_mybert.configuration_mybert import AUTO_MAP, QUESTION_ANSWERING, MyBertConfig, names_mybert
+from modeling_mybert.configuration_mybert import (
+    AUTO_MAP,
+    OLD_MODEL_TYPE,
+    QUESTION_ANSWERING,
+    MyBertConfig,
+    names_mybert,
+)
 from modeling_mybert.pipelines import (
     MyBertFeatureExtractionPipeline,
     MyBertFillMaskPipeline,
@@ -20,7 +26,6 @@ from modeling_mybert.pipelines import (
 )
 from modeling_mybert.question_answering_mybert import MyBertQuestionAnsweringPipeline
 
-_OLD_MODEL_TYPE = "mybert"
 _PIPELINES = {
     "text-classification": MyBertTextClassificationPipeline,
     "feature-extraction": MyBertFeatureExtractionPipeline,
@@ -87,7 +92,7 @@ def _end_use() -> None:
 def register() -> None:
     """Registers configuration, models and pipelines with transformers."""
     # exist_ok: the code of a checkpoint may have registered itself before this package was imported.
-    CONFIG_MAPPING.register(_OLD_MODEL_TYPE, MyBertConfig, exist_ok=True)
+    CONFIG_MAPPING.register(OLD_MODEL_TYPE, MyBertConfig, exist_ok=True)
     transformers.AutoConfig.register("bert", _BertOrMyBertConfig, exist_ok=True)
     for auto, name in AUTO_MAP.items():
         if auto != "AutoConfig":

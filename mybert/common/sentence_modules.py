@@ -3,6 +3,7 @@
 `modules.json` lists an encoder, one pooling, and layers that follow it. The reference is sentence-transformers 6.
 """
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -175,6 +176,10 @@ def _read_prompts(found: SentenceModules, file: Path) -> None:
         raise UserError(f"{file}: prompts must be an object with texts, found {prompts!r}")
     found.prompts = {name: text for name, text in prompts.items() if text is not None}
     found.default_prompt, found.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+    if not isinstance(found.default_prompt, str | None):
+        raise UserError(f"{file}: default_prompt_name is {found.default_prompt!r}, expected the name of a prompt")
+    if found.truncate_dim is not None and (type(found.truncate_dim) is not int or found.truncate_dim < 1):
+        raise UserError(f"{file}: truncate_dim is {found.truncate_dim!r}, expected a whole number of at least 1")
 
 
 def _read_pooling(found: SentenceModules, file: Path) -> None:
@@ -208,7 +213,8 @@ def _activation(name: Any, folder: Path) -> nn.Module:
     if module in ("torch.nn", "torch.nn.modules.activation", "torch.nn.modules.linear"):
         found = getattr(importlib.import_module(module), cls, None)
         if isinstance(found, type) and issubclass(found, nn.Module):
-            return found()
+            with contextlib.suppress(TypeError):  # it needs arguments, so it is no activation
+                return found()
     raise UserError(f"{folder / 'config.json'}: the activation_function {name!r} is not one of torch.nn; {_REMEDY}")
 
 

@@ -185,7 +185,10 @@ def test_what_cannot_be_computed_is_refused_by_name_and_another_pooling_is_not(e
         ("2_Dense/config.json", {"activation_function": "os.system"}, r"'os.system' is not one of torch.nn"),
         ("2_Dense/config.json", {"out_features": 9}, r"2_Dense.config.json: in_features and out_features are"),
         ("sentence_bert_config.json", {"max_seq_length": "long"}, r"max_seq_length is 'long'"),
+        ("2_Dense/config.json", {"activation_function": "torch.nn.Linear"}, r"'torch.nn.Linear' is not one of"),
         ("config_sentence_transformers.json", {"prompts": ["a"]}, r"prompts must be an object"),
+        ("config_sentence_transformers.json", {"default_prompt_name": ["a"]}, r"default_prompt_name is \['a'\]"),
+        ("config_sentence_transformers.json", {"truncate_dim": "x"}, r"truncate_dim is 'x'"),
     ],
 )
 def test_damaged_settings_are_one_message(encoder, file, change, message):
