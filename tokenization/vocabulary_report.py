@@ -22,8 +22,7 @@ def vocabulary_report(word_counts: Mapping[str, int], backend: Tokenizer, remove
         `unknown rate`: share of words that become [UNK].
         `tokens per word`: mean; [UNK] counts as one.
         `words kept whole`: share of words that are a single token.
-        `character coverage`: share of characters that have a token for their place in the word; a removed mark has
-            none.
+        `character coverage`: share of characters, removed marks included, that have a token for their place.
     """
     vocab, model = backend.get_vocab(), backend.model
     prefix, unk_token = model.continuing_subword_prefix, model.unk_token
