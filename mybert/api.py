@@ -216,21 +216,12 @@ def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keyword
 
 
 def export(model: Name, **settings: Unpack[keywords.ExportKeywords]) -> Result:
-    """Converts a checkpoint to transformers' BERT or to ONNX, as `mybert export` does.
+    """Converts a checkpoint to ONNX, as `mybert export` does.
 
     Example:
-        >>> export("model", to="onnx", output="onnx")
+        >>> export("model", output="onnx")
     """
     return _result("export", settings, model)
-
-
-def import_bert(model: Name, **settings: Unpack[keywords.ImportBertKeywords]) -> Result:
-    """Converts a BERT checkpoint of transformers or Google to MyBERT, as `mybert import` does.
-
-    Example:
-        >>> import_bert("google-bert/bert-base-uncased", output="model")
-    """
-    return _result("import", settings, model)
 
 
 def push(model: Name, **settings: Unpack[keywords.PushKeywords]) -> Published | None:

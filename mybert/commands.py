@@ -198,21 +198,11 @@ COMMANDS = {
     "export": Command(
         "mybert.release.convert.export:export",
         ("mybert.release.settings:ExportSettings",),
-        "Convert a checkpoint to transformers' BERT or to ONNX.",
+        "Convert a checkpoint to ONNX.",
         (
-            "mybert export model --to bert --output bert",
-            "mybert export classifier --to onnx --output onnx",
-            "mybert export classifier --to onnx --int8 --output onnx",
-        ),
-    ),
-    "import": Command(
-        "mybert.release.convert.import_bert:import_bert",
-        ("mybert.release.settings:ImportSettings",),
-        "Convert a BERT checkpoint of transformers or Google.",
-        (
-            "mybert import google-bert/bert-base-uncased --output model",
-            "mybert import bert --output model",
-            "mybert import uncased_L-12_H-768_A-12/bert_model.ckpt --output model",
+            "mybert export classifier --output onnx",
+            "mybert export classifier --int8 --output onnx",
+            "mybert export google-bert/bert-base-uncased --output onnx",
         ),
     ),
     "merge": Command(

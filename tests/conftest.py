@@ -45,7 +45,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "model": "backends checkpoint decoder filling_up parity_with_bert tokens_to_keep trainer",
     "neighbours": "peft pipelines question_answering sentence_transformers",
     "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
-    "release": "export_bert export_onnx",
+    "release": "export_onnx",
     "serving": "answers limits",
 }
 

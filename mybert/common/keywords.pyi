@@ -180,12 +180,8 @@ class MergeKeywords(CommandKeywords, total=False):
     models: Required[Name | Sequence[Name]]
     weights: float | Sequence[float] | None
 
-class ImportBertKeywords(CommandKeywords, total=False):
-    casing: Literal["auto", "cased", "uncased"]
-    tolerance: float
-
 class ExportKeywords(CommandKeywords, total=False):
-    to: Required[Literal["bert", "onnx"]]
+    to: Literal["onnx"]
     int8: bool
     tolerance: float
     int8_tolerance: float

@@ -1,4 +1,4 @@
-"""Settings of `mybert export`, `import`, `merge` and `push`."""
+"""Settings of `mybert export`, `merge`, `quantize` and `push`."""
 
 import math
 import re
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.common.checkpoint_folder import check_checkpoint
 from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
@@ -22,28 +21,6 @@ _PATTERNS = {
 }
 
 
-def find_prefix(checkpoint: str) -> str | None:
-    """The prefix of a TensorFlow checkpoint, given as such, as one of its files or as their folder; else None."""
-    path = Path(checkpoint)
-    if path.is_dir():
-        found = sorted(path.glob("*.ckpt*.index"))
-        if len(found) > 1:
-            raise UserError(f"{path} has several checkpoints, {', '.join(p.stem for p in found)}; name one of them")
-        return str(found[0].with_suffix("")) if found else None
-    prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", checkpoint)
-    known = Path(f"{prefix}.index").is_file() or prefix != checkpoint or checkpoint.endswith(".ckpt")
-    return prefix if known else None
-
-
-def check_import(name: str) -> None:
-    """Raises a UserError if `name` is neither a checkpoint of TensorFlow nor one in transformers' format."""
-    prefix = find_prefix(name)
-    if prefix is None:
-        check_checkpoint(name)
-    elif not Path(f"{prefix}.index").is_file():
-        raise UserError(f"{prefix}.index does not exist; name a checkpoint without its ending, as in bert_model.ckpt")
-
-
 @dataclass
 class ExportSettings:
     command: ClassVar[str] = "export"
@@ -51,13 +28,11 @@ class ExportSettings:
     model: str = setting(
         help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint", reads=MODEL
     )
-    to: str = setting(
-        help="bert: a folder for transformers' own Bert classes, without remote code; onnx: a graph for ONNX Runtime, "
-        "for any batch size and length",
-        choices=("bert", "onnx"),
-    )
     output: str = setting(help="output folder", writes=FOLDER)
-    int8: bool = setting(False, "with --to onnx: also write model_int8.onnx, with weights and activations in int8")
+    to: str = setting(
+        "onnx", "format; onnx: a graph for ONNX Runtime, for any batch size and length", choices=("onnx",)
+    )
+    int8: bool = setting(False, "also write model_int8.onnx, with weights and activations in int8")
     tolerance: float = setting(
         1e-4,
         "maximum difference between the outputs before and after, divided by the largest output if that is above 1",
@@ -67,40 +42,8 @@ class ExportSettings:
 
     def __post_init__(self):
         check_choices(self)
-        if self.int8 and self.to != "onnx":
-            raise UserError("--int8 needs --to onnx")
         for name in ("tolerance", "int8_tolerance"):
             check(self, name, getattr(self, name) > 0, "a positive number")
-
-
-@dataclass
-class ImportSettings:
-    command: ClassVar[str] = "import"
-
-    model: str = setting(
-        help="BERT checkpoint: folder or Hub name in transformers' format; or a TensorFlow checkpoint of "
-        "google-research/bert with bert_config.json and vocab.txt beside it, as a folder or a path such as "
-        "uncased_L-12_H-768_A-12/bert_model.ckpt",
-        positional=True,
-        old_name="checkpoint",
-        reads="mybert.release.settings:check_import",
-    )
-    output: str = setting(help="output folder", writes=FOLDER)
-    casing: str = setting(
-        "auto",
-        "for TensorFlow checkpoints: whether text is lower-cased; auto: uncased if the vocabulary has no upper case",
-        choices=("auto", "cased", "uncased"),
-    )
-    tolerance: float = setting(
-        1e-4,
-        "for transformers' format: maximum difference from BERT's outputs, divided by the largest output if that is "
-        "above 1",
-    )
-    overwrite: bool = setting(False, "replace the output folder")
-
-    def __post_init__(self):
-        check_choices(self)
-        check(self, "tolerance", self.tolerance > 0, "a positive number")
 
 
 @dataclass

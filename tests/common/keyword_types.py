@@ -15,13 +15,13 @@ TARGET = Path(api.__file__).parent / "common" / "keywords.pyi"
 API = {name: inspect.getfullargspec(found).args for name, found in inspect.getmembers(api, inspect.isfunction)}
 """The functions of mybert.api and their positional arguments."""
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
-FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "import": "import_bert"}
+FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus"}
 CLASSES = {
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),
 }
 SHARED = {  # keywords that several commands have
-    "Command": ("pretrain", "evaluate", "score", "merge", "import"),
+    "Command": ("pretrain", "evaluate", "score", "merge"),
     "Trainer": ("pretrain", "adapt", "distill", "finetune"),
     "Text": ("adapt", "trim", "embed", "score", "tokenizer", "corpus"),
     "Task": ("finetune", "evaluate", "predict", "explain"),

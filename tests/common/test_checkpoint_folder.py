@@ -165,8 +165,7 @@ trim --model {model} --task-data nofile.csv --output o
 distill --teacher ./nofolder --corpus done --output o
 demo ./nofolder
 serve ./nofolder
-export ./nofolder --to bert --output o
-import ./nofolder/bert_model.ckpt --output o
+export ./nofolder --output o
 merge {model} ./nofolder --output o
 quantize {model} --texts nofile.txt --output o
 push ./nofolder --repo-id a/b

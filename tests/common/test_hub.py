@@ -98,8 +98,7 @@ COMMANDS = {
     "--model": "finetune --task text-classification --model nope --train rows.csv --output out",
     "predict": "predict nope rows.csv",
     "embed": "embed nope rows.csv --output out.npy",
-    "export": "export nope --to bert --output out",
-    "import": "import nope --output out",
+    "export": "export nope --output out",
     "data set": "tokenizer nope/nope --output out",
     "rows": "evaluate --model nope --data nope/nope --output out",
 }

@@ -12,8 +12,6 @@ from transformers import AutoTokenizer, BertForPreTraining
 from mybert import Predictor, UserError
 from mybert.demo.files import answer_file, read_texts
 from mybert.demo.heads import heads_of, of_all_windows, parts
-from mybert.release.convert.export_bert import write_bert
-from mybert.release.convert.full_checkpoint import load_checkpoint
 from tokenization import MyBertTokenizer
 
 CONTEXT = "Ann sings in Rome. Bert is in the sea."
@@ -24,10 +22,9 @@ def head(models, name: str, title: str):
 
 
 @pytest.fixture(scope="module")
-def bert(models, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    write_bert(load_checkpoint(str(models("filler"))).model, folder)
-    return BertForPreTraining.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(models("filler"))
+def bert(models):
+    folder = models("filler")
+    return BertForPreTraining.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 
 @torch.no_grad()

@@ -18,7 +18,6 @@ from modeling_mybert import MyBertForSequenceClassification
 from mybert import Embedder, Predictor, UserError, cli
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import is_encoder
-from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.full_checkpoint import load_checkpoint
 
 TEXTS = ["a great film", "the very dull song, Ann sings in the sea!", "zebra"]
@@ -26,12 +25,11 @@ CONTEXT = "Ann sings in Rome. Bert is in the sea."
 
 
 @pytest.fixture(scope="module")
-def bert(models, tmp_path_factory):
+def bert(models):
     """transformers' BERT with the weights of the classifier, and its log-odds as a function of its embeddings."""
-    folder = tmp_path_factory.mktemp("bert")
-    write_bert(load_checkpoint(str(models("classifier"))).model, folder)
+    folder = models("classifier")
     model = BertForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
-    return model, AutoTokenizer.from_pretrained(models("classifier"))
+    return model, AutoTokenizer.from_pretrained(folder)
 
 
 def test_an_explainer_reads_the_rows_that_a_predictor_reads(models):

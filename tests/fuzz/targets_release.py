@@ -1,9 +1,8 @@
-"""Targets of `mybert push` and `mybert import`: records for the card, TensorFlow checkpoints, responses of the Hub."""
+"""Targets of `mybert push`: records for the card, folders, responses of the Hub."""
 
 import contextlib
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from unittest import mock
@@ -13,15 +12,11 @@ from huggingface_hub import HfApi
 from mutations import mutated_bytes, mutated_json
 from sandbox import Target
 from targets_checkpoints import CONFIG, EVIL_CODE, MODEL, TOKENIZER, WEIGHTS, mutated_safetensors
-from targets_text import of_folder
 
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.release.card.card_data import CardData
 from mybert.release.card.manifest_chain import manifest_chain
-from mybert.release.convert import tensorflow_checkpoint
-from mybert.release.convert.import_tensorflow import load_tensorflow_checkpoint
-from mybert.release.convert.tensorflow_checkpoint import TensorFlowCheckpoint
 from mybert.release.hub import publish
 from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.bundle_checks import checkpoint_problems, content_problems
@@ -34,7 +29,6 @@ try:
 except ImportError:
     import httpx
 
-GOOGLES = Path(__file__).parents[1] / "release/tensorflow_checkpoint"
 CORPUS = {
     "stage": "corpus",
     "settings": {"max_length": 128, "deduplicate": False},
@@ -139,38 +133,6 @@ def run_command(*words: str) -> None:
         raise UserError(errors.getvalue().strip())
 
 
-def google_files(*names: str) -> Callable[[Random], dict[str, bytes]]:
-    return of_folder({name: (GOOGLES / name).read_bytes() for name in names})
-
-
-INDEX, DATA = "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"
-
-
-def read_tensors(folder: Path) -> None:
-    checkpoint = TensorFlowCheckpoint(folder / "bert_model.ckpt")
-    for name in checkpoint:
-        with contextlib.suppress(UserError):
-            checkpoint[name]
-
-
-class _Always:
-    """A checksum that equals every other, so that the protected bytes are read."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = None
-
-
-def read_tensors_unchecked(folder: Path) -> None:
-    with mock.patch.object(tensorflow_checkpoint, "_masked_crc", lambda content: _Always()):
-        read_tensors(folder)
-
-
-def read_google(folder: Path) -> None:
-    load_tensorflow_checkpoint(str(folder / "bert_model.ckpt"), "auto")
-
-
 COMMIT = "a" * 40
 ANSWERS = {
     "model": {"id": "owner/name", "sha": COMMIT, "private": False, "siblings": [{"rfilename": "config.json"}]},
@@ -213,18 +175,10 @@ def read_answers(folder: Path) -> None:
         huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
 
 
-def copy_google(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes((GOOGLES / name).read_bytes())
-
-
-GOOGLE = google_files("bert_config.json", "vocab.txt", DATA)
 TARGETS = [
     Target("card of a checkpoint", record_files, read_card, 0.5),
     Target("manifests of inputs", record_files, read_provenance, 15),
     Target("checks before an upload", push_files, read_pushed, 0.6),
     Target("mybert push, dry run", push_files, read_push, 0.15, lines=99),
-    Target("Google's index", google_files(INDEX), read_tensors, 0.5, copy_google(DATA)),
-    Target("Google's index, unchecked", google_files(INDEX, DATA), read_tensors_unchecked),
-    Target("Google's checkpoint", GOOGLE, read_google, 0.2, copy_google(INDEX)),
     Target("answers of the Hub", answers, read_answers, 2, names_place=False),
 ]

@@ -105,7 +105,7 @@ def test_code_in_a_pickle_is_refused_in_one_line_and_not_run(bert, tmp_path, cap
     for head in HEADS:
         with pytest.raises(Exception, match=r"(?s)Weights only load failed.*GLOBAL posix.system"):
             getattr(modeling_mybert, f"MyBert{head}").from_pretrained(folder)
-    assert cli.main(["export", str(folder), "--to", "bert", "--output", str(tmp_path / "out")]) == 2
+    assert cli.main(["export", str(folder), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mybert export: error: ")
     assert "posix.system" in error
@@ -128,7 +128,7 @@ def test_unexpected_weights_are_named(bert, tmp_path, capsys):
     weights = bert.state_dict() | {"my_own.weight": torch.ones(1)}
     folder = str(folder_of(bert, tmp_path / "bert", weights))
     assert load_checkpoint(folder).left_out == ["my_own.weight"]
-    assert cli.main(["import", folder, "--output", str(tmp_path / "out")]) == 0
+    assert cli.main(["export", folder, "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "my_own.weight" in printed
     assert "none in the checkpoint" in printed  # tokenizer

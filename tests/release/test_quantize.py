@@ -186,7 +186,7 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("export {} --to bert --output {}-out", "has int8 weights; name the checkpoint"),
+        ("export {} --output {}-out", "has int8 weights; name the checkpoint"),
         ("merge {} {} --output {}-out", "has int8 weights; name the checkpoint"),
         ("quantize {} --texts {}/../texts.jsonl --output {}-out", "has int8 weights; name the checkpoint"),
         ("embed {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.npy", "scales"),
@@ -198,7 +198,6 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
             "explain {} {}/../texts.jsonl --output {}-out.jsonl",
             "int8 weights have no gradients; use --method occlusion",
         ),
-        ("import {} --output {}-out", "has int8 weights; name the checkpoint"),
         ("predict {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.jsonl", "leave out --device and --dtype"),
     ],
 )

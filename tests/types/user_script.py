@@ -44,8 +44,7 @@ def other_uses(model: mybert.Result) -> None:
     mybert.search(vectors, "how to open a file", top_k=5)
     mybert.score(model, "texts.txt", output="scores.jsonl")
     print(mybert.Embedder(model, device="cpu").texts(["a text"]).shape, mybert.Scorer(model).texts(["a text"]))
-    mybert.export(model, to="onnx", output="onnx")
-    mybert.import_bert("google-bert/bert-base-uncased", output="imported")
+    mybert.export(model, output="onnx", int8=True)
     mybert.push(model, repo_id="me/my-bert", license="apache-2.0", language=["en"], dry_run=True)
     for finding in mybert.doctor(model):
         print(finding.level, finding.title)

@@ -1,10 +1,9 @@
-"""`mybert export`: convert a checkpoint to transformers' own BERT or to ONNX, and compare the outputs."""
+"""`mybert export`: convert a checkpoint to ONNX, and compare the outputs."""
 
 from pathlib import Path
 
 from mybert.common.output_folders import staged_folder
 from mybert.release.convert.compare_models import refuse_above
-from mybert.release.convert.export_bert import write_bert
 from mybert.release.convert.export_onnx import check_onnx_packages, write_int8, write_onnx
 from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
 from mybert.release.settings import ExportSettings
@@ -21,14 +20,12 @@ def export(settings: ExportSettings) -> Path:
         UserError: the checkpoint or the output cannot be used, packages are missing, or the outputs differ by more
             than `tolerance`; the output is not written then.
     """
-    if settings.to == "onnx":
-        check_onnx_packages()
+    check_onnx_packages()
     output = Path(settings.output)
     with staged_folder(output, overwrite=settings.overwrite, stage="export", inputs=[settings.model]) as folder:
         checkpoint = load_checkpoint(settings.model)
         refuse_int8(checkpoint)
-        write = write_bert if settings.to == "bert" else write_onnx
-        measured = {"differences": write(checkpoint.model, folder)}
+        measured = {"differences": write_onnx(checkpoint.model, folder)}
         refuse_above(settings.tolerance, measured["differences"], "--tolerance")
         if settings.int8:
             measured["int8_errors"] = write_int8(checkpoint.model, folder)

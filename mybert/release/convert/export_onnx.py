@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from transformers import BertConfig
 
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
 from mybert.common.onnx_session import onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches, relative_errors
-from mybert.release.convert.export_bert import bert_config
 
 ONNX_FILE = "model.onnx"
 INT8_FILE = "model_int8.onnx"
@@ -24,7 +24,7 @@ def check_onnx_packages() -> None:
     """Raises if an optional package is not installed."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"--to onnx needs {' and '.join(missing)}; run: pip install 'mybert[onnx]'")
+        raise UserError(f"the export to ONNX needs {' and '.join(missing)}; run: pip install 'mybert[onnx]'")
 
 
 def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
@@ -48,8 +48,14 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
             verbose=False,
         )
     program.save(folder / ONNX_FILE)
-    bert_config(model).save_pretrained(folder)
+    _config_without_code(model).save_pretrained(folder)
     return largest_differences(lambda x: outputs_of(model, x), onnx_outputs(folder / ONNX_FILE), ragged_batches(model))
+
+
+def _config_without_code(model: MyBertPreTrainedModel) -> BertConfig:
+    """The configuration with labels and task settings, as transformers' own class, which saves no code beside it."""
+    values = {**model.config.to_dict(), "architectures": [type(model).__name__.removeprefix("My")]}
+    return BertConfig(**{key: x for key, x in values.items() if key not in ("auto_map", "custom_pipelines")})
 
 
 def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Loading of a whole BERT or MyBERT checkpoint: model with its saved head, tokenizer and other modules."""
 
-import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +95,7 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
     """Saves the tokenizer, and copies the modules of a sentence-transformers checkpoint."""
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
-    # A TensorFlow checkpoint, which is a folder too, is none that `explain_unreadable` knows.
-    with contextlib.nullcontext() if Path(checkpoint.name).is_dir() else explain_unreadable(checkpoint.name):
+    with explain_unreadable(checkpoint.name):
         modules = modules_folder(checkpoint.name)
     if modules is None:
         return

@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 PACKAGES = ["optimum-onnx[onnxruntime]==0.1.0", "onnx", "onnxscript"]
 REMARK = (
     "Requires transformers < 4.58 ([optimum-onnx "
-    "#114](https://github.com/huggingface/optimum-onnx/issues/114)); `mybert export --to onnx` does not need "
+    "#114](https://github.com/huggingface/optimum-onnx/issues/114)); `mybert export` does not need "
     "it."
 )
 
