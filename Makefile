@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-fast test-oldest test-newest test-compatibility coverage lint types pyright docs dist
-.PHONY: conformance clients fuzz format clean
+.PHONY: conformance clients fuzz generated format clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -82,6 +82,10 @@ clients: .venv/installed ## other libraries on a checkpoint; rewrites their tabl
 
 fuzz: .venv/installed ## malformed inputs for every reader; INPUTS=1000000 takes half an hour
 	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto -o faulthandler_timeout=0
+
+generated: .venv/installed ## write the files that are generated from the settings and from TrainingArguments
+	$(BIN)/python tests/common/keyword_types.py
+	$(BIN)/ruff format mybert/common
 
 format: .venv/installed ## apply the style
 	$(BIN)/ruff check --fix .

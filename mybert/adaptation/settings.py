@@ -104,7 +104,6 @@ class AdaptSettings(TextSettings):
     new_word_steps: int = setting(
         0,
         "extra steps at the start that train only the vectors of new words (0 or more)",
-        old_name="row_steps",
         least=0,
     )
     max_length: int | None = setting(

@@ -15,7 +15,7 @@ from mybert.common.data_in_memory import DataInMemory
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.common.help_text import GROUPS, group_of, help_of
-from mybert.common.options import Option, complete, current_name, options_of, options_without_import, unknown_name
+from mybert.common.options import Option, complete, options_of, options_without_import, unknown_name
 from mybert.common.output_folders import refuse_existing, refuse_existing_file
 from mybert.common.python_values import python_value
 from mybert.common.settings import FILE, FOLDER, FOLDERS
@@ -51,9 +51,9 @@ def parse_settings(
     Args:
         check: called with the instances before a class is completed, which imports torch and transformers.
     """
-    every, options = options_without_import(settings), options_of(settings)
-    if _names_in(argv) & ({*every, "config", "help_all"} - options.keys()):
-        options = every
+    options = options_of(settings)
+    if not _names_in(argv) <= {*options, "help", "save_config"}:
+        options = options_without_import(settings)
     argv = _normalise(argv, options)
     finder = _Parser(prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config")
@@ -75,8 +75,7 @@ def parse_settings(
             raise UserError(
                 f"unknown argument {word!r}; {flag}if it is one of {lists[0]}, write them all in one place"
             )
-        names = [f"--{name.replace('_', '-')}" for name in every]
-        raise UserError(unknown_name("argument", word, [*flags, *names]))
+        raise UserError(unknown_name("argument", word, [*flags, *(option.flag for option in options.values())]))
     given = vars(namespace)
     target = given.pop("save_config", None)
     given.pop("config", None)
@@ -114,10 +113,9 @@ def make_settings(
         raise UserError(f"config: expected a file name, found {short(file)}")
     values = {} if file is None else read_settings_file(os.fspath(file), options)
     for name, value in [*zip(names, positional, strict=False), *keywords.items()]:
-        current = current_name(name, options, shown=name)
-        if current not in options:
+        if name not in options:
             raise UserError(unknown_name("argument", name, list(options)))
-        values[current] = python_value(value, options[current])
+        values[name] = python_value(value, options[name])
     if missing := [name for name, option in options.items() if option.required and name not in values]:
         raise UserError(f"missing arguments: {', '.join(missing)}")
     return _instances(settings, values, check)
@@ -264,7 +262,7 @@ def _names_in(argv: Sequence[str]) -> set[str]:
 
 
 def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
-    """Writes flags with hyphens and by their current names, and the values `true` and `false` of a switch as flags."""
+    """Writes flags with hyphens, and the values `true` and `false` of a switch as flags."""
     words, normalised = list(argv), []
     while words and words[0] != "--":
         word = words.pop(0)
@@ -272,7 +270,7 @@ def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
         name = flag.removeprefix("--").replace("-", "_")
         negated = name.startswith("no_") and name not in options
         name = name.removeprefix("no_" if negated else "")
-        option = options.get(current_name(name, options, shown=flag)) if flag.startswith("--") else None
+        option = options.get(name) if flag.startswith("--") else None
         if option is None:
             normalised.append(word)
         elif option.kinds != {bool}:

@@ -1,6 +1,6 @@
 """Keyword arguments of the functions of `mybert`, for editors and type checkers.
 
-Written by tests/common/keyword_types.py from the settings of the commands; `TrainerKeywords` has the fields of
+Written by `make generated` from the settings of the commands; `TrainerKeywords` has the fields of
 transformers' TrainingArguments 5.24.0.
 """
 

@@ -1,17 +1,15 @@
 """Fields of settings dataclasses as options: types, choices, old names."""
 
 import argparse
-import ast
-import builtins
 import dataclasses
 import difflib
 import functools
-import importlib.util
+import importlib.metadata
+import json
 import pkgutil
-import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,10 +31,8 @@ _OTHER_NAMES = {  # flags and commands of other programs: the first name that is
     "train": ("pretrain",),
     "upload": ("push",),
 }
-_NAMES = {  # in the source of TrainingArguments
-    "default_optim": "adamw_torch_fused",
-    "trainer_log_levels": dict.fromkeys(("detail", "debug", "info", "warning", "error", "critical", "passive")),
-}
+INHERITED = Path(__file__).with_name("training_arguments.json")
+"""The fields of transformers.TrainingArguments, whose import takes seconds; `make generated` writes the file."""
 
 
 @dataclass(frozen=True)
@@ -113,33 +109,29 @@ def options_without_import(settings: Iterable[type]) -> dict[str, Option]:
     own = options_of(settings)
     if not any(hasattr(kind, "complete") for kind in settings):
         return own
-    return own | {name: option for name, option in options_of([training_arguments()]).items() if name not in own}
+    return own | {name: option for name, option in inherited_options().items() if name not in own}
 
 
 @functools.cache
-def training_arguments() -> type:
-    """A dataclass with the fields of transformers.TrainingArguments, read from its source."""
-    folder = Path(importlib.util.find_spec("transformers").origin).parent
-    files = [folder / f"{name}.py" for name in ("training_args", "trainer_utils", "debug_utils")]
-    bodies = [ast.parse(file.read_text(encoding="utf-8")).body for file in files]
-    classes = {node.name: node for body in bodies for node in body if isinstance(node, ast.ClassDef)}
-    known = vars(builtins) | vars(typing) | {"field": dataclasses.field} | _NAMES
-    known |= {name: enum for name, node in classes.items() if (enum := _enum(node)) is not None}
-    fields = []
-    for node in classes["TrainingArguments"].body:
-        if isinstance(node, ast.AnnAssign):
-            names = {part.id: Any for part in ast.walk(node) if isinstance(part, ast.Name)}
-            annotation, value = (eval(ast.unparse(part), names | known) for part in (node.annotation, node.value))
-            fields.append((node.target.id, annotation, value))
-    return dataclasses.make_dataclass("TrainingArguments", fields)
+def inherited_options() -> dict[str, Option]:
+    """The fields of transformers.TrainingArguments as options.
 
-
-def _enum(node: ast.ClassDef) -> type[Enum] | None:
-    """The enum of text that a class statement defines; None for other classes."""
-    if not any(isinstance(base, ast.Name) and base.id == "ExplicitEnum" for base in node.bases):
-        return None
-    values = {part.targets[0].id: ast.literal_eval(part.value) for part in node.body if isinstance(part, ast.Assign)}
-    return Enum(node.name, values)
+    They are read from `INHERITED` if the installed version of transformers is the one that it was written with.
+    """
+    written = json.loads(INHERITED.read_text(encoding="utf-8"))
+    if written["version"] != importlib.metadata.version("transformers"):
+        return options_of([pkgutil.resolve_name("transformers:TrainingArguments")])
+    kinds = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
+    options = {}
+    for name, entry in written["fields"].items():
+        default = entry["default"]
+        given = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
+        field = dataclasses.field(**given, metadata={"help": entry["help"]})
+        field.name = name
+        types_of = {kinds[kind] for kind in entry["kinds"]} | ({object} if entry["other"] else set())
+        convert = kinds.get(entry["convert"], str)
+        options[name] = Option(field, types_of, convert, tuple(entry["choices"]), entry["optional"], inherited=True)
+    return options
 
 
 def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:
@@ -152,16 +144,6 @@ def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Optio
     kinds = {typing.get_origin(part) or part for part in parts}
     optional = types.NoneType in typing.get_args(annotation)
     return Option(field, kinds, convert, tuple(choices), optional, inherited)
-
-
-def current_name(name: str, options: Mapping[str, Option], shown: str) -> str:
-    """The name of an option that may be given by its old name, which prints a notice."""
-    for current, option in options.items():
-        if name == option.field.metadata.get("old_name"):
-            new = option.flag if shown.startswith("--") else current
-            print(f"note: {shown} is now {new}; the old name will be removed in the next version", file=sys.stderr)
-            return current
-    return name
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:

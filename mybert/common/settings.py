@@ -50,7 +50,6 @@ def setting(
     choices: Iterable[str] = (),
     least: int | None = None,
     negation: str | None = None,
-    old_name: str | None = None,
     reads: str = "",
     writes: str = "",
 ) -> Any:
@@ -64,7 +63,6 @@ def setting(
         choices: the allowed values, shown in the help.
         least: the smallest allowed value. `check_choices` checks both.
         negation: for a `bool`, another flag that switches it off (`uncased` has `--cased`).
-        old_name: the name before a renaming; accepted with a notice as a flag and as a key of `--config`.
         reads: for names of inputs: the function that raises a UserError for a name that cannot be read, as
             module:function. It imports no large library, since `check_places` calls it before the command is loaded.
         writes: for the name of an output, its kind.
@@ -75,7 +73,6 @@ def setting(
         "choices": tuple(choices),
         "least": least,
         "negation": negation,
-        "old_name": old_name,
         "reads": reads,
         "writes": writes,
     }

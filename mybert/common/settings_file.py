@@ -13,7 +13,7 @@ import yaml
 from mybert.common.error_messages import cause, did_you_mean, short
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
-from mybert.common.options import Option, current_name, unknown_name
+from mybert.common.options import Option, unknown_name
 
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 
@@ -33,7 +33,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("+-.012
 
 
 def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The settings of a YAML file, or of a JSON file if its name ends with .json, by their current names.
+    """The settings of a YAML file, or of a JSON file if its name ends with .json.
 
     Raises:
         UserError: the file cannot be read, or holds an unknown name, a name twice, or a value of a wrong type. The
@@ -42,7 +42,7 @@ def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, An
     values: dict[str, Any] = {}
     try:
         for place, key, value in _entries(path):
-            name = current_name(key.replace("-", "_"), options, shown=key)
+            name = key.replace("-", "_")
             if name not in options:
                 raise UserError(f"{place}: {unknown_name('setting', name, list(options))}")
             if name in values:

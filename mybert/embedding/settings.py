@@ -37,9 +37,7 @@ def check_vectors(name: str) -> None:
 class EncodingSettings(DeviceOptions):
     """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched."""
 
-    model: str = setting(
-        "", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint", reads=MODEL
-    )
+    model: str = setting("", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
     layers: list[int] = setting(
         default_factory=lambda: [-1],
         help="layers whose hidden states are averaged: 0 is the embeddings, 1 the first layer, -1 the last",
@@ -62,13 +60,11 @@ class EncodingSettings(DeviceOptions):
         None,
         "tokens shared by consecutive windows; each token is taken from the window that gives it most context "
         "(default: half a window)",
-        old_name="overlap",
         least=0,
     )
     max_tokens_per_batch: int | None = setting(
         None,
         "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)",
-        old_name="batch_tokens",
         least=1,
     )
 
@@ -104,7 +100,6 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
         "sentence-transformers), or the pooler output; words: one vector per word, the mean over its WordPiece tokens "
         "(default: the modules of a sentence encoder, otherwise mean)",
         choices=POOLINGS,
-        old_name="vectors",
     )
     engine: str = setting("local", ENGINE_HELP, choices=ENGINES)
     resume: bool = setting(False, RESUME_HELP)

@@ -164,7 +164,7 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
         None, "Weights that are not trained; encoder: train the head only (default: none).", choices=("encoder",)
     )
     max_train_samples: int | None = setting(
-        None, "Number of training rows, drawn at random by --seed (default: all).", old_name="train_limit", least=1
+        None, "Number of training rows, drawn at random by --seed (default: all).", least=1
     )
     calibrate: bool = setting(
         False,
@@ -212,7 +212,7 @@ class InferenceSettings(DeviceOptions, TaskSettings):
         None, "Tokens per sequence, special tokens included (default: the value of fine-tuning).", least=8
     )
     max_tokens_per_batch: int | None = setting(
-        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", old_name="batch_tokens", least=1
+        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
     )
     overwrite: bool = setting(False, "Replace the output.")
 

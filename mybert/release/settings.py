@@ -25,9 +25,7 @@ _PATTERNS = {
 class ExportSettings:
     command: ClassVar[str] = "export"
 
-    model: str = setting(
-        help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, old_name="checkpoint", reads=MODEL
-    )
+    model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
     output: str = setting(help="output folder", writes=FOLDER)
     to: str = setting(
         "onnx", "format; onnx: a graph for ONNX Runtime, for any batch size and length", choices=("onnx",)
@@ -99,7 +97,7 @@ class QuantizeSettings(TextFileOptions):
 
 @dataclass
 class PushSettings:
-    model: str = setting(help="folder of the trained model", positional=True, old_name="checkpoint")
+    model: str = setting(help="folder of the trained model", positional=True)
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
     public: bool = setting(
         False, "create the repository as public; --private (the default) creates it as private", negation="private"

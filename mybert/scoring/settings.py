@@ -38,7 +38,6 @@ class ScoringSettings(DeviceOptions):
     max_tokens_per_batch: int | None = setting(
         None,
         "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)",
-        old_name="batch_tokens",
         least=1,
     )
 

@@ -37,7 +37,7 @@ class ServeSettings(DeviceOptions):
         None, "Maximum tokens of a text, special tokens included (default: the checkpoint's).", least=3
     )
     max_tokens_per_batch: int | None = setting(
-        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", old_name="batch_tokens", least=1
+        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
     )
     max_wait: float = setting(
         3.0, "Maximum milliseconds that a batch waits for further requests; a single client never waits."

@@ -64,7 +64,7 @@ class QuickstartSettings:
         help="Text, as in `mybert corpus`.",
         reads=TEXTS,
     )
-    max_steps: int = setting(2400, "Optimizer steps of pretraining (1 or more).", old_name="steps", least=1)
+    max_steps: int = setting(2400, "Optimizer steps of pretraining (1 or more).", least=1)
     seed: int = setting(0, "Random seed (0 or more).")
     overwrite: bool = setting(False, "Replace the output of an earlier quickstart.")
     resume: bool = setting(False, "Continue an interrupted quickstart in OUTPUT; start a new one if there is none.")

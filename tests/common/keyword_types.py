@@ -1,6 +1,7 @@
-"""Writes mybert/common/keywords.pyi: `python tests/common/keyword_types.py`, after a change of settings."""
+"""Writes keywords.pyi and training_arguments.json in mybert/common: `make generated`, after a change of settings."""
 
 import inspect
+import json
 import pkgutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import transformers
 
 from mybert import api
 from mybert.commands import COMMANDS
-from mybert.common.options import Option, complete, options_of
+from mybert.common.options import INHERITED, Option, complete, options_of
 from mybert.common.quantities import Duration, Quantity
 
 TARGET = Path(api.__file__).parent / "common" / "keywords.pyi"
@@ -30,7 +31,7 @@ SHARED = {  # keywords that several commands have
 MAPPINGS = ("columns", "label_names", "losses")
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
 
-Written by tests/common/keyword_types.py from the settings of the commands; `TrainerKeywords` has the fields of
+Written by `make generated` from the settings of the commands; `TrainerKeywords` has the fields of
 transformers' TrainingArguments {version}.
 """
 
@@ -111,5 +112,23 @@ def keywords() -> str:
     return "\n\n\n".join([HEAD.format(version=transformers.__version__).strip(), *texts]) + "\n"
 
 
+def training_arguments() -> str:
+    """The text of the file with the fields of transformers' TrainingArguments."""
+    found = {}
+    for name, option in options_of([transformers.TrainingArguments]).items():
+        found[name] = {
+            "kinds": sorted(kind.__name__ for kind in option.kinds if kind in (bool, int, float, str, list, dict)),
+            "other": any(kind not in (bool, int, float, str, list, dict) for kind in option.kinds),
+            "convert": option.convert.__name__,
+            "choices": option.choices,
+            "optional": option.optional,
+            "default": option.default,
+            "help": option.field.metadata.get("help", ""),
+        }
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in found.items())
+    return f'{{"version": "{transformers.__version__}", "fields": {{\n{lines}\n}}}}\n'
+
+
 if __name__ == "__main__":
+    INHERITED.write_text(training_arguments(), encoding="utf-8")
     TARGET.write_text(keywords(), encoding="utf-8")

@@ -13,7 +13,7 @@ from transformers import SchedulerType, TrainingArguments
 
 from mybert.common.command_line import make_settings, parse_settings
 from mybert.common.errors import UserError
-from mybert.common.options import options_of
+from mybert.common.options import INHERITED, options_of
 from mybert.common.python_values import python_value
 from mybert.common.quantities import Duration
 from mybert.common.settings import setting
@@ -28,7 +28,7 @@ class Example:
     column: str | None = setting(None, "name")
     case: str = setting("lower", "letters", choices=("lower", "upper"))
     sizes: list[int] = setting(default_factory=list, help="numbers")
-    max_samples: int | None = setting(None, "rows", old_name="train_limit")
+    max_samples: int | None = setting(None, "rows")
 
 
 def parse(*argv: str) -> Example:
@@ -37,22 +37,6 @@ def parse(*argv: str) -> Example:
 
 def test_flags_are_accepted_with_hyphens_and_underscores():
     assert parse("a", "--vocab-size", "7") == parse("a", "--vocab_size", "7") == Example(["a"], vocab_size=7)
-
-
-@pytest.mark.parametrize("flag", [["--train-limit", "7"], ["--train_limit=7"]])
-def test_the_old_name_of_a_flag_is_accepted_with_a_notice_and_not_shown(flag, capsys):
-    assert parse("a", *flag).max_samples == 7
-    notice = capsys.readouterr().err
-    assert "is now --max-samples" in notice and notice.count("\n") == 1
-    with pytest.raises(SystemExit):
-        parse("--help")
-    assert "train-limit" not in capsys.readouterr().out
-
-
-def test_the_old_name_of_a_key_in_a_file_is_accepted_with_a_notice(tmp_path, capsys):
-    (tmp_path / "run.yaml").write_text("inputs: a\ntrain-limit: 7\n")
-    assert parse("--config", str(tmp_path / "run.yaml")).max_samples == 7
-    assert "is now max_samples" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -203,12 +187,11 @@ class Call(Example):
         ("words", 5, 5),
         ("words", "auto", "auto"),
         ("options", {"a": [1]}, {"a": [1]}),
-        ("train_limit", np.int64(3), 3),
     ],
 )
 def test_an_argument_of_a_python_call_becomes_the_type_of_its_setting(name, value, expected):
     (made,) = make_settings([Call], (["x"],), {name: value})
-    found = getattr(made, "max_samples" if name == "train_limit" else name)
+    found = getattr(made, name)
     assert found == expected and type(found) is type(expected)
     if isinstance(expected, list):
         assert [type(item) for item in found] == [type(item) for item in expected]
@@ -250,7 +233,8 @@ def test_the_keywords_of_the_functions_are_those_of_the_settings():
     found = written["TARGET"].read_text(encoding="utf-8")
     if transformers.__version__ not in found:
         pytest.skip("TrainingArguments may differ in another version of transformers")
-    message = "run `python tests/common/keyword_types.py` and `make format`"
+    message = "run `make generated`"
+    assert INHERITED.read_text(encoding="utf-8") == written["training_arguments"](), message
     assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(written["keywords"]())), message
 
 

@@ -62,7 +62,6 @@ class WindowOptions(TaskOptions):
     stride: int | None = setting(
         None,
         "Overlap of consecutive windows of a long input, in tokens (default: a third of --max-length).",
-        old_name="overlap",
         least=0,
     )
 

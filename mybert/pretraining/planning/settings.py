@@ -18,7 +18,6 @@ class PlanSettings:
     peak_flops: Quantity | None = setting(
         None,
         "Peak floating point operations per second of one device, such as 400T (default: measured on this machine).",
-        old_name="flops",
     )
     time_budget: Duration | None = setting(
         None,
@@ -26,8 +25,8 @@ class PlanSettings:
     )
     size: list[str] = setting(default_factory=lambda: ["base"], help=f"Model sizes: {', '.join(SIZES)}.")
     devices: list[int] = setting(default_factory=lambda: [1], help="Number of devices; several numbers are compared.")
-    num_train_epochs: float = setting(1.0, "Epochs, above 0.", old_name="epochs")
-    max_length: int = setting(128, "Tokens per sequence, from 1 to 512.", old_name="length")
+    num_train_epochs: float = setting(1.0, "Epochs, above 0.")
+    max_length: int = setting(128, "Tokens per sequence, from 1 to 512.")
     per_device_train_batch_size: int = setting(32, "Sequences per device and forward pass, at least 1.")
     gradient_accumulation_steps: int = setting(1, "Accumulated batches per optimizer step, at least 1.")
     vocab_size: int = setting(30_522, "Vocabulary size, at least 1.")
