@@ -5,12 +5,14 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.common.manifest import HISTORY, RESULTS, versions, write_json
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.data_checks import check_data
+from mybert.finetuning.data.validation import row_digests
 from mybert.finetuning.evaluation.calibration import fit_temperature, labelled_logits, scale_head
 from mybert.finetuning.evaluation.evaluate import (
     Evaluation,
@@ -20,6 +22,7 @@ from mybert.finetuning.evaluation.evaluate import (
     write_evaluation,
 )
 from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.evaluation.training_rows import TRAINING_ROWS
 from mybert.finetuning.recipes import Run, print_summaries, summarise
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model
@@ -66,6 +69,7 @@ def write_results(
     }
     teacher = _score_teacher(job) if settings.teacher else {}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
+    np.save(output / TRAINING_ROWS, np.array(row_digests(data.splits["train"].rows, task), dtype=np.uint64))
     constant = found["validation"].baselines.get(metric) if "validation" in found else None
     panels = [Panel("loss", "loss", "eval_loss"), Panel(metric, None, f"eval_{metric}", constant)]
     draw_curves(results[best]["log"], panels, output / CURVES)

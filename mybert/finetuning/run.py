@@ -34,6 +34,7 @@ STAGE = "finetune"
 _INPUTS = ("model", "train", "validation", "test", "teacher", "unlabelled")
 _FREE = {"bootstrap", "slices", "metric_for_best_model", "greater_is_better"}
 """Settings that may change when a run is resumed, beside those of every training; `metric` decides the last two."""
+_SPLIT = "held_out_by"  # in the fingerprint; older runs lack it: they held out rows by label
 _SWEPT = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_steps")
 
 
@@ -63,6 +64,11 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     folder = RunFolder(
         settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs.values()
     )
+    if settings.share_held_out and folder.is_resumed and _SPLIT not in folder.started:
+        raise UserError(
+            "--resume: an earlier version of MyBERT started this run and held out other validation rows; start "
+            "another run with --overwrite or in another folder"
+        )
     folder.keep_precision(arguments)
     job = _prepare(settings, arguments)
     planned = planned_runs(settings, arguments)
@@ -70,6 +76,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     identities = {name: identity(path) for name, path in inputs.items()}
     # the folder of a run is named by its batch size
     fingerprint = RunFingerprint.of(settings, arguments, identities, _FREE, fixed={"per_device_train_batch_size"})
+    fingerprint.choices[_SPLIT] = fingerprint.defaults[_SPLIT] = "texts"
     folder.check_same(fingerprint)
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")

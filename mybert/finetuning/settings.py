@@ -110,8 +110,8 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
     )
     validation_share: float | None = setting(
         None,
-        "Share of the training rows used for validation, stratified by label; 0 for none (default: 0.1 without "
-        "--validation).",
+        "Share of the training rows used for validation, chosen by their texts and --seed; 0 for none (default: 0.1 "
+        "without --validation).",
     )
     test: str | None = setting(None, "Rows for evaluating the finished model.", reads=ROWS)
     output: str = setting(help="Folder of the finished model.", writes=FOLDER)

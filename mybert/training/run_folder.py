@@ -25,6 +25,7 @@ class RunFolder:
 
     Attributes:
         is_resumed: a run of this stage in the folder is continued; otherwise a new one starts.
+        started: settings and arguments of the run to continue.
     """
 
     def __init__(self, path: str | Path, stage: str, *, resume: bool, overwrite: bool, inputs: Iterable[str | None]):
@@ -34,12 +35,13 @@ class RunFolder:
         self._manifest = read_manifest(path) if self.is_resumed else {}
         if self.is_resumed and self._manifest.get("stage") != stage:
             raise UserError(f"--resume: {path} has no run of `mybert {stage}` to continue")
+        self.started: dict[str, Any] = self._manifest.get("choices", {})
         self.was_complete = self._manifest.get("complete") is True
         self._check_vacant()
 
     def keep_precision(self, arguments: TrainingArguments) -> None:
         """Lets a resumed run compute in the type that it was started with, also where another is faster."""
-        started = self._manifest.get("choices", {}).get("bf16", arguments.bf16)
+        started = self.started.get("bf16", arguments.bf16)
         if started == arguments.bf16 or arguments.fp16:
             return
         set_bf16(arguments, started)

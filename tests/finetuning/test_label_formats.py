@@ -17,7 +17,7 @@ from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
-from mybert.finetuning.data.run_data import _warnings, draw_rows, stratified_rows
+from mybert.finetuning.data.run_data import _warnings, draw_rows
 from mybert.finetuning.evaluation.bootstrap_scores import best_label_threshold
 from mybert.finetuning.task_checkpoint import _name_labels_once
 from mybert.finetuning.tasks.text_classification import TextClassification
@@ -206,33 +206,6 @@ def test_joined_labels_are_warned_about(labels):
     (warning,) = _warnings({"rows": 20, "balance": dict.fromkeys(labels, 6)})
     assert warning == "the label 'grain;wheat' looks like several labels; --label-separator ';' splits them"
     assert not _warnings({"rows": 20, "balance": {"grain;wheat": 10, "corn": 10}})
-
-
-def test_validation_rows_are_drawn_in_proportion_to_their_labels():
-    keys = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
-    chosen = stratified_rows(keys, 0.1, seed=1)
-    assert [sum(keys[row] == key for row in chosen) for key in "abc"] == [6, 3, 1]
-    assert chosen == sorted(set(chosen)) == stratified_rows(keys, 0.1, seed=1) != stratified_rows(keys, 0.1, seed=2)
-    for share, rare in ((0.5, 1), (0.9, 2)):  # a row of each label is trained on
-        assert not {*range(10, 10 + rare)} <= {*stratified_rows(["a"] * 10 + ["b"] * rare, share, seed=0)}
-    numbers = np.random.default_rng(0).normal(size=1000).tolist()
-    drawn = [numbers[row] for row in stratified_rows(numbers, 0.1, seed=0)]
-    assert len(drawn) == 100 and abs(np.median(drawn) - np.median(numbers)) < 0.02
-
-
-def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_rows, opinions, tmp_path, capsys):
-    train = write_rows("train.jsonl", opinions)
-    assert finetune("text-classification", "--train", train, "--max-steps", 2, "--validation-share", 0.1) == 0
-    assert "validation: 5 of the 48 training rows" in capsys.readouterr().out
-    found = results(tmp_path / "out")
-    assert (found["data"]["train"]["rows"], found["data"]["validation"]["rows"]) == (43, 5)
-    lines = (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()
-    assert all(json.loads(line)["input"] in opinions for line in lines)
-    few = write_rows("few.jsonl", opinions[3:5])
-    words = ("--train", few, "--max-steps", 1, "--validation-share", 0.5)
-    assert finetune("text-classification", *words, output="few") == 0
-    printed = capsys.readouterr().out
-    assert "no validation: 2 training rows" in printed and "warning: 2 training rows" in printed
 
 
 def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, tmp_path):

@@ -1,7 +1,5 @@
 """Data of a fine-tuning run: load, validate, split, describe, and encode as features."""
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,9 +7,11 @@ from pathlib import Path
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.finetuning.data.dataset_loading import Split, read_split
+from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview
 from mybert.finetuning.data.validation import duplicate_rows, usable_rows
@@ -135,26 +135,10 @@ def draw_rows(rows: int, count: int, seed: int) -> list[int]:
     return sorted(np.random.default_rng(seed).permutation(rows)[:count].tolist())
 
 
-def stratified_rows(keys: Sequence[Hashable], share: float, seed: int) -> list[int]:
-    """A share of the rows, drawn at random in proportion to how often each key occurs, ascending.
-
-    Keys are labels or other values that can be sorted. One row of each label is never drawn, because training needs
-    it.
-    """
-    shuffled = np.random.default_rng(seed).permutation(len(keys)).tolist()
-    by_key = sorted(shuffled, key=lambda row: keys[row])  # a stable sort: shuffled within each key
-    count = round(share * len(keys))
-    chosen = {by_key[min(int((number + 0.5) / share), len(keys) - 1)] for number in range(count)}
-    left = Counter(keys)
-    left.subtract(keys[row] for row in chosen)
-    needed = {keys[row]: row for row in chosen if not left[keys[row]] and isinstance(keys[row], str)}
-    return sorted(chosen - {*needed.values()})
-
-
 def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, Split], str]:
     """Training and validation rows, and the line that reports the split."""
     share, count = settings.share_held_out, len(train.rows)
-    chosen = stratified_rows(task.strata(train.rows), share, seed) if count >= _FEW_ROWS else []
+    chosen = held_out_rows(train.rows, task, share, seed) if count >= _FEW_ROWS else []
     if not chosen:
         for name in ("sweep", "patience", "metric"):
             if getattr(settings, name) is not None:
@@ -162,11 +146,16 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
         return {"train": train}, f"no validation: {count} training rows are too few to hold out {share:.0%} of them"
     rest = sorted(set(range(count)) - set(chosen))
     held_out = train.select(chosen)._replace(source=f"{share:.0%} of {train.source}", left_out=0)
+    parts = {"train": train.select(rest), "validation": held_out}
     line = (
         f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation-share {share:g}); "
         "0 trains on all of them, --validation FILE uses other rows"
     )
-    return {"train": train.select(rest), "validation": held_out}, line
+    labels = set().union(*task.row_labels(train.rows))
+    for part, name in (("validation", "validation"), ("train", "training")):
+        if lacking := labels.difference(*task.row_labels(parts[part].rows)):
+            line += f"; labels without a {name} row: {short_list(sorted(lacking))}"
+    return parts, line
 
 
 def _warnings(train: dict) -> list[str]:

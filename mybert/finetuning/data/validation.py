@@ -2,7 +2,8 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NoReturn
 
@@ -90,7 +91,7 @@ def _report(
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
     """A warning for each two splits that share inputs, with the places of the rows."""
-    keys = {name: [*zip(_keys(split.rows, task), split.numbers, strict=True)] for name, split in splits.items()}
+    keys = {name: [*zip(row_digests(split.rows, task), split.numbers, strict=True)] for name, split in splits.items()}
     lines = []
     for one, other in itertools.combinations(splits, 2):
         rows_of = dict(reversed(keys[one]))
@@ -106,12 +107,26 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
     return lines
 
 
-def _keys(rows: Dataset, task: Task) -> list[bytes]:
-    return [hashlib.blake2b(repr(texts).encode(), digest_size=16).digest() for texts in input_texts(rows, task)]
+def row_digests(rows: Dataset, task: Task, columns: Collection[str] | None = None) -> list[int]:
+    """A number of 64 bits for the texts of each row, without regard to case, spaces and the form of accents.
+
+    Args:
+        columns: the canonical names to read (default: all inputs).
+    """
+    return [hash_of("\0".join(map(_plain, texts))) for texts in input_texts(rows, task, columns)]
 
 
-def input_texts(rows: Dataset, task: Task) -> Iterator[tuple[str, ...]]:
-    """The inputs of each row as texts; the words of a list are joined by spaces."""
-    columns = [rows[name][:] for name in task.inputs if name in rows.column_names]
+def input_texts(rows: Dataset, task: Task, names: Collection[str] | None = None) -> Iterator[tuple[str, ...]]:
+    """The inputs of each row as texts, or those in `names`; the words of a list are joined by spaces."""
+    columns = [rows[name][:] for name in task.inputs if name in rows.column_names and name in (names or task.inputs)]
     for values in zip(*columns, strict=True):
         yield tuple(" ".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
+
+
+def hash_of(text: str) -> int:
+    """A number below 2 ** 64."""
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")

@@ -32,6 +32,7 @@ from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, by_labe
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
+from mybert.finetuning.evaluation.training_rows import describe_training_rows, find_training_rows
 from mybert.finetuning.settings import EvaluateSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
@@ -65,19 +66,23 @@ def evaluate(settings: EvaluateSettings) -> Path:
         found = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
+        data = identity(settings.data)
+        trained = find_training_rows(split.rows, task, settings.model, data)
         of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
-        facts = {"task": task.name, "metric": task.main_metric, **of_run}
+        facts = {"task": task.name, "metric": task.main_metric, "training_rows": trained, **of_run}
         write_evaluation(folder, found, split, facts, task, settings.slices)
         write_manifest(
             folder,
             "evaluate",
             settings=settings,
-            inputs={"model": identity(settings.model), "data": identity(settings.data)},
+            inputs={"model": identity(settings.model), "data": data},
             counts={"rows": len(split.rows)},
             metrics=found.metrics,
         )
         add_report(folder)
     print_evaluation(settings.data, found, task)
+    if warning := describe_training_rows(trained, settings.data, settings.model):
+        print(warning)
     return Path(settings.output)
 
 

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -73,6 +73,7 @@ class Task(ABC):
         optional: inputs that training rows may lack. Other rows need all inputs that the training rows have.
         alternatives: columns of another form of rows, which `prepare` converts.
         counted: `rows` or `labels`; the total of the shares in tables of labels.
+        grouped_by: inputs that rows with other questions share; held-out rows share none with training rows.
         row_shares: metrics that are the share of right rows.
     """
 
@@ -89,6 +90,7 @@ class Task(ABC):
     optional: ClassVar[frozenset[str]] = frozenset()
     alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     counted: ClassVar[str] = "rows"
+    grouped_by: ClassVar[tuple[str, ...]] = ()
     row_shares: ClassVar[frozenset[str]] = frozenset()
 
     # Rows
@@ -195,9 +197,9 @@ class Task(ABC):
     def label_distribution(self, rows: Dataset) -> Counter:
         """Number of occurrences of each label, or of each kind of target."""
 
-    def strata(self, rows: Dataset) -> list[Hashable]:
-        """A stratum for each row; validation rows are drawn in proportion to the strata."""
-        return [0] * len(rows)
+    def row_labels(self, rows: Dataset) -> list[Collection[str]]:
+        """The labels of each row that training rows must have; none for targets that are not labels."""
+        return [()] * len(rows)
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         """All token ids of each row, with special tokens and without truncation."""

@@ -78,9 +78,6 @@ class LabelKind(ABC):
     def error(self, prediction: dict, reference: Any) -> float:
         """0 is right, more is worse."""
 
-    def stratum(self, reference: Any) -> Any:
-        return reference
-
     def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
         return None
 
@@ -148,7 +145,7 @@ class MultiLabel(LabelKind):
     def constants(self, references: Sequence) -> Iterable[dict]:
         """The most common set, all labels, and the most common labels together."""
         labels = [label for label, _ in self.counts(references).most_common()]
-        sets = [list(statistics.mode(map(self.stratum, references))), labels]
+        sets = [list(statistics.mode(tuple(sorted(labels)) for labels in references)), labels]
         return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
 
     def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
@@ -170,9 +167,6 @@ class MultiLabel(LabelKind):
     def error(self, prediction: dict, reference: Sequence[str]) -> float:
         """The number of missing and additional labels."""
         return float(len(set(prediction["labels"]) ^ set(reference)))
-
-    def stratum(self, reference: Sequence[str]) -> tuple[str, ...]:
-        return tuple(sorted(reference))
 
 
 class Regression(LabelKind):

@@ -62,6 +62,7 @@ class MultipleChoice(Task):
         "label": ("label", "answer", "gold", "answerKey", "answer_key", "correct", "correct_option", "cop")
     }
     optional = frozenset({"start"})
+    grouped_by = ("context",)
     row_shares = frozenset({"accuracy"})
     main_metric = "accuracy"
 
@@ -167,9 +168,6 @@ class MultipleChoice(Task):
             contexts, endings, bounds = self._pairs(batch)
             ids = tokenizer(contexts, endings, split_special_tokens=True)["input_ids"]
             yield from (max(ids[first:end], key=len) for first, end in bounds)
-
-    def strata(self, rows: Dataset) -> list[int]:
-        return self.references(rows)
 
     def summary(self, rows: Dataset) -> str:
         """With what the labels are."""

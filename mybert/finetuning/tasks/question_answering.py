@@ -43,6 +43,7 @@ class QuestionAnswering(Task):
     Options = AnswerOptions
     inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
     targets: ClassVar[Mapping] = {"answers": ("answers",)}
+    grouped_by = ("context",)
     row_shares = frozenset({"exact_match"})
     main_metric = "f1"
 
@@ -76,9 +77,6 @@ class QuestionAnswering(Task):
 
     def label_distribution(self, rows: Dataset) -> Counter:
         return Counter("answer" if answers else "no answer" for answers in self.references(rows))
-
-    def strata(self, rows: Dataset) -> list[bool]:
-        return [bool(answers) for answers in self.references(rows)]
 
     def summary(self, rows: Dataset) -> str:
         counts = self.label_distribution(rows)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -137,9 +137,11 @@ class TextClassification(Task):
         """For regression, how many numbers are in each of five equal parts of the range of the training rows."""
         return self.kind.counts(self.references(rows), self.edges)
 
-    def strata(self, rows: Dataset) -> list[str | float | tuple[str, ...]]:
-        """The label, the sorted labels, or the number."""
-        return list(map(self.kind.stratum, self.references(rows)))
+    def row_labels(self, rows: Dataset) -> list[Collection[str]]:
+        kind = self.kind
+        return (
+            super().row_labels(rows) if isinstance(kind, Regression) else list(map(kind.labels, self.references(rows)))
+        )
 
     # Model
 

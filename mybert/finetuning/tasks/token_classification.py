@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -159,6 +159,9 @@ class TokenClassification(Task):
             return None
         tags = (tags for tags in rows["tags"][:] if isinstance(tags, list))
         return read_sentences([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
+
+    def row_labels(self, rows: Dataset) -> list[Collection[str]]:
+        return list(map(set, self.references(rows)))
 
     def label_distribution(self, rows: Dataset) -> Counter:
         return Counter(tag for tags in self.references(rows) for tag in tags)

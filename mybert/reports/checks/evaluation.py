@@ -12,6 +12,7 @@ from mybert.reports.stage_files import StageFiles
 _FEW_RED, _FEW_AMBER = 30, 200
 _CUT_AMBER, _CUT_LOWER = 0.05, 0.05
 _MISCALIBRATED = 0.1
+_TRAINED_RED = 0.05  # of the evaluated rows
 
 
 def nothing_learned(files: StageFiles) -> Iterator[Finding]:
@@ -121,6 +122,22 @@ def rows_left_out(files: StageFiles) -> Iterator[Finding]:
             yield Finding("left-out", "amber", f"Rows were left out{of_part(part)}", evidence, remedy)
 
 
+def trained_on(files: StageFiles) -> Iterator[Finding]:
+    found = files.results.get("training_rows")
+    if not found:
+        return
+    equal, rows = found["equal"], found["rows"]
+    evidence = "The evaluated file is the training file of the model. " if found["same_file"] else ""
+    if equal is not None:
+        evidence += f"{equal:,} of {rows:,} evaluated rows are training rows."
+    elif not evidence:
+        return  # the rows of the training are not recorded
+    grade = "red" if found["same_file"] else level((equal or 0) / max(rows, 1), 0, _TRAINED_RED)
+    titles = "No evaluated row is a training row", "The model was trained on evaluated rows"
+    remedy = "Evaluate rows that the model has not seen; these scores are too high."
+    yield judged("trained-on", grade, titles, evidence.strip(), remedy)
+
+
 def main_metric(files: StageFiles, found: dict) -> str:
     """The metric that the task is judged by: of a fine-tuning its choice, else the first one."""
     names = list(found["metrics"])
@@ -132,4 +149,4 @@ def of_part(part: str) -> str:
     return f" ({part})" if part else ""
 
 
-CHECKS = (nothing_learned, tiny_validation_set, truncation, poor_calibration, rows_left_out)
+CHECKS = (nothing_learned, tiny_validation_set, truncation, poor_calibration, rows_left_out, trained_on)

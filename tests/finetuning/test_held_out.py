@@ -1,0 +1,156 @@
+"""Rows held out for validation, and evaluated rows that the model was trained on."""
+
+import json
+import random
+import shutil
+
+import pytest
+from datasets import Dataset
+from trained_runs import read_results as results
+
+from modeling_mybert import MyBertConfig
+from mybert import cli
+from mybert.finetuning.data.held_out import held_out_rows
+from mybert.finetuning.tasks.registry import task_class
+
+
+def held_out(rows: list[dict], share: float = 0.1, seed: int = 0, task: str = "text-classification") -> list[int]:
+    kind, table = task_class(task), Dataset.from_list(rows)
+    made = kind(kind.Options(), MyBertConfig(problem_type=None))
+    table = made.prepare(table)
+    return held_out_rows(table, made.fitted(table), share, seed)
+
+
+def test_held_out_rows_follow_their_texts_and_not_labels_order_or_other_rows():
+    rows = [{"text": f"text {i % 900}", "label": "abc"[i % 3]} for i in range(1000)]  # 100 texts are there twice
+    chosen = held_out(rows)
+    texts = {rows[row]["text"] for row in chosen}
+    assert 70 <= len(chosen) <= 130
+    assert chosen == [i for i, row in enumerate(rows) if row["text"] in texts], "equal texts are on one side"
+    assert chosen != held_out(rows, seed=1)
+    corrected = [{**row, "label": "cab"[i % 3]} if i % 7 == 0 else row for i, row in enumerate(rows)]
+    corrected[::50] = [{**row, "label": f"typo {i}"} for i, row in enumerate(rows[::50])]
+    assert held_out(corrected) == chosen
+    more = [{"text": f"new {i}", "label": "d"} for i in range(300)] + rows[::-1]
+    assert {more[row]["text"] for row in held_out(more) if more[row]["text"].startswith("text")} == texts
+    spelt = [{**row, "text": f"  {row['text'].upper()} "} for row in rows]
+    assert held_out(spelt) == chosen
+    assert {*chosen} < {*held_out(rows, share=0.2)}
+
+
+def test_for_few_rows_the_share_is_met_to_a_half():
+    for seed in range(20):
+        for count in (10, 12, 20, 35, 80):
+            rows = [{"text": f"text {i}", "label": i + 0.5} for i in range(count)]
+            for share in (0.1, 0.3, 0.8):
+                found = len(held_out(rows, share, seed)) / count
+                assert abs(found - share) <= min(share, 1 - share) / 2 + 1 / count
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_each_label_with_enough_rows_is_on_both_sides(share):
+    for seed in range(20):
+        rows = [{"text": f"text {i}", "label": label} for i, label in enumerate("a" * 60 + "b" * 12 + "c" * 2 + "d")]
+        chosen = held_out(rows, share, seed)
+        parts = [{row["label"] for i, row in enumerate(rows) if (i in chosen) == part} for part in (True, False)]
+        assert {"a", "b"} <= parts[0] and {"a", "b", "c"} <= parts[1]
+
+
+def test_rows_of_a_context_are_on_one_side_unless_most_rows_have_it():
+    generator = random.Random(0)
+    rows = [
+        {
+            "question": f"question {i}",
+            "context": f"context {generator.randrange(60)}",
+            "answers": {"text": [], "answer_start": []},
+        }
+        for i in range(300)
+    ]
+    chosen = held_out(rows, task="question-answering")
+    sides: dict[str, set] = {}
+    for i, row in enumerate(rows):
+        sides.setdefault(row["context"], set()).add(i in chosen)
+    assert all(len(found) == 1 for found in sides.values()) and 15 <= len(chosen) <= 45
+    answered = [{**row, "answers": {"text": ["context"], "answer_start": [0]}} for row in rows]
+    assert held_out(answered, task="question-answering") == chosen
+    one = [{**row, "context": "context"} for row in rows]
+    assert 15 <= len(held_out(one, task="question-answering")) <= 45
+
+
+def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_rows, opinions, tmp_path, capsys):
+    train = write_rows("train.jsonl", opinions)
+    assert finetune("text-classification", "--train", train, "--max-steps", 2, "--validation-share", 0.1) == 0
+    count = results(tmp_path / "out")["data"]["validation"]["rows"]
+    assert 3 <= count <= 7 and results(tmp_path / "out")["data"]["train"]["rows"] == 48 - count
+    assert f"validation: {count} of the 48 training rows" in capsys.readouterr().out
+    lines = (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["input"] in opinions for line in lines)
+    few = write_rows("few.jsonl", opinions[3:5])
+    words = ("--train", few, "--max-steps", 1, "--validation-share", 0.5)
+    assert finetune("text-classification", *words, output="few") == 0
+    printed = capsys.readouterr().out
+    assert "no validation: 2 training rows" in printed and "warning: 2 training rows" in printed
+
+
+def test_an_unfinished_run_with_other_held_out_rows_is_refused(finetune, write_rows, opinions, tmp_path, capsys):
+    words = (
+        "text-classification",
+        "--train",
+        write_rows("train.jsonl", opinions),
+        "--max-steps",
+        1,
+        "--validation-share",
+        0.1,
+    )
+    assert finetune(*words) == 0 == finetune(*words, "--resume")
+    manifest = tmp_path / "out/manifest.json"
+    old = json.loads(manifest.read_text())
+    del old["choices"]["held_out_by"]
+    manifest.write_text(json.dumps(old))
+    capsys.readouterr()
+    assert finetune(*words, "--resume") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "an earlier version of MyBERT started this run and held out other validation rows" in line
+
+
+def test_evaluated_rows_that_were_trained_on_are_counted(finetune, write_rows, opinions, tmp_path, capsys):
+    train = write_rows("train.jsonl", opinions)
+    assert finetune("text-classification", "--train", train, "--max-steps", 1, "--validation-share", 0.1) == 0
+    count = results(tmp_path / "out")["data"]["train"]["rows"]
+    moved = shutil.copy(train, tmp_path / "moved.jsonl")
+    new = [{"text": f"unseen {i}", "label": "good"} for i in range(8)]
+    mixed = write_rows("mixed.jsonl", [*new, *({**row, "label": "bad"} for row in opinions[::-1])])
+    fresh = write_rows("fresh.jsonl", new)
+    copy = tmp_path / "copy"
+    assert cli.main(["merge", str(tmp_path / "out"), str(tmp_path / "out"), "--output", str(copy)]) == 0
+    for model in (tmp_path / "out", copy):
+        for file, same, equal in ((moved, True, count), (mixed, False, count), (fresh, False, 0)):
+            capsys.readouterr()
+            words = [
+                "evaluate",
+                "--data",
+                str(file),
+                "--model",
+                str(model),
+                "--output",
+                str(tmp_path / "scores"),
+                "--overwrite",
+            ]
+            assert cli.main(words) == 0
+            printed = capsys.readouterr().out
+            trained = results(tmp_path / "scores")["training_rows"]
+            assert trained == {
+                "same_file": same,
+                "rows": 48 if same else len(file.read_text().splitlines()),
+                "equal": equal,
+            }
+            assert ("is the file that" in printed) is same
+            assert (f"{equal} of {trained['rows']} rows" in printed and "the scores are too high" in printed) is bool(
+                equal
+            )
+            assert ("The model was trained on evaluated rows" in printed) is bool(equal)
+            assert (
+                "The model was trained on evaluated rows" in (tmp_path / "scores/report.html").read_text()
+            ) is bool(equal)
+            cli.main(["doctor", str(tmp_path / "scores")])
+            assert ("The model was trained on evaluated rows" in capsys.readouterr().out) is bool(equal)
