@@ -41,6 +41,7 @@ from mybert.adaptation.preparation import CORPUS, START, prepare
 from mybert.adaptation.settings import AdaptSettings
 from mybert.adaptation.texts import read_texts
 from mybert.common.devices import quiet_loading
+from mybert.common.machine import hardware
 from mybert.io.documents import read_documents
 from mybert.pretraining import scheduled_trainer
 from mybert.pretraining.arguments import PretrainingArguments
@@ -340,4 +341,5 @@ def _table(columns: list[str], rows: dict[str, list[str]]) -> str:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

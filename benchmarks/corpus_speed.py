@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from mybert.common.machine import hardware
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -70,4 +72,5 @@ def cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from training_step import batches
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
@@ -144,4 +145,5 @@ def disk(folder: str) -> list[tuple]:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

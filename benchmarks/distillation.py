@@ -24,6 +24,7 @@ import torch
 
 from mybert import Predictor, finetune
 from mybert.common.devices import quiet_loading
+from mybert.common.machine import hardware
 from mybert.training.arguments import bfloat16_is_faster
 
 LABELS = {"label", "labels", "ner_tags", "upos", "answers", "score"}
@@ -146,4 +147,5 @@ def print_table(name: str, runs: dict[str, dict]) -> None:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -30,6 +30,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from modeling_mybert import MyBertForPreTraining
 from mybert import finetune
+from mybert.common.machine import hardware
 from mybert.common.tables import print_table
 from tokenization import MyBertTokenizer
 
@@ -220,4 +221,5 @@ def score_pairs(bert: MyBertForPreTraining, tokenizer: MyBertTokenizer, windows:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -13,6 +13,7 @@ from collections import Counter
 
 import numpy as np
 
+from mybert.common.machine import hardware
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.settings import METHODS
 from mybert.finetuning.data.dataset_loading import read_split
@@ -81,4 +82,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

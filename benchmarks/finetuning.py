@@ -32,6 +32,7 @@ from datasets import Dataset, disable_progress_bars
 from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, set_seed
 
 from mybert.common.devices import quiet_loading
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import read_split
@@ -244,4 +245,5 @@ def table_line(name: str, sizes: tuple[int, int], apart: float, pairs: list[tupl
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -19,6 +19,7 @@ from training_step import batches
 from transformers import BertConfig, BertForPreTraining
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 
@@ -106,4 +107,5 @@ def draw(found: dict[str, list[tuple]], path: str) -> None:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

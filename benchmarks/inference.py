@@ -28,6 +28,7 @@ import torch
 from rich.progress import track
 
 from mybert.common.error_messages import cause
+from mybert.common.machine import hardware
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
 GPU_BATCH_SIZES = (32, 128, 512)
@@ -218,4 +219,5 @@ _process = {}  # state of this process
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -25,6 +25,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import Predictor
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.release.convert.export_onnx import ONNX_FILE, write_onnx
@@ -155,4 +156,5 @@ def compare(sides: dict[str, Classify], text: str, rounds: int, burst: int, titl
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -14,6 +14,7 @@ from timed_step import Step
 from torch.utils.data import DataLoader
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
@@ -69,4 +70,5 @@ def consumption(batch: dict, size: str, vocabulary: int) -> float:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

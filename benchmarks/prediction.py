@@ -20,6 +20,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
 
 from mybert.common.devices import quiet_loading
+from mybert.common.machine import hardware
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.settings import PredictSettings
@@ -116,4 +117,5 @@ def print_table(found: dict[str, list[float]], rows: int) -> None:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

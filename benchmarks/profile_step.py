@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, make
 
 from modeling_mybert import attention_mybert, cpu_mybert, length_groups_mybert
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
 
@@ -90,4 +91,5 @@ def measure(row: str, arguments: argparse.Namespace) -> Counter:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -20,6 +20,7 @@ import recipe_ideas as ideas
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
@@ -301,4 +302,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -19,6 +19,7 @@ from transformers import BertForMaskedLM, BertTokenizer, set_seed
 
 from mybert import Scorer
 from mybert.common.devices import quiet_loading
+from mybert.common.machine import hardware
 from mybert.io.documents import read_documents
 from tokenization import MyBertTokenizer
 
@@ -86,4 +87,5 @@ def compare(sides: dict[str, Callable[[], list[float]]], texts: int, tokens: int
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

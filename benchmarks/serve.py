@@ -29,6 +29,7 @@ import aiohttp
 import numpy as np
 import psutil
 
+from mybert.common.machine import hardware
 from mybert.common.tables import print_table
 
 HOSTILE = [
@@ -214,4 +215,5 @@ class Load:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

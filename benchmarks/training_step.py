@@ -43,6 +43,7 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
 from mybert.common.error_messages import cause
+from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import format_cell
 from mybert.corpus.text.sentences import sentence_splitter
@@ -358,4 +359,5 @@ def device_peak(device: str, dtype: torch.dtype) -> float | None:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

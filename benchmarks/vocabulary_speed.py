@@ -18,6 +18,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
+from mybert.common.machine import hardware
 from mybert.io.documents import read_documents
 from tokenization import SPECIAL_TOKENS, count_words, train_wordpiece
 
@@ -71,4 +72,5 @@ def ours(texts: Sequence[str], size: int) -> int:
 
 
 if __name__ == "__main__":
+    print(f"machine: {hardware()}")
     main()

@@ -60,6 +60,10 @@ def _text(path: Path) -> str:
         return ""
 
 
+_INSTRUCTIONS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+"""Variables that limit the instructions of PyTorch's kernels."""
+
+
 class _Use(NamedTuple):
     """Times in seconds: now, the idle time and all time of the usable cores, the CPU time of this process."""
 
@@ -177,9 +181,14 @@ threads = Threads()
 
 
 def hardware() -> str:
-    """Count and model of the available CPU cores, and of the GPUs if CUDA is initialised in this process."""
+    """Count and model of the available CPU cores, and of the GPUs if CUDA is initialised in this process.
+
+    Of a processor that is made to compute as an older one, with the instructions that it may use.
+    """
     found = re.search(r"^model name\s*: (.*)$", _text(_CPUINFO), re.MULTILINE)
     parts = [f"{usable_cores()} x {found[1] if found else platform.machine()}"]
+    limits = dict.fromkeys(os.environ[name].upper() for name in _INSTRUCTIONS if os.environ.get(name))
+    parts[0] += f" ({' and '.join(limits)} by environment)" if limits else ""
     torch = sys.modules.get("torch")  # do not import torch only to describe the machine
     if torch is not None and torch.cuda.is_initialized():
         parts.insert(0, f"{os.environ.get('WORLD_SIZE', 1)} x {torch.cuda.get_device_name()}")

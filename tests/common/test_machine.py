@@ -140,3 +140,12 @@ def test_every_manifest_has_the_hardware_without_the_host_name(tmp_path):
     found = read_manifest(tmp_path)["hardware"]
     assert re.fullmatch(r"(\d+ x .+, )?\d+ x .+", found) and found.isprintable()
     assert platform.node() not in found
+
+
+def test_the_hardware_names_the_instructions_that_the_environment_allows(monkeypatch):
+    for name in machine._INSTRUCTIONS:
+        monkeypatch.delenv(name, raising=False)
+    found = hardware()
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert hardware() == f"{found} (AVX2 by environment)"
