@@ -9,6 +9,7 @@ from mybert.pretraining.evaluation import constant_baselines
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.token_accuracy import accuracy_by_group, nearest_neighbours
 from mybert.pretraining.trainer import MyBertTrainer
+from mybert.reports.forecast import COLUMNS, compare
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.metrics import idle_share_of_run
 
@@ -122,3 +123,5 @@ def print_report(results: dict) -> None:
     if results["idle_share"] is not None:
         rows.append(("idle share of the processes, by tokens", f"{results['idle_share']:.1%}"))
     print_table("Training", rows)
+    if forecast := compare(results):
+        print_table("Forecast and result", [tuple(measure) for measure in forecast], COLUMNS)

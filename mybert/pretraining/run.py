@@ -258,7 +258,8 @@ def _finish(
     tokens = tokens_of_evaluation(trainer)
     if trainer.is_world_process_zero():
         (folder.path / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json has the same as text
-        more = tokens | (budget.results() if budget else {})
+        seen = trainer.state.num_input_tokens_seen
+        more = tokens | (budget.results(seen, settings.optimizer) if budget else {})
         results = write_report(trainer, settings, metrics, more, seconds)
         counts = {
             "parameters": trainer.count_parameters(),

@@ -94,9 +94,18 @@ class Budget(TrainerCallback):
             "callbacks": [self],
         }
 
-    def results(self) -> dict:
-        """Entries of results.json."""
-        return {"budget": {"seconds": self.clock.budget, "expected": self.plan.expected, "choices": self.plan.choices}}
+    def results(self, tokens: int, optimizer: str) -> dict:
+        """Entries of results.json: plan and expectation, also for the `tokens` that the run has seen."""
+        plan = self.plan
+        planned = {"tokens_per_second": plan.speed, "tokens": plan.tokens, "steps": plan.steps} if plan.speed else {}
+        found = {
+            "seconds": self.clock.budget,
+            "planned": planned,
+            "expected": plan.expected,
+            "expected_for_tokens_seen": plan.expectation(tokens, optimizer),
+            "choices": plan.choices,
+        }
+        return {"budget": found}
 
     def held_out(self, examples: datasets.Dataset | None) -> datasets.Dataset | None:
         """The held-out examples that the plan evaluates, evenly spaced."""

@@ -37,6 +37,11 @@ class StageFiles:
         return self.results.get("task") or ""
 
     @property
+    def config(self) -> dict[str, Any]:
+        """config.json of the model; empty if the stage has not written it yet."""
+        return _read_object(self.folder / "config.json")
+
+    @property
     def training(self) -> list[dict]:
         """Log entries of training steps with a finite loss."""
         return [entry for entry in self.log if is_number(entry.get("loss"))]

@@ -20,6 +20,7 @@ _FORMATS = {
     "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
 _HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise", "threads"}
+_HIDDEN |= {"optimizer_share"}
 _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
 _SPEEDS = ("_runtime", "_per_second", "_time")
 

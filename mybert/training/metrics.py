@@ -124,6 +124,10 @@ class TrainingMetrics:
         """Wall time of training without evaluation and saving, over all sessions that led to this step."""
         return (self._paused or time.perf_counter()) - self._started
 
+    @property
+    def seconds_since_log(self) -> float:
+        return self.seconds - self._logged_seconds
+
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Stops the clock while the model is evaluated or saved."""

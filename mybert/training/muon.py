@@ -92,6 +92,14 @@ def _by_gram_matrix(x: Tensor) -> Tensor:
     return factors @ x
 
 
+def matrix_flops(high: int, wide: int) -> int:
+    """Operations of `orthogonalise` in float32 for a matrix of which `high` is the smaller side."""
+    square, product = 2 * high**3, 2 * high**2 * wide
+    if wide < _WIDE * high:
+        return _ITERATIONS * (square + 2 * product)
+    return 2 * product + (4 * _ITERATIONS - 3) * square
+
+
 class MuonAdamW(torch.optim.Optimizer):
     """`Muon` and `torch.optim.AdamW` with one list of parameter groups and one state.
 

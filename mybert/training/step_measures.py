@@ -1,5 +1,7 @@
 """Measures of single steps: how far a step moves the weights, and how much of its gradient is noise."""
 
+import time
+
 import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
@@ -19,6 +21,7 @@ class StepMeasures(TrainerCallback):
         self._weights: list[Tensor] = []
         self._gradients: list[Tensor] = []
         self._found: dict[str, Tensor] = {}
+        self._started = self._optimizer_seconds = 0.0
 
     def take(self) -> dict[str, float]:
         """The measures of the last measured step; those that could not be taken are absent.
@@ -33,6 +36,11 @@ class StepMeasures(TrainerCallback):
         found, self._found = self._found, {}
         return {name: round(value.item(), 8) for name, value in found.items()}
 
+    def take_optimizer_seconds(self) -> float:
+        """Time of the optimizer steps since the last call; on the CPU, which computes them at once."""
+        found, self._optimizer_seconds = self._optimizer_seconds, 0.0
+        return found
+
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         step, every = state.global_step + 1, self.every or max(int(state.logging_steps), 1)
         is_logged, is_before = step % every == 0, (step + 1) % every == 0
@@ -45,8 +53,10 @@ class StepMeasures(TrainerCallback):
             if gradients and self._gradients:
                 self._found["gradient_noise"] = 1 - _cosine(list(zip(gradients, self._gradients, strict=True)))
         self._gradients = [gradient.clone() for gradient in gradients] if is_before else []
+        self._started = time.perf_counter()
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self._optimizer_seconds += time.perf_counter() - self._started
         if self._weights:
             pairs = zip(_sample(model), self._weights, strict=True)
             ratios = [(now - before).norm() / before.norm().clamp(min=1e-12) for (now, _), before in pairs]

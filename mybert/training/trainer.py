@@ -222,8 +222,10 @@ class RunTrainer(CheckpointTrainer):
         if self.peak_flops is not None:
             return self.peak_flops
         if self._measured_peak is None:
-            half = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32
-            self._measured_peak = measure_peak(self.args.device, half)
+            types = [torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32]
+            if self.args.device.type == "cpu" and self.args.bf16:  # which may be emulated
+                types.append(torch.float32)
+            self._measured_peak = max(measure_peak(self.args.device, dtype) for dtype in types)
         self._measured_peak = max(self._measured_peak, reached)
         return self._measured_peak
 
@@ -266,7 +268,11 @@ class RunTrainer(CheckpointTrainer):
 
     def training_logs(self) -> dict[str, float]:
         """The log entry for the steps since the last log. All processes must call it."""
-        return self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen) | self.measures.take()
+        seconds = self.metrics.seconds_since_log
+        logs = self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen) | self.measures.take()
+        if self.args.device.type == "cpu":
+            logs["optimizer_share"] = round(self.measures.take_optimizer_seconds() / max(seconds, 1e-9), 4)
+        return logs
 
     def _skipped(self, steps: list[Step]) -> list[bool]:
         first = self.state.global_step - len(steps)

@@ -5,6 +5,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
@@ -15,6 +16,9 @@ from mybert.common.tables import print_table
 from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
 from mybert.workflows.pretrain import was_made_from
+
+if TYPE_CHECKING:
+    from mybert.pretraining.settings import PretrainSettings
 
 _CLEAN_PROCESS = """
 import sys
@@ -53,6 +57,7 @@ _PAIRS = [
     ("Sort the list in place.", "The sort is stable: equal elements keep their order."),
     ("Sort the list in place.", "The server sends a response to the client."),
 ]
+_MEASURING = 4.0  # seconds
 _PACKAGES = ("numpy", "scipy", "pandas", "sklearn")  # dependencies, so that they are installed
 
 
@@ -145,6 +150,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
 
 def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
     from mybert.pretraining.arguments import PretrainingArguments
+    from mybert.pretraining.planning.rules import budget_rules
     from mybert.pretraining.run import Objective, pretrain
     from mybert.pretraining.settings import PretrainSettings
 
@@ -154,17 +160,6 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
             raise UserError(f"{model} was trained on other examples than {corpus}; start again with --overwrite")
         print(f"the model in {model} is finished: {counted(finished['counts']['steps'], 'step')}")
         return
-    arguments = PretrainingArguments(
-        output_dir=model,
-        max_steps=settings.max_steps,
-        learning_rate=3e-3,
-        warmup_steps=0.03,
-        logging_steps=min(100, max(1, settings.max_steps // 24)),
-        eval_strategy="steps",
-        eval_steps=0.2,
-        save_strategy="no",
-        seed=settings.seed,
-    )
     choices = PretrainSettings(
         corpus=corpus,
         output=model,
@@ -173,12 +168,42 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         initializer_range=0.08,
         initial_weights="text",
         start_mlm_probability=0.3,
-        optimizer="muon",
         max_tokens_per_batch=2048,
         overwrite=settings.overwrite,
         resume=settings.resume,
     )
+    # a resumed run keeps its optimizer
+    choices.optimizer = finished.get("settings", {}).get("optimizer") or _faster_optimizer(choices)
+    rule = "learning_rate" if choices.optimizer == "muon" else "adamw_learning_rate"
+    arguments = PretrainingArguments(
+        output_dir=model,
+        max_steps=settings.max_steps,
+        learning_rate=budget_rules()["by_size"][rule]["values"]["tiny"],
+        warmup_steps=0.03,
+        logging_steps=min(100, max(1, settings.max_steps // 24)),
+        eval_strategy="steps",
+        eval_steps=0.2,
+        save_strategy="no",
+        seed=settings.seed,
+    )
     pretrain(choices, arguments, Objective(command="quickstart"))
+
+
+def _faster_optimizer(settings: "PretrainSettings") -> str:
+    """Muon, unless its steps take so long on this machine that AdamW is better."""
+    from mybert.pretraining.arguments import PretrainingArguments
+    from mybert.pretraining.corpus_loading import Corpus
+    from mybert.pretraining.planning.candidates import FLOAT, effective_tokens
+    from mybert.pretraining.planning.measurement import measure_steps
+
+    arguments, names = PretrainingArguments(output_dir=settings.output), ["muon", "adamw"]
+    batch, corpus = settings.max_tokens_per_batch, Corpus.load(settings.corpus)
+    times = measure_steps(settings, arguments, corpus, batch, _MEASURING, types=[FLOAT], optimizers=names)
+    speeds = {name: times.tokens_per_second(FLOAT, name, batch) for name in names}
+    chosen = max(names, key=lambda name: effective_tokens(speeds[name], name))
+    measured = " and ".join(f"{speed:,.0f} with {name}" for name, speed in speeds.items())
+    print(f"measured tokens per second: {measured}; training with {chosen}")
+    return chosen
 
 
 def load_in_clean_process(model: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
+from mybert.pretraining.planning.measurement import StepTimes
 from mybert.training.stopping import Preempted
-from mybert.workflows.quickstart import QuickstartSettings, quickstart
+from mybert.workflows.quickstart import QuickstartSettings, _pretrain, quickstart
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -58,6 +59,25 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
     text.write_text("other text", "utf-8")
     with pytest.raises(UserError, match="tokenizer was made from other text"):
         quickstart(QuickstartSettings(**given, resume=True))
+
+
+@pytest.mark.parametrize(("muon", "chosen"), [(0.01, ("muon", 3e-3)), (1.0, ("adamw", 2.5e-3))])
+def test_the_optimizer_is_the_one_whose_measured_steps_are_worth_more(muon, chosen, monkeypatch, tmp_path):
+    times, calls = StepTimes(None, {"float32": 1e-4}, {"muon": muon, "adamw": 0.0}), []
+    monkeypatch.setattr("mybert.pretraining.planning.measurement.measure_steps", lambda *_, **__: times)
+    monkeypatch.setattr("mybert.pretraining.corpus_loading.Corpus.load", lambda name: None)
+    monkeypatch.setattr(
+        "mybert.pretraining.run.pretrain",
+        lambda choices, arguments, objective: calls.append((choices.optimizer, arguments.learning_rate)),
+    )
+    settings = QuickstartSettings(str(tmp_path), resume=True)
+    (tmp_path / "model").mkdir()
+    _pretrain(settings, "corpus", str(tmp_path / "model"))
+    for started in ("muon", "adamw"):  # a resumed run keeps its own
+        chosen_before = {"settings": {"optimizer": started}, "inputs": {}, "counts": {}}
+        write_manifest(tmp_path / "model", "pretrain", **chosen_before, complete=False)
+        _pretrain(settings, "corpus", str(tmp_path / "model"))
+    assert calls == [chosen, ("muon", 3e-3), ("adamw", 2.5e-3)]
 
 
 def test_standard_input_is_refused_before_anything_is_written():

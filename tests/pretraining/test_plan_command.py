@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
+from mybert.pretraining.planning import plan_command
+from mybert.pretraining.planning.measurement import StepTimes
 from mybert.pretraining.planning.plan_command import parallel_configs
 from mybert.pretraining.planning.settings import PlanSettings
 
@@ -110,6 +113,49 @@ def test_several_combinations_print_one_line_each_in_the_fastest_configuration_t
 def test_invalid_numbers_are_reported_in_one_line(message, argv):
     with pytest.raises(UserError, match=message):
         settings(*argv)
+
+
+def budget_rows(text):
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
+    return {(size, optimizer): numbers for size, optimizer, *numbers in rows if size}
+
+
+def test_a_time_budget_compares_optimizers_by_arithmetic(capsys):
+    assert cli.main(["plan", *NEEDED, "--time-budget", "1h", "--size", "mini", "base"]) == 0
+    text = capsys.readouterr().out
+    rows = budget_rows(text)
+    assert rows.keys() == {(size, name) for size in ("mini", "base") for name in ("muon", "adamw")}
+    for size, hidden, layers in (("mini", 256, 4), ("base", 768, 12)):
+        config = parallel_configs(settings(), size, 1)[0]
+        products = (
+            5 * 2 * hidden**3 * 3,
+            2 * hidden**3 * (2 * 4 + 4 * 5 - 3),
+        )  # of square matrices, of those 4 times as wide
+        step = layers * (4 * products[0] + 2 * products[1]) / (400e12 * 0.4)
+        expected = 32 * 128 / (32 * 128 / config.tokens_per_second + step)
+        assert rows[size, "muon"][0] == with_unit(expected, "")
+        assert rows[size, "adamw"][0] == with_unit(config.tokens_per_second, "")
+    assert text.splitlines()[-1].endswith("with muon")
+
+
+def test_a_time_budget_on_this_machine_compares_measured_steps(monkeypatch, capsys):
+    asked = []
+
+    def measure(settings, arguments, corpus, tokens, limit, *, types, optimizers):
+        asked.append((settings.size, tokens, limit, types, optimizers))
+        assert corpus.shape.longest == 64 and settings.start_mlm_probability == 0.3
+        costs = corpus.shape.costs(MyBertConfig.from_size(settings.size), 0.15, True)
+        return StepTimes(costs, {"float32": 1e-3, "bfloat16": 5e-4}, {"muon": 4.096, "adamw": 0.0})
+
+    monkeypatch.setattr(plan_command, "measure_steps", measure)
+    argv = ["--tokens", "1M", "--time-budget", "10m", "--size", "tiny", "mini", "--max-length", "64"]
+    assert cli.main(["plan", *argv, "--per-device-train-batch-size", "64"]) == 0
+    text = capsys.readouterr().out
+    rows = budget_rows(text)
+    assert [rows["tiny", name][:2] for name in ("muon", "adamw")] == [["667", "400 k"], ["2 k", "1.2 M"]]
+    assert "measured on this machine" in text and "with adamw" in text.splitlines()[-1]
+    assert [(size, tokens, limit) for size, tokens, limit, *_ in asked] == [("tiny", 4096, 12), ("mini", 4096, 6)]
+    assert all(optimizers == ["muon", "adamw"] for *_, optimizers in asked)
 
 
 @pytest.mark.parametrize("tokens, flops", [("1e24", "1"), ("1", "1e24")])

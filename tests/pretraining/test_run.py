@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import datasets
@@ -473,3 +476,37 @@ def test_the_log_has_speed_and_remaining_time(run):
         assert log["seconds_left"] <= 60 * left
     assert logs[-1]["seconds_left"] == 0
     assert logs[-1]["tokens"] == results["tokens_seen"]
+
+
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+"""Lets a newer processor compute as one without instructions for bfloat16."""
+TYPES_OF_A_RUN = """
+import sys, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from mybert import pretrain
+from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.planning.candidates import types_to_compare
+
+class Types(TorchDispatchMode):
+    seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        self.seen |= {str(x.dtype) for x in (found,) if isinstance(x, torch.Tensor)}
+        return found
+
+corpus, output = sys.argv[1:]
+compared = types_to_compare(PretrainingArguments(output_dir=output, use_cpu=True), is_given=False)  # by measuring both
+with Types():
+    pretrain(corpus=corpus, output=output, size="tiny", optimizer="muon", max_steps=2, use_cpu=True)
+print(compared, *sorted(Types.seen))
+"""
+
+
+def test_a_processor_without_instructions_for_bfloat16_trains_in_float32(corpus_folder, tmp_path):
+    words = [sys.executable, "-c", TYPES_OF_A_RUN, str(corpus_folder), str(tmp_path / "out")]
+    done = subprocess.run(words, env=os.environ | AVX2, check=True, capture_output=True, text=True)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("['float32'] ") and "torch.float32" in last and "bfloat16" not in last
+    assert "AVX2 by environment" in read_manifest(tmp_path / "out")["hardware"]
+    assert read_results(tmp_path / "out")["steps"] == 2

@@ -10,13 +10,16 @@ import torch
 from accelerate import Accelerator
 from trained_runs import read_log, read_results, steps_saved
 
+from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning import budget_plan as planning
-from mybert.pretraining.planning import measurement
-from mybert.pretraining.planning.measurement import Speed
-from mybert.pretraining.planning.rules import budget_rules
+from mybert.pretraining.planning import candidates, measurement
+from mybert.pretraining.planning.candidates import tokens_per_batch
+from mybert.pretraining.planning.measurement import StepTimes, measure_steps, random_corpus
+from mybert.pretraining.planning.rules import budget_rules, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training import run_progress
 from mybert.training.run_progress import ClockProgress
@@ -38,12 +41,38 @@ class Ticks:
         return self.now
 
 
+def measured(muon: float = 0.0, adamw: float = 0.0, half: float = 1 / 2000, asked: list | None = None):
+    """A function in place of `measure_steps`, on a machine with 2,000 tokens per second in float32.
+
+    Args:
+        muon, adamw: seconds of an optimizer step.
+        half: seconds of a token in bfloat16.
+        asked: gets the settings and options of each call.
+    """
+
+    def measure(settings, arguments, corpus, tokens, limit, *, types, optimizers, evaluates=False) -> StepTimes:
+        if asked is not None:
+            asked.append((settings, tokens, types, optimizers))
+        config = MyBertConfig.from_size(settings.size or "tiny", vocab_size=len(corpus.tokenizer))
+        costs = corpus.shape.costs(config, 0.15, True)
+        tiny = corpus.shape.costs(MyBertConfig.from_size("tiny", vocab_size=len(corpus.tokenizer)), 0.15, True)
+        scale = costs.flops_per_token / tiny.flops_per_token
+        steps = {"muon": muon * costs.muon_flops / tiny.muon_flops, "adamw": adamw * scale}
+        gradients = {"float32": scale / 2000, "bfloat16": scale * half}
+        return StepTimes(
+            costs, {name: gradients[name] for name in types}, {name: steps[name] for name in optimizers}, 1e6
+        )
+
+    return measure
+
+
 @pytest.fixture
 def ticks(monkeypatch):
     ticks = Ticks()
     monkeypatch.setattr(run_progress, "time", ticks)
-    speed = Speed(flops=1e9, tokens=2000.0, evaluation=1e6, parameters=10**5, encoder=4 * 10**5)
-    monkeypatch.setattr(planning, "measure_speed", lambda *_: speed)
+    for module in (planning, candidates):
+        monkeypatch.setattr(module, "measure_steps", measured())
+    monkeypatch.setattr(candidates, "bfloat16_is_faster", lambda device: False)
     monkeypatch.setitem(budget_rules(), "sizes", ["tiny"])
     monkeypatch.setattr(planning, "_REPORT_SECONDS", 1.0)
     return ticks
@@ -76,23 +105,40 @@ def test_the_share_of_a_clock_counts_earlier_sessions_and_never_falls(ticks):
 
 
 @pytest.mark.parametrize(
-    ("overhead", "per_example", "speed"),
-    [(0.0, 0.01, 1000.0), (0.0, 1.0, 10.0), (0.6, 0.05, 10 * 32 / (0.6 + 0.05 * 32)), (30.0, 1.0, 0.0)],
+    ("overhead", "per_example", "seconds"),
+    [(0.0, 0.01, 0.01), (0.0, 1.0, 1.0), (0.6, 0.05, (0.6 + 0.05 * 32) / 32), (30.0, 1.0, float("inf"))],
     ids=["fast", "slow examples", "slow optimizer", "slow first step"],
 )
-def test_measuring_ends_in_time_on_a_machine_of_any_speed(monkeypatch, overhead, per_example, speed):
-    now = [100.0]
+def test_measuring_ends_in_time_on_a_machine_of_any_speed(monkeypatch, overhead, per_example, seconds):
+    now, spent = [100.0], {"slow": 0.0, "other": 0.0}
     monkeypatch.setattr(measurement.time, "perf_counter", lambda: now[0])
 
-    def step(first: int, count: int) -> int:
+    def step(name: str, overhead: float, per_example: float, first: int, count: int) -> int:
         for _ in range(10):  # operations
-            now[0] += (overhead + per_example * count) / 10
+            took = (overhead + per_example * count) / 10
+            now[0], spent[name] = now[0] + took, spent[name] + took
             torch.zeros(1)
         return 10 * count
 
-    found = measurement._tokens_per_second(step, 32, 10.0, "tiny")
-    assert now[0] - 100 <= 10 + (overhead + per_example) / 10
-    assert found == pytest.approx(speed, rel=0.05, abs=0.2)
+    steps = {"slow": functools.partial(step, "slow", overhead, per_example)}
+    steps["other"] = functools.partial(step, "other", 0.0, 0.002)
+    found, first = measurement._seconds(steps, 32, 10.0, "tiny"), overhead + per_example
+    assert spent["slow"] <= 10 + min(first, 10) + first / 10
+    assert found["slow"] == pytest.approx(seconds / 10, rel=0.05)
+    assert found["other"] == pytest.approx(0.0002) and spent["other"] > 9 * 32 * 0.002, "the others are still measured"
+
+
+def test_kernels_that_are_loaded_do_not_count(monkeypatch):
+    now, calls = [100.0], []
+    monkeypatch.setattr(measurement.time, "perf_counter", lambda: now[0])
+
+    def step(first: int, count: int) -> int:
+        now[0] += 0.01 * count + (0.0 if calls else 0.8)
+        calls.append(count)
+        return count
+
+    found = measurement._seconds({"bfloat16": step}, 100, 2.0, "tiny")
+    assert calls == [1, 1, 4, 16, 64, 100] and found["bfloat16"] == pytest.approx(0.01)
 
 
 def test_a_process_starts_before_its_imports():
@@ -138,38 +184,127 @@ def test_only_the_first_process_writes_the_plan(run, monkeypatch):
     assert not (run(size="tiny", eval_strategy="no") / "budget.json").exists()
 
 
-def choices_of(fsdp=(), arguments=(), **given) -> dict:
+def choices_of(optimizer: str = "muon", given=(), **settings) -> dict:
     """What the rules choose for base and examples of up to 512 tokens."""
-    plan, arguments = planning.BudgetPlan({}, []), PretrainingArguments(output_dir="out", **dict(arguments))
-    arguments.fsdp = [*fsdp]  # as on GPUs; the CPU refuses it
-    settings = PretrainSettings(output="out", corpus="corpus", time_budget="1h", **given)
-    planning._apply_rules(plan, settings, arguments, "base", 512, 1.0)
-    return plan.choices
+    settings = PretrainSettings(output="out", corpus="corpus", time_budget="1h", **settings)
+    return {k: v for k, (v, _) in options_by_rule(settings, given, "base", optimizer, 512, 1.0).items()}
 
 
 @pytest.mark.parametrize(
-    ("given", "chosen"),
+    ("settings", "chosen"),
     [
         ({}, {"weight_decay": 0.1, "adam_epsilon": 1e-4}),
-        ({"arguments": {"optim": "adafactor"}}, {}),
-        ({"arguments": {"weight_decay": 0.2, "adam_epsilon": 1e-7}}, {}),
+        ({"optimizer": "adamw"}, {}),
         ({"init_from": "model"}, {}),
     ],
 )
-def test_weight_decay_and_epsilon_are_higher_for_new_weights_trained_by_muon_only(given, chosen):
-    choices = choices_of(**given)
-    assert {name: choices[name] for name in ("weight_decay", "adam_epsilon") if name in choices} == chosen
+def test_weight_decay_and_epsilon_are_higher_for_new_weights_trained_by_muon_only(settings, chosen):
+    found = choices_of(settings.pop("optimizer", "muon"), **settings)
+    assert {name: found[name] for name in ("weight_decay", "adam_epsilon") if name in found} == chosen
+    rates = budget_rules()["by_size"]
+    by = rates["learning_rate" if chosen or "init_from" in settings else "adamw_learning_rate"]["values"]["base"]
+    assert found["learning_rate"] == by * (0.25 if "init_from" in settings else 1)
 
 
-def test_a_given_schedule_of_lengths_stays():
-    choices = choices_of(length_schedule=["64:0.5", "512"])
-    assert "length_schedule" not in choices and choices["optimizer"] == "muon"
+@pytest.fixture
+def plan_of(monkeypatch, corpus_folder):
+    """A function (how the machine computes; given settings and arguments) → a plan of ten minutes."""
+
+    def make(machine, faster=False, budget=600, given=(), **arguments) -> planning.BudgetPlan:
+        for module in (planning, candidates):
+            monkeypatch.setattr(module, "measure_steps", machine)
+        monkeypatch.setattr(candidates, "bfloat16_is_faster", lambda device: faster)
+        settings = PretrainSettings(output="out", corpus="corpus", time_budget=str(budget), **dict(given))
+        arguments = PretrainingArguments(output_dir="out", use_cpu=True, **arguments)
+        clock = ClockProgress(budget, started=time.monotonic())
+        return planning.make_plan(settings, arguments, Corpus.load(str(corpus_folder)), clock)
+
+    return make
 
 
-def test_a_divided_model_is_not_trained_by_muon():
-    choices = choices_of(fsdp=["full_shard"])
-    assert not choices.keys() & {"optimizer", "weight_decay"}
-    assert choices["learning_rate"] == budget_rules()["by_size"]["adamw_learning_rate"]["values"]["base"]
+@pytest.mark.parametrize(
+    ("muon", "adamw", "optimizer"),
+    [
+        (0.1, 0.0, "muon"),  # a tenth of a step more
+        (3.0, 0.0, "adamw"),  # emulated products
+        (float("inf"), 0.0, "adamw"),  # a step that does not end in time
+        (3.0, 3.0, "muon"),
+    ],
+)
+def test_muon_is_chosen_where_its_steps_are_worth_their_time(plan_of, muon, adamw, optimizer):
+    plan = plan_of(measured(muon, adamw), given={"size": "tiny"})
+    assert plan.choices["optimizer"] == optimizer
+    assert ("weight_decay" in plan.choices) == (optimizer == "muon")
+    (why,) = (why for name, _, why in plan.rows if name == "optimizer")
+    assert ("does not end in time" if muon == float("inf") else "a token with adamw is worth 0.7 with muon") in why
+    step = {"muon": muon, "adamw": adamw}[optimizer]
+    batch = plan.choices["max_tokens_per_batch"]
+    assert plan.speed == pytest.approx(batch / (batch / 2000 + step))
+    assert plan.tokens == pytest.approx(plan.steps * batch, rel=0.01)
+    worth = {"muon": 1.0, "adamw": 0.7}[optimizer]
+    assert plan.expectation(plan.tokens, optimizer) == plan.expected == plan.expectation(plan.tokens * worth, "muon")
+
+
+@pytest.mark.parametrize(("faster", "half", "expected"), [(True, 1 / 4000, True), (True, 1 / 1500, False)])
+def test_the_type_is_the_one_that_is_faster_in_measured_steps(plan_of, faster, half, expected):
+    plan = plan_of(measured(half=half), faster)
+    assert plan.choices["bf16"] == expected
+    assert next(why for name, _, why in plan.rows if name == "bf16").startswith("measured: ")
+
+
+def test_where_bfloat16_is_emulated_no_step_is_measured_in_it(plan_of):
+    asked: list = []
+    assert "bf16" not in plan_of(measured(asked=asked)).choices
+    assert {tuple(types) for _, _, types, _ in asked} == {("float32",)}
+
+
+def test_the_last_measurement_is_that_of_the_run(plan_of):
+    asked: list = []
+    plan = plan_of(measured(0.1, asked=asked), given={"whole_word_masking": True})
+    settings, tokens, types, optimizers = asked[-1]
+    assert (settings.size, tokens) == (plan.choices["size"], plan.choices["max_tokens_per_batch"])
+    assert (types, optimizers) == (["float32"], [plan.choices["optimizer"]])
+    assert settings.dropout == 0.1 and all(trial.dropout == 0.0 for trial, *_ in asked[:-1])
+    assert all(trial.whole_word_masking and trial.start_mlm_probability == 0.3 for trial, *_ in asked)
+
+
+def test_given_optimizers_and_batches_stay_and_a_divided_model_is_not_trained_by_muon(plan_of):
+    assert "optimizer" not in plan_of(measured(), given={"optimizer": "muon", "size": "tiny"}).choices
+    plan = plan_of(measured(), optim="adafactor")
+    assert "optimizer" not in plan.choices and "weight_decay" not in plan.choices
+    arguments = PretrainingArguments(output_dir="out", use_cpu=True)
+    arguments.fsdp = ["full_shard"]  # as on GPUs; the CPU refuses it
+    settings = PretrainSettings(output="out", corpus="corpus", time_budget="1h")
+    assert planning._optimizers(settings, arguments, set()) == ["adamw"]
+    assert plan_of(measured(), given={"max_tokens_per_batch": 100}).steps > 5000
+    assert "length_schedule" not in plan_of(measured(), given={"length_schedule": ["12:0.5", "24"]}).choices
+
+
+def test_batches_give_a_short_run_a_thousand_steps_whatever_a_step_costs():
+    rule = budget_rules()["batch"]
+    assert tokens_per_batch("tiny", 1e6, 1e-3, 0.1, 128) == rule["most"]["tiny"]
+    batch = tokens_per_batch("tiny", 1000, 1e-3, 0.2, 128)
+    assert 1000 / (batch * 1e-3 + 0.2) == pytest.approx(rule["steps"], rel=0.01)
+    assert (
+        tokens_per_batch("tiny", 10, 1e-3, 0.2, 128) == tokens_per_batch("tiny", 1e6, 1e-3, float("inf"), 128) == 512
+    )
+    assert tokens_per_batch("tiny", 10, 1e-3, 0.2, 600) == 600
+
+
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_steps_are_measured_in_every_type_and_with_every_optimizer(padding_free):
+    corpus = random_corpus(60, 40)
+    settings = PretrainSettings(output="out", corpus="c", size="tiny", padding_free=padding_free, dropout=0.0)
+    arguments = PretrainingArguments(output_dir="out", use_cpu=True)
+    types = ["float32", "bfloat16"]
+    times = measure_steps(
+        settings, arguments, corpus, 200, 0.5, types=types, optimizers=["muon", "adamw"], evaluates=True
+    )
+    assert times.costs.length == 40 and times.costs.config.vocab_size == 60
+    assert 0 < times.gradients["float32"] < 1 and times.gradients.keys() == set(types)
+    assert times.optimizers["muon"] > times.optimizers["adamw"] > 0 and times.evaluation > 0
+    rate = times.tokens_per_second("float32", "muon", 100, 2)
+    assert 200 / rate == pytest.approx(200 * times.gradients["float32"] + times.optimizers["muon"])
 
 
 def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):

@@ -30,6 +30,14 @@ def next_sentence(low: float, high: float, accuracy: float) -> dict:
     return {"results/nsp_accuracy_interval_95": [low, high], "results/metrics/nsp_accuracy": accuracy}
 
 
+def budget(planned: float = 5100, accuracy: float = 0.39) -> dict:
+    """Plan of a run that has 5,000 tokens a second and an accuracy of 0.4."""
+    expected = {"mlm_loss": 3.0, "mlm_loss_error": 0.2, "mlm_accuracy": accuracy, "mlm_accuracy_error": 0.04}
+    expected["mlm_loss_highest"] = 6.0
+    tokens = {"expected": expected, "expected_for_tokens_seen": expected}
+    return {"results/budget": {"planned": {"tokens_per_second": planned, "tokens": 80 * planned}, **tokens}}
+
+
 def overlap(equal: int, near: int) -> list[dict]:
     return [{"of": "validation", "in": "train", "rows": 400, "equal": equal, "near": near}]
 
@@ -66,6 +74,9 @@ FAULTS = [
     ("pretrain", "speed", "amber", pretraining_log(tokens_per_second=[5000] * 20 + [1000] * 20)),
     ("pretrain", "speed", "amber", pretraining_log(mfu=0.003)),
     ("pretrain", "speed", "amber", pretraining_log(idle_share=0.3)),
+    ("pretrain", "speed", "amber", pretraining_log(free_cores=1.1, threads=2)),
+    ("pretrain", "planned-speed", "amber", budget(planned=10_000)),
+    ("pretrain", "forecast", "amber", budget(accuracy=0.5)),
     ("finetune", "overfitting", "amber", {"log": evaluation_log(eval_loss=[0.4, 0.5, 0.7])}),
     ("finetune", "learning-rate-low", "red", {"log": training_log(losses(0.70, 0.69), rate=1e-8, ratio=1e-7)}),
     ("finetune", "leaks", "red", {"results/data_checks/overlaps": overlap(40, 0)}),
@@ -106,6 +117,35 @@ def test_a_fault_is_found_and_a_good_run_passes_the_same_check(stage, name, leve
     assert found[name].remedy and found[name].evidence
     good = {finding.name: finding.level for finding in find(read_stage(write_stage(tmp_path / "good", stage)))}
     assert good.get(name, "green") == "green"
+
+
+def test_a_run_as_planned_passes_and_one_without_a_plan_has_no_such_check(tmp_path):
+    planned = {"planned-speed", "forecast"}
+    for name, changes, expected in (("a", budget(), planned), ("b", {}, set())):
+        found = {finding.name: finding.level for finding in doctor(write_stage(tmp_path / name, "pretrain", changes))}
+        assert planned & found.keys() == expected and {found[name] for name in expected} <= {"green"}
+
+
+@pytest.mark.parametrize(
+    ("width", "mfu", "fields", "arguments", "remedy"),
+    [
+        (128, 0.02, {}, {}, "Use larger batches"),
+        (128, 0.07, {}, {}, None),
+        (768, 0.1, {}, {}, "Use larger batches"),
+        (768, 0.1, {}, {"bf16": True}, None),
+        (128, 0.02, {"optimizer_share": 0.9}, {}, "The optimizer takes 90% of the time"),
+        (128, 0.02, {"free_cores": 0.5, "threads": 2}, {}, "End the other programs"),
+        (128, 0.07, {"free_cores": [1.2] * 9 + [None] * 31, "threads": 2}, {}, None),
+    ],
+)
+def test_a_run_far_below_the_speed_of_its_width_is_found_with_the_reason(
+    width, mfu, fields, arguments, remedy, tmp_path
+):
+    changes = {"results/training_arguments": arguments} | pretraining_log(mfu=mfu, **fields)
+    folder = write_stage(tmp_path / "run", "pretrain", changes)
+    (folder / "config.json").write_text(json.dumps({"hidden_size": width}), encoding="utf-8")
+    (found,) = (finding for finding in doctor(folder) if finding.name == "speed")
+    assert found.level == ("amber" if remedy else "green") and (remedy or "") in found.remedy, found
 
 
 def test_lower_scores_of_truncated_rows_are_an_observation_and_not_a_cause(tmp_path):

@@ -13,8 +13,10 @@ import pytest
 from stage_folders import EVALUATION, NUMBERS, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
 
 from mybert.reports.escaping import printable
+from mybert.reports.forecast import compare
 from mybert.reports.metric_names import metric_of, percent
 from mybert.reports.prediction_table import prediction_table
+from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report
 
 HOSTILE = [
@@ -104,6 +106,28 @@ def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain")))
     for shown in ("40.0%", "constant prediction 5.0%", "“file” 70.0%", "folder 0.70", "2.99"):
         assert shown in text, shown
+
+
+def test_the_forecast_of_a_run_stands_beside_its_result(tmp_path):
+    metrics = {"mlm_loss": 4.567, "mlm_accuracy": 0.4, "mlm_tokens": 9000}
+    early = {"mlm_loss": 5.0, "mlm_loss_error": 0.2, "mlm_accuracy": 0.3, "mlm_accuracy_error": 0.04}
+    early |= {"mlm_loss_highest": 6.0}
+    late = early | {"mlm_loss": 3.0, "mlm_accuracy": 0.39}
+    budget = {"planned": {"tokens_per_second": 20_000, "tokens": 1_600_000}, "expected": early}
+    changes = {"results/metrics": metrics, "results/budget": budget | {"expected_for_tokens_seen": late}}
+    folder = write_stage(tmp_path / "run", "pretrain", changes)
+    rows = {row.title: row[1:] for row in compare(read_stage(folder).results)}
+    assert rows == {
+        "tokens per second": ("20,000", "", "5,000", "0.25 times the plan: slower"),
+        "tokens": ("1.6 M", "", "40 k", ""),
+        "masked loss": ("5.00 ± 0.20", "3.00 ± 0.20", "4.57", "worse than expected"),
+        "masked accuracy": ("0.300 ± 0.040", "0.390 ± 0.040", "0.400", ""),
+    }
+    text, _ = read(write_report(folder))
+    assert all(cell in text for row in rows.values() for cell in row)
+    late |= {"mlm_loss": 6.0, "mlm_accuracy": 0.1}  # the law knows no more than these bounds
+    loss, accuracy = compare(read_stage(folder).results | {"budget": budget | {"expected_for_tokens_seen": late}})[2:]
+    assert (loss[2], loss.remark, accuracy[2], accuracy.remark) == ("at most 6.00", "", "at least 0.100", "")
 
 
 def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):

@@ -1,8 +1,4 @@
 import copy
-import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,8 +10,6 @@ from mybert.training.muon import Muon, MuonAdamW, orthogonalise
 
 RATE = 1e-2
 SHAPES = [(32, 32), (32, 96), (96, 32), (32, 40), (32, 32)]
-AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-"""Lets a newer processor compute as one without instructions for bfloat16."""
 
 
 @pytest.fixture
@@ -130,35 +124,3 @@ def test_a_resumed_run_keeps_the_type_of_its_products(model, arguments, monkeypa
         resumed = optimizer(is_faster)
         resumed.load_state_dict(saved)
         assert resumed.parts[0].param_groups[0]["dtype"] == started
-
-
-TYPES_OF_A_STEP = """
-import json, sys, torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import TrainingArguments
-from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.training.muon import MuonAdamW
-
-class Types(TorchDispatchMode):
-    seen = set()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
-        self.seen |= {str(x.dtype) for x in (found,) if isinstance(x, torch.Tensor)}
-        return found
-
-model = MyBertForPreTraining(MyBertConfig.from_size("tiny", vocab_size=40))
-optimizer = MuonAdamW.of(model, [], TrainingArguments(sys.argv[1], use_cpu=True))
-for parameter in model.parameters():
-    parameter.grad = torch.ones_like(parameter)
-with Types():
-    optimizer.step()
-print(json.dumps(sorted(Types.seen)))
-"""
-
-
-def test_without_instructions_for_bfloat16_a_step_computes_in_float32(tmp_path):
-    words = [sys.executable, "-c", TYPES_OF_A_STEP, str(tmp_path)]
-    shown = subprocess.run(words, env=os.environ | AVX2, check=True, capture_output=True, text=True).stdout
-    types = json.loads(shown.splitlines()[-1])
-    assert "torch.float32" in types and "torch.bfloat16" not in types

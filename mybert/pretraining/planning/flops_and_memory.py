@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedConfig
 
 from mybert.corpus.disk_budget import BYTES_A_ROW, BYTES_A_TOKEN
+from mybert.training.muon import matrix_flops
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
 
 _FLOAT, _HALF = 4, 2
@@ -69,6 +70,14 @@ class ModelCosts:
             "next-sentence head": pair,
         }
         return {part: 6 * count for part, count in products.items()}
+
+    @property
+    def muon_flops(self) -> float:
+        """Operations of the Newton-Schulz iterations of a step with Muon, in float32: see `mybert.training.muon`."""
+        c = self.config
+        high, wide = sorted((c.hidden_size, c.intermediate_size))
+        square, other = 4 * matrix_flops(c.hidden_size, c.hidden_size), 2 * matrix_flops(high, wide)
+        return c.num_hidden_layers * (square + other)
 
     @property
     def flops_per_token(self) -> float:

@@ -1,120 +1,232 @@
-"""Measured speed of training steps and evaluation on this machine, before a run starts."""
+"""Measured times of training steps and evaluation on this machine, before a run starts."""
 
 import contextlib
+import functools
+import itertools
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import datasets
+import numpy as np
+import pyarrow as pa
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import TrainingArguments
 
 from mybert.common.machine import threads
 from mybert.common.progress import Bar
+from mybert.corpus.examples.blocks import example_schema
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.data.scheduled_batches import Draw, ScheduledDataset
+from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.initialization.initial_model import build_model
-from mybert.pretraining.planning.flops_and_memory import count_parameters
+from mybert.pretraining.planning.flops_and_memory import ModelCosts
+from mybert.pretraining.planning.phases import CorpusShape
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.muon import MuonAdamW
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
-_STEPS, _MOST_SECONDS = 8, 10.0
-"""Measured steps, and the longest time for one measurement, however slow the machine is."""
+_STEPS, _MOST_SECONDS = 8, 8.0
+"""Measured steps, and the longest time for the measurements of a model without its first examples."""
+_RANDOM = 512  # examples of random tokens
 
 
 @dataclass(frozen=True)
-class Speed:
-    """Useful operations and real tokens per second in training, tokens per second in evaluation; parameters."""
+class StepTimes:
+    """Times of a model on this machine.
 
-    flops: float
-    tokens: float
-    evaluation: float
-    parameters: int
-    encoder: int
+    Attributes:
+        costs: the arithmetic of the model on the examples of the measured steps.
+        gradients: seconds of the forward and backward pass for each token, by the name of the data type.
+        optimizers: seconds of a step of each optimizer, with the clipping of the gradient.
+        evaluation: tokens per second; 0 if it was not measured.
+    """
+
+    costs: ModelCosts
+    gradients: dict[str, float]
+    optimizers: dict[str, float]
+    evaluation: float = 0.0
+
+    def tokens_per_second(self, dtype: str, optimizer: str, batch: int, accumulated: int = 1) -> float:
+        """Of steps with a number of accumulated batches, of `batch` tokens each."""
+        tokens = batch * accumulated
+        return tokens / (self.gradients[dtype] * tokens + self.optimizers[optimizer])
+
+    def of(self, costs: ModelCosts) -> "StepTimes":
+        """The expected times of a similar model, in proportion to its operations and parameters."""
+        products = costs.flops_per_token / self.costs.flops_per_token
+        steps = {
+            "adamw": costs.parameters / self.costs.parameters,
+            "muon": costs.muon_flops / max(self.costs.muon_flops, 1),
+        }
+        return StepTimes(
+            costs,
+            {name: seconds * products for name, seconds in self.gradients.items()},
+            {name: seconds * steps[name] for name, seconds in self.optimizers.items()},
+        )
 
 
-def measure_speed(
+def measure_steps(
     settings: PretrainSettings,
     arguments: TrainingArguments,
     corpus: Corpus,
-    limit: float,
-    uses_muon: bool,
     tokens: int,
-) -> Speed:
-    """Trains a new model for a few steps on examples of the corpus, and evaluates some. The model is discarded.
-
-    Optimizer and batch are the run's, because the optimizer's share of a step depends on both.
+    limit: float,
+    *,
+    types: Sequence[str],
+    optimizers: Sequence[str],
+    evaluates: bool = False,
+) -> StepTimes:
+    """Trains a new model for a few steps on examples of the corpus, as in the middle of the run, and discards it.
 
     Args:
-        settings: with the size to measure.
-        limit: seconds that the measurement of the training may take; that of the evaluation takes half of them. Both
-            end even if a single step takes longer.
-        uses_muon: whether the run's optimizer is Muon, otherwise AdamW.
+        settings: with size, schedule and dropout of the run.
         tokens: real tokens of a batch.
+        limit: seconds for all measurements but that of the evaluation, which has half of them. They end even if the
+            computation of a single example takes longer.
+        types, optimizers: names of the data types of products and of the optimizers to measure.
+        evaluates: also measure the evaluation, in the last of the types.
     """
-    model = build_model(settings, corpus.tokenizer, corpus.shape.longest).to(arguments.device).train()
-    optimizer = MuonAdamW.of(model, (), arguments) if uses_muon else torch.optim.AdamW(model.parameters(), lr=0.0)
-    masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
-    collator = PretrainingCollator(masker, settings.padding_free, corpus.tokenizer.pad_token_id)
-    dataset, count = ExampleDataset(corpus.train), max(1, round(tokens / corpus.shape.mean_length))
-
-    def step(first: int, count: int) -> int:
-        threads.share()
-        keys = [(0, (first + i) % len(dataset)) for i in range(count)]
-        batch = collator(dataset.__getitems__(keys))
-        inputs = {k: v.to(arguments.device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
-        half = torch.autocast(arguments.device.type, torch.bfloat16) if arguments.bf16 else contextlib.nullcontext()
-        with half:
-            outputs = model(**inputs)
-        if model.training:
-            outputs.loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return batch["input_ids"].numel()
-
+    trial, name = _Trial(settings, arguments, corpus), settings.size or "model"
     limit = min(limit, _MOST_SECONDS)
-    name = settings.size or "model"
-    training = _tokens_per_second(step, count, limit, f"{name}: training")
-    model.eval()
-    with torch.no_grad():
-        evaluation = _tokens_per_second(step, count, limit / 2, f"{name}: evaluation")
-    costs = corpus.shape.costs(model.config, settings.mlm_probability, corpus.has_pairs)
-    encoder = count_parameters(model.config)["encoder"]
-    return Speed(training * costs.flops_per_token, training, evaluation, costs.parameters, encoder)
+    part = limit / (len(types) + len(optimizers))
+    count = max(1, round(tokens / trial.shape.mean_length))
+    forward_and_backward = {dtype: functools.partial(trial.train, getattr(torch, dtype)) for dtype in types}
+    gradients = _seconds(forward_and_backward, count, part, f"{name}: training")
+    gradients = {dtype: min(seconds, limit) for dtype, seconds in gradients.items()}  # a bound that no plan chooses
+    by_optimizer = {optimizer: trial.optimizer_step(optimizer) for optimizer in optimizers}
+    steps = _seconds(by_optimizer, 1, part, f"{name}: optimizer")
+    costs = trial.shape.costs(trial.model.config, trial.draw.mlm_probability, corpus.has_pairs)
+    evaluation = 0.0
+    if evaluates:
+        forward = {"": functools.partial(trial.evaluate, getattr(torch, types[-1]))}
+        evaluation = 1 / min(_seconds(forward, count, limit / 2, f"{name}: evaluation")[""], limit)
+    return StepTimes(costs, gradients, steps, evaluation)
 
 
-def _tokens_per_second(step: Callable[[int, int], int], count: int, limit: float, name: str) -> float:
-    """Tokens per second of batches of `count` examples, or of the largest batch that is possible in `limit` seconds.
+def random_corpus(vocab_size: int, length: int) -> Corpus:
+    """Pairs of random tokens, all of one length, to measure without a text."""
+    words = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(max(vocab_size - len(SPECIAL_TOKENS), 1)))]
+    ids = np.random.default_rng(0).integers(len(SPECIAL_TOKENS), len(words), (_RANDOM, length))
+    columns = {
+        "input_ids": list(ids),
+        "token_type_ids": list(np.zeros_like(ids)),
+        "next_sentence_label": [0] * _RANDOM,
+    }
+    train = datasets.Dataset(pa.table(columns, schema=example_schema(nsp=True)))
+    return Corpus(Path(), train, None, MyBertTokenizer(words), CorpusShape.of(np.full(_RANDOM, length)))
 
-    Batches grow from one example, which also loads and compiles kernels.
+
+class _Trial:
+    """A new model, with the batches of the middle of a run."""
+
+    def __init__(self, settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus):
+        self.arguments = arguments
+        self.model = build_model(settings, corpus.tokenizer, corpus.shape.longest).to(arguments.device)
+        masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
+        self._collate = PretrainingCollator(masker, settings.padding_free, corpus.tokenizer.pad_token_id)
+        self._dataset = ScheduledDataset(corpus.train, masker.seed)
+        schedule = settings.schedule(corpus.shape.longest, 1)
+        self.draw = Draw(0, 0, schedule.length(0.5), schedule.mlm_probability(0.5))
+        self._whole = Draw(0, 0, corpus.shape.longest, settings.mlm_probability)
+        self.shape = CorpusShape.of(np.minimum(example_lengths(corpus.train), self.draw.length))
+
+    def train(self, dtype: torch.dtype, first: int, count: int) -> int:
+        """Computes the gradients of a batch; returns its tokens."""
+        self.model.train()
+        self.model.zero_grad()
+        tokens, loss = self._forward(dtype, first, count, self.draw)
+        loss.backward()
+        return tokens
+
+    @torch.no_grad()
+    def evaluate(self, dtype: torch.dtype, first: int, count: int) -> int:
+        self.model.eval()
+        return self._forward(dtype, first, count, self._whole)[0]
+
+    def _forward(self, dtype: torch.dtype, first: int, count: int, draw: Draw) -> tuple[int, Tensor]:
+        threads.share()
+        keys = [(0, (first + i) % len(self._dataset)) for i in range(count)]
+        examples, device = self._dataset.__getitems__((keys, draw)), self.arguments.device
+        inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in self._collate(examples).items()}
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            return len(examples.input_ids), self.model(**inputs).loss
+
+    def optimizer_step(self, name: str) -> Callable[[int, int], int]:
+        """A function that clips the gradient and makes a step."""
+        model, arguments = self.model, self.arguments
+        if name == "muon":
+            optimizer: torch.optim.Optimizer = MuonAdamW.of(model, (), arguments)
+        else:
+            optimizer = torch.optim.AdamW(model.parameters(), arguments.learning_rate or 0.0, fused=True)
+
+        def step(first: int, count: int) -> int:
+            if arguments.max_grad_norm:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), arguments.max_grad_norm)
+            optimizer.step()
+            return 1
+
+        return step
+
+
+def _seconds(steps: Mapping[str, Callable[[int, int], int]], count: int, limit: float, title: str) -> dict[str, float]:
+    """Seconds per token of each step, with `count` examples, or with fewer if these do not fit into the time.
+
+    The steps take turns, so that other programs slow all of them. Batches grow from one example; the first one, which
+    loads and compiles kernels, does not count.
 
     Args:
-        step: computes a batch, given the numbers of its first example and of its examples; returns its tokens.
-        name: for the progress bar.
+        steps: by name, functions that compute a batch, given the numbers of its first example and of its examples,
+            and return its tokens.
+        limit: seconds for each of the steps, and for the first example of each.
+        title: of the progress bar.
+
+    Returns:
+        By name; `inf` for a step whose first examples take longer than `limit`.
     """
-    end, size, seen = time.perf_counter() + limit, 1, 0
-    measured: list[tuple[int, int, float]] = []
-    with Bar(desc=name, unit="examples", leave=False) as bar:
-        while sum(batch == count for batch, _, _ in measured) <= _STEPS:
-            start = time.perf_counter()
-            try:
-                with contextlib.nullcontext() if measured else _Deadline(end):
-                    tokens = step(seen, size)
-                if torch.accelerator.is_available():
-                    torch.accelerator.synchronize()
-            except _TooSlowError:
-                return 1 / limit  # less than one example: a lower bound that no plan chooses
-            seconds = time.perf_counter() - start
-            measured.append((size, tokens, seconds))
-            bar.update(size)
-            seen, last = seen + size, size
-            size = min(2 * size, count)
-            if time.perf_counter() + seconds * size / last > end:
-                break
-    largest = [part[1:] for part in measured if part[0] == measured[-1][0]]
+    measured: dict[str, list[tuple[int, int, float]]] = {name: [] for name in steps}
+    spent = dict.fromkeys(steps, 0.0)
+    growing = itertools.takewhile(lambda size: size < count, (4**power for power in itertools.count()))
+    seen = 0
+    with Bar(desc=title, unit="examples", leave=False) as bar:
+        for size in (1, *growing, *[count] * (_STEPS + 1)):
+            for name, step in steps.items():
+                done = measured[name]
+                expected = done[-1][2] * size / done[-1][0] if len(done) > 1 else 0.0
+                if spent[name] + expected > limit:
+                    spent[name] = math.inf
+                    continue
+                start = time.perf_counter()
+                try:
+                    with contextlib.nullcontext() if len(done) > 1 else _Deadline(start + limit - spent[name]):
+                        tokens = step(seen, size)
+                    _synchronize()
+                except _TooSlowError:
+                    spent[name] = math.inf
+                    continue
+                done.append((size, tokens, time.perf_counter() - start))
+                spent[name] += done[-1][2] if len(done) > 1 else 0.0
+                bar.update(size)
+            seen += size
+    return {name: _mean(done[1:]) for name, done in measured.items()}
+
+
+def _mean(measured: list[tuple[int, int, float]]) -> float:
+    """Seconds per token of the largest batches, without the first of them."""
+    largest = [part for part in measured if part[0] == measured[-1][0]]
     largest = largest[1:] or largest
-    return sum(tokens for tokens, _ in largest) / sum(seconds for _, seconds in largest)
+    return sum(seconds for *_, seconds in largest) / sum(tokens for _, tokens, _ in largest) if largest else math.inf
+
+
+def _synchronize() -> None:
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
 
 
 class _TooSlowError(Exception):

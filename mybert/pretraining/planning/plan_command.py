@@ -1,13 +1,20 @@
-"""`mybert plan`: time, memory, traffic and price of a pretraining run on given devices, by arithmetic."""
+"""`mybert plan`: time, memory, traffic and price of a pretraining run on given devices, by arithmetic.
 
+With a time budget, sizes and optimizers are compared; on this machine by measured steps.
+"""
+
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modeling_mybert.configuration_mybert import MyBertConfig
-from mybert.common.quantities import duration, with_unit
+from mybert.common.quantities import Quantity, duration, with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE
+from mybert.pretraining.planning.candidates import FLOAT, effective_tokens, measuring_seconds, types_to_compare
 from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
+from mybert.pretraining.planning.measurement import StepTimes, measure_steps, random_corpus
+from mybert.pretraining.planning.rules import with_schedule
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.planning.settings import PlanSettings
 from mybert.pretraining.settings import PretrainingOptions, PretrainSettings
@@ -82,6 +89,14 @@ class ParallelConfig:
         return self.step_tokens / max(self.compute_seconds, self.send_seconds)
 
     @property
+    def muon_tokens_per_second(self) -> float | None:
+        """With Muon, each device of which needs whole matrices."""
+        if self.sharded:
+            return None
+        step = self.costs.muon_flops / (self.settings.peak_flops * self.settings.mfu)
+        return self.step_tokens / (self.step_tokens / self.tokens_per_second + step)
+
+    @property
     def mfu(self) -> float:
         """Share of the peak, counting useful operations only."""
         return self.costs.flops_per_token * self.tokens_per_second / (self.settings.peak_flops * self.devices)
@@ -105,10 +120,11 @@ def parallel_configs(settings: PlanSettings, size: str, devices: int) -> list[Pa
 
 
 def main(settings: PlanSettings) -> None:
-    if settings.peak_flops is None:
-        settings.peak_flops = _measured_peak(settings.bf16)
+    is_measured = settings.peak_flops is None
+    if is_measured:
+        settings = _on_this_machine(settings)
     if settings.time_budget is not None:
-        print_budget(settings)
+        print_budget(settings, is_measured)
         return
     combinations = [(size, devices) for size in settings.size for devices in settings.devices]
     if len(combinations) > 1:
@@ -118,30 +134,60 @@ def main(settings: PlanSettings) -> None:
     print_disk(settings)
 
 
-def _measured_peak(half: bool) -> float:
+def _on_this_machine(settings: PlanSettings) -> PlanSettings:
+    """The settings with the measured peak, and with bfloat16 only if it is faster here."""
     import torch
 
+    from mybert.training.arguments import bfloat16_is_faster
     from mybert.training.speed import measure_peak
 
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    return measure_peak(device, torch.bfloat16 if half else torch.float32)
+    half = settings.bf16 and (device.type not in ("cpu", "cuda") or bfloat16_is_faster(device))
+    peak = measure_peak(device, torch.bfloat16 if half else torch.float32)
+    return dataclasses.replace(settings, bf16=half, peak_flops=Quantity(peak))
 
 
-def print_budget(settings: PlanSettings) -> None:
-    """Prints the expected result of each size in the time budget, and the size with the lowest expected loss."""
+def print_budget(settings: PlanSettings, is_measured: bool) -> None:
+    """Prints the expected result of each size and optimizer in the time budget, and the lowest expected loss."""
     rows, losses = [], {}
     for size in settings.size:
         config = parallel_configs(settings, size, settings.devices[0])[0]
-        tokens = config.tokens_per_second * settings.time_budget
         encoder = count_parameters(config.costs.config)["encoder"]
-        expected = scaling_law().expectation(encoder, tokens, settings.tokens, settings.vocab_size)
-        losses[size] = expected["mlm_loss"]
-        rows.append((size, with_unit(tokens, ""), f"{tokens / settings.tokens:.1f}", in_words(expected)))
-    columns = ("size", "tokens", "passes", "expected on held-out documents (95% interval)")
-    print_table(
-        f"{with_unit(settings.tokens, ' tokens')}, {duration(settings.time_budget)} of training", rows, columns
-    )
+        times = _measured_times(config) if is_measured and settings.devices[0] == 1 else None
+        for optimizer in ("muon", "adamw"):
+            speed = config.muon_tokens_per_second if optimizer == "muon" else config.tokens_per_second
+            if times is not None:
+                speed = max(
+                    times.tokens_per_second(
+                        dtype, optimizer, config.forward_tokens, settings.gradient_accumulation_steps
+                    )
+                    for dtype in times.gradients
+                )
+            tokens = speed * settings.time_budget
+            counted = effective_tokens(tokens, optimizer)
+            expected = scaling_law().expectation(encoder, counted, settings.tokens, settings.vocab_size)
+            losses[f"{size} with {optimizer}"] = expected["mlm_loss"]
+            numbers = with_unit(speed, ""), with_unit(tokens, ""), f"{tokens / settings.tokens:.1f}"
+            rows.append((size, optimizer, *numbers, in_words(expected)))
+    columns = ("size", "optimizer", "tokens/s", "tokens", "passes", "expected on held-out documents (95% interval)")
+    title = f"{with_unit(settings.tokens, ' tokens')}, {duration(settings.time_budget)} of training"
+    print_table(f"{title}, {'measured on this machine' if is_measured else 'by arithmetic'}", rows, columns)
     print(f"lowest expected loss: {min(losses, key=losses.get)}")
+
+
+def _measured_times(config: ParallelConfig) -> StepTimes:
+    """Of a size on this machine, with random tokens."""
+    from mybert.pretraining.arguments import PretrainingArguments
+
+    settings = config.settings
+    corpus = random_corpus(settings.vocab_size, settings.max_length)
+    arguments = PretrainingArguments(output_dir="plan")
+    trial = with_schedule(PretrainSettings(output="plan", corpus="plan", size=config.size), (), settings.max_length)
+    types = [dtype for dtype in types_to_compare(arguments, is_given=False) if dtype == FLOAT or settings.bf16]
+    limit = measuring_seconds(settings.time_budget, settings.size.index(config.size))
+    return measure_steps(
+        trial, arguments, corpus, config.forward_tokens, limit, types=types, optimizers=["muon", "adamw"]
+    )
 
 
 def print_overview(settings: PlanSettings, combinations: Iterable[tuple[str, int]]) -> None:
@@ -196,6 +242,9 @@ def print_details(choices: list[ParallelConfig]) -> None:
         "computing, s per step": lambda config: f"{config.compute_seconds:.3g}",
         "sending, s per step": lambda config: f"{config.send_seconds:.3g}",
         "tokens per second": lambda config: f"{config.tokens_per_second:,.0f}",
+        "tokens per second, Muon": lambda config: (
+            "-" if config.muon_tokens_per_second is None else f"{config.muon_tokens_per_second:,.0f}"
+        ),
         "MFU": lambda config: f"{config.mfu:.1%}",
         "1B tokens": lambda config: duration(config.seconds(_BILLION)),
         "total": lambda config: duration(config.seconds(total)),

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from mybert.reports.forecast import interval
+
 _Z95 = 1.959964
 
 
@@ -122,7 +124,4 @@ def in_words(expected: dict[str, float]) -> str:
         return (
             f"masked loss at most {expected['mlm_loss']:.2f}: so few tokens teach little more than their frequencies"
         )
-    return (
-        f"masked loss {expected['mlm_loss']:.2f} ± {expected['mlm_loss_error']:.2f}, accuracy "
-        f"{expected['mlm_accuracy']:.3f} ± {expected['mlm_accuracy_error']:.3f}"
-    )
+    return f"masked loss {interval(expected, 'mlm_loss', 2)}, accuracy {interval(expected, 'mlm_accuracy', 3)}"

@@ -21,7 +21,8 @@ class PlanSettings:
     )
     time_budget: Duration | None = setting(
         None,
-        "Print the expected result of each size in this time, such as 1h, instead of the costs of --num-train-epochs.",
+        "Print the expected result of each size and optimizer in this time, such as 1h, instead of the costs of "
+        "--num-train-epochs.",
     )
     size: list[str] = setting(default_factory=lambda: ["base"], help=f"Model sizes: {', '.join(SIZES)}.")
     devices: list[int] = setting(default_factory=lambda: [1], help="Number of devices; several numbers are compared.")

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from mybert.reports.checks.training import advises_rate
+from mybert.reports.checks.training import advises_rate, competing_programs
 from mybert.reports.finding import Finding, judged, passed
+from mybert.reports.forecast import compare
 from mybert.reports.stage_files import StageFiles, is_number
 
 _PLATEAU_RED, _PLATEAU_AMBER = 1.15, 1.5  # times the share of the most frequent token
@@ -93,8 +94,33 @@ def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
     yield judged("evaluation-set", found, titles, evidence, remedy)
 
 
+def off_the_plan(files: StageFiles) -> Iterator[Finding]:
+    """Speed and result of a run with a time budget, compared with what was expected of them."""
+    measures = {measure.title: measure for measure in compare(files.results)}
+    if not measures:
+        return
+    speed = measures.pop("tokens per second")
+    evidence = f"Planned {speed.planned} tokens per second, measured {speed.result}.{competing_programs(files)}"
+    remedy = "End other programs that use the processor. A new run measures and plans again."
+    titles = "The run was not slower than planned", "The run was slower than planned"
+    yield judged("planned-speed", "amber" if speed.is_worse else "green", titles, evidence, remedy)
+    scores = [measure for measure in measures.values() if measure.expected]
+    if not scores:
+        return
+    evidence = "For the tokens seen: " + "; ".join(
+        f"{score.title} {score.result}, expected {score.expected}" for score in scores
+    )
+    is_worse = any(score.is_worse for score in scores)
+    titles = "The result is as good as expected", "The result is worse than its 95% interval"
+    remedy = (
+        "Check the learning rate and the text: the expectation is that of English prose. Repeated or very short "
+        "texts are learned more slowly."
+    )
+    yield judged("forecast", "amber" if is_worse else "green", titles, f"{evidence}.", remedy)
+
+
 def _scores(files: StageFiles) -> tuple[dict, dict]:
     return files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
 
 
-CHECKS = (still_on_the_first_plateau, next_sentence_at_chance, small_evaluation_set)
+CHECKS = (still_on_the_first_plateau, next_sentence_at_chance, small_evaluation_set, off_the_plan)

@@ -22,7 +22,12 @@ _NOISY = 0.95  # gradient noise: a larger batch would make steps better
 _LARGE_START = 0.05  # change of the weights by one of the first steps
 _SHORT_WARMUP = 0.03
 _SLOWDOWN = 0.6
-_LOW_MFU = 0.02
+_REACHED = {128: 0.3, 256: 0.45, 512: 0.6}
+"""Share of the speed of float32 products that a CPU reaches in training, by hidden size, with 2,000 tokens a batch."""
+_FAR_BELOW = 0.2  # of that share; short batches, old processors and one busy neighbour stay above
+_LOW_MFU = 0.02  # in 16 bits and on GPUs, which narrow layers leave idle
+_COMPETING = 1 / 3  # of the log entries
+_OPTIMIZER = 0.3  # of the time, above which the optimizer is the reason for a low speed
 _IDLE = 0.1
 _LEAST_LOSS = 1e-3  # differences between smaller ones mean little
 
@@ -187,16 +192,54 @@ def slow(files: StageFiles) -> Iterator[Finding]:
         evidence += f" {statistics.median(used):.1%} of the machine's speed in matrix products is used (mfu)."
     if idle:
         evidence += f" Processes wait {statistics.median(idle):.1%} of the time."
-    problems = []
-    if last < _SLOWDOWN * first:
+    competition, problems = competing_programs(files), []
+    evidence += competition
+    if competition:
+        problems.append("end the other programs, or train at another time")
+    elif last < _SLOWDOWN * first:
         problems.append("find the program that competes for the machine, or whether it is throttled")
-    if used and statistics.median(used) < _LOW_MFU:
-        problems.append("use larger batches, --bf16 on hardware that has it, or more --dataloader-num-workers")
+    if used and statistics.median(used) < (least := _least_share(files)):
+        evidence += f" Models of this width reach {least / _FAR_BELOW:.0%}." if least != _LOW_MFU else ""
+        problems += _remedies(files, competition)
     if idle and statistics.median(idle) > _IDLE:
         problems.append("fill batches by --max-tokens-per-batch, so that processes have equal work")
     titles = "The speed is even and fits the machine", "The run is far below this machine's speed"
     remedy = f"{'; '.join(problems).capitalize()}."
     yield judged("speed", "amber" if problems else "green", titles, evidence, remedy)
+
+
+def _least_share(files: StageFiles) -> float:
+    """The share of the machine's speed below which a run is far from what its width can reach."""
+    arguments, hardware = files.results.get("training_arguments") or {}, str(files.manifest.get("hardware", ""))
+    width = files.config.get("hidden_size")
+    is_gpu = ", " in hardware
+    if is_gpu or arguments.get("bf16") or arguments.get("fp16") or not is_number(width):
+        return 0.0 if is_gpu and is_number(width) and width < max(_REACHED) else _LOW_MFU
+    return _FAR_BELOW * next((share for size, share in _REACHED.items() if width <= size), max(_REACHED.values()))
+
+
+def _remedies(files: StageFiles, competition: str) -> Iterator[str]:
+    """For a low speed, by its log; none if other programs are the reason."""
+    shares = files.logged("optimizer_share")
+    if shares and statistics.median(shares) > _OPTIMIZER:
+        yield (
+            f"the optimizer takes {statistics.median(shares):.0%} of the time: use larger batches "
+            "(--max-tokens-per-batch), or --optimizer adamw"
+        )
+    elif not competition:
+        yield "use larger batches, --bf16 on hardware that has it, or more --dataloader-num-workers"
+
+
+def competing_programs(files: StageFiles) -> str:
+    """A sentence about programs that used cores of the run in a large part of it; empty if there were none."""
+    free, threads = files.logged("free_cores"), files.logged("threads")
+    if len(free) <= _COMPETING * len(files.training) or not threads:
+        return ""
+    part = len(free) / len(files.training)
+    return (
+        f" In {part:.0%} of the log, other programs left {statistics.median(free):.1f} cores for "
+        f"{counted(round(statistics.median(threads)), 'thread')}."
+    )
 
 
 def _change(before: float, after: float) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
 from mybert.reports.figures import thinned
+from mybert.reports.forecast import COLUMNS, compare
 from mybert.reports.metric_names import percent
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles, is_number
@@ -25,7 +26,8 @@ def page(files: StageFiles) -> Page:
         "Masked-token loss": {"mlm_loss": "training", "eval_mlm_loss": "held-out"},
         "Next-sentence loss": {"nsp_loss": "training", "eval_nsp_loss": "held-out"},
     }
-    sections = [training_section(files, losses, *charts), _samples(files), _tokens(files), _neighbours(files)]
+    sections = [_forecast(files), training_section(files, losses, *charts)]
+    sections += [_samples(files), _tokens(files), _neighbours(files)]
     title = {"adapt": "Adaptation", "distill": "Distillation"}.get(files.stage, "Pretraining")
     adaptation = _adaptation(files.results.get("adaptation") or {})
     return Page(
@@ -88,6 +90,13 @@ def _tiles(files: StageFiles) -> list[Tile]:
         note = "on held-out text; the model is as uncertain as in a choice among so many equally likely tokens"
         tiles.append(Tile("Perplexity", f"{metrics['perplexity']:,.4g}", note))
     return [*tiles, *training_tiles(files.results)]
+
+
+def _forecast(files: StageFiles) -> Section:
+    """Plan and result of a run with a time budget."""
+    rows = compare(files.results)
+    note = "Expected losses and accuracies have 95% intervals."
+    return Section("Forecast and result", [Table("Forecast and result", COLUMNS, rows, note)] if rows else [])
 
 
 def _samples(files: StageFiles) -> Section | None:
