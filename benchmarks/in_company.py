@@ -14,8 +14,8 @@ chooses its optimizer before. The other commands work `--seconds` or longer, and
 imports does not count. Two clients send 16 texts a request to `mybert serve`; they need a tenth of a core.
 
 beside: alone; avx2, PyTorch limited to the instructions of a processor without bfloat16; one, OMP_NUM_THREADS=1; busy,
-a process that computes all the time; bursty, one that computes and sleeps for 0.05 to 0.5 seconds by turns; quota, a
-control group of `--quota` cores (version 1 or 2), or one core by affinity where no group can be made.
+a process that computes all the time; quota, a control group of `--quota` cores (version 1 or 2), or one core by
+affinity where no group can be made.
 """
 
 import argparse
@@ -45,11 +45,10 @@ BESIDE = {
     "one": "one thread",
     "busy": "busy neighbour",
     "quota": "quota of one core",
-    "bursty": "bursty neighbour",
 }
 UNITS = dict.fromkeys(WORKS, "texts/s") | dict.fromkeys(("quickstart", "pretrain", "finetune", "corpus"), "tokens/s")
 _GROUPS = Path("/sys/fs/cgroup")
-ROWS, _LEAST_LOGS = 500, 3  # rows of each label
+ROWS, _LEAST_LOGS = 300, 3  # rows of each label
 
 
 def main() -> None:
@@ -59,7 +58,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--model", help="a BERT to fine-tune and to embed with, for --prepare")
     parser.add_argument("--work", nargs="+", choices=WORKS, default=WORKS[:6])
-    parser.add_argument("--beside", nargs="+", choices=BESIDE, default=list(BESIDE)[:5])
+    parser.add_argument("--beside", nargs="+", choices=BESIDE, default=list(BESIDE))
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--quota", type=float, default=1.0)
     parser.add_argument("--version", default="now", help="name of the measured version in the table")
@@ -82,7 +81,7 @@ def main() -> None:
                 ArithmeticError,
                 ValueError,
             ) as error:  # the others are still worth their time
-                print(f"{work}, {beside}: {error!r}; see {options.folder / 'log.txt'}", flush=True)
+                print(f"{work}, {beside}: {error!r}; see {log_of(work, beside, options.folder)}", flush=True)
                 continue
             entry = {"version": options.version, "work": work, "beside": beside, "speed": speed}
             with (options.folder / "speeds.jsonl").open("a", encoding="utf-8") as file:
@@ -141,7 +140,7 @@ def measure(work: str, beside: str, options: argparse.Namespace) -> float:
         join = stack.enter_context(group(options.quota if beside == "quota" else None))
         mybert = [options.python, "-P", "-m", "mybert"]
         common = {"cwd": options.folder, "env": environment, "preexec_fn": join}
-        log = stack.enter_context((options.folder / "log.txt").open("w", encoding="utf-8"))
+        log = stack.enter_context(log_of(work, beside, options.folder).open("w", encoding="utf-8"))
         if work == "serve":
             command = [*mybert, "serve", "classifier", "--port", "8791"]
             process = subprocess.Popen(command, stdout=log, stderr=log, **common)
@@ -154,16 +153,17 @@ def measure(work: str, beside: str, options: argparse.Namespace) -> float:
         return float(done.stdout.splitlines()[-1])
 
 
+def log_of(work: str, beside: str, folder: Path) -> Path:
+    return folder / f"{work}-{beside}.log"
+
+
 @contextlib.contextmanager
 def neighbour(beside: str) -> Iterator[None]:
-    """A process that computes all the time, or by turns."""
-    if beside not in ("busy", "bursty"):
+    """A process that computes all the time."""
+    if beside != "busy":
         yield
         return
-    wait = "time.sleep(random.uniform(0.05, 0.5))" if beside == "bursty" else "pass"
-    lines = ["import random, time", "while True:", " end = time.time() + random.uniform(0.05, 0.5)"]
-    lines += [" while time.time() < end: pass", f" {wait}"]
-    process = subprocess.Popen([sys.executable, "-c", "\n".join(lines)])
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
     finally:
@@ -243,7 +243,7 @@ def served(folder: Path, process: subprocess.Popen, seconds: float, clients: int
     def ask(number: int) -> None:
         connection, place = http.client.HTTPConnection("127.0.0.1", 8791), number
         while not stop.is_set():
-            body = json.dumps({"inputs": [texts[(16 * place + i) % len(texts)] for i in range(16)]})
+            body = json.dumps({"rows": [texts[(16 * place + i) % len(texts)] for i in range(16)]})
             place += clients
             connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
@@ -269,6 +269,8 @@ def served(folder: Path, process: subprocess.Popen, seconds: float, clients: int
         thread.join()
     process.kill()
     process.wait()
+    if not speed:
+        raise ValueError("the service has answered nothing")
     return speed
 
 
@@ -280,7 +282,9 @@ def repeat(work: str, folder: Path, seconds: float) -> None:
     rows, output = str(folder / "rows.jsonl"), str(folder / "output")
     size = len((folder / "rows.jsonl").read_text(encoding="utf-8").splitlines())
     run = {
-        "embed": lambda: mybert.embed(model=str(folder / "encoder"), inputs=[rows], output=output, overwrite=True),
+        "embed": lambda: mybert.embed(
+            model=str(folder / "encoder"), inputs=[rows], output=f"{output}.npy", overwrite=True
+        ),
         "predict": lambda: mybert.predict(
             model=str(folder / "classifier"), inputs=[rows], output=f"{output}.jsonl", overwrite=True
         ),
@@ -315,7 +319,7 @@ def print_tables(file: Path) -> None:
             cells = []
             for beside in columns:
                 base = median["one" if beside == "quota" else "alone"]
-                share = f" ({median[beside] / base:.0%})" if beside != "alone" and base == base else ""
+                share = f" ({median[beside] / base:.0%})" if beside != "alone" and base > 0 else ""
                 cells.append("-" if math.isnan(median[beside]) else f"{median[beside]:,.0f}{share}")
             print(f"| {work} | {UNITS[work]} | {' | '.join(cells)} |")
     print("\nIn brackets: the share of the speed alone; under a quota, of the speed of one thread.")
