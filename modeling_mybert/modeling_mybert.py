@@ -19,6 +19,7 @@ from .task_heads_mybert import (
 
 if TYPE_CHECKING:  # transformers copies this file too, and does not load it
     from .question_answering_mybert import MyBertQuestionAnsweringPipeline  # noqa: F401
+    from .token_classification_mybert import MyBertTokenClassificationPipeline  # noqa: F401
 
 __all__ = [
     "MyBertConfig",

@@ -25,11 +25,13 @@ from modeling_mybert.pipelines import (
     MyBertTextClassificationPipeline,
 )
 from modeling_mybert.question_answering_mybert import MyBertQuestionAnsweringPipeline
+from modeling_mybert.token_classification_mybert import MyBertTokenClassificationPipeline
 
 _PIPELINES = {
     "text-classification": MyBertTextClassificationPipeline,
     "feature-extraction": MyBertFeatureExtractionPipeline,
     "fill-mask": MyBertFillMaskPipeline,
+    "token-classification": MyBertTokenClassificationPipeline,
 }
 _uses = 0  # of `use_for_bert` that are in force
 

@@ -44,7 +44,8 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     """The task with the configuration of the checkpoint to start from, without its labels and problem type."""
     config, tokenizer = _load(settings.model)
     config.problem_type = None
-    vars(config).pop("label_threshold", None)  # tuned for the labels of an earlier fine-tuning
+    for name in ("label_threshold", "tag_scheme", "word_rules"):  # of the labels and rows of an earlier fine-tuning
+        vars(config).pop(name, None)
     if settings.attn_implementation is not None:
         config._attn_implementation = settings.attn_implementation
     if settings.dropout is not None:
@@ -118,7 +119,7 @@ def _task(
     if settings.stride is not None and getattr(options, "long_texts", None) == "truncate":
         raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
     check_max_length(options.max_length, config, settings.model)
-    return kind(options, config)
+    return kind(options, config).with_tokenizer(tokenizer)
 
 
 def _name_labels_once(config: MyBertConfig, name: str) -> None:

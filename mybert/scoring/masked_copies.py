@@ -5,16 +5,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from modeling_mybert.words_mybert import AddedTokens, WordSplitter
 from mybert.common.text_windows import cut_windows
 
 WORDS_PER_WINDOW = 64
 """Context of `whole-word` masking: a number of words, not of tokens, so that it is the same for every vocabulary."""
 
 _MASKED_SHARE = 0.15
-_NORMALIZER = BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False)
 
 
 class Copy(NamedTuple):
@@ -55,9 +53,12 @@ def token_copies(
             yield Copy(window, range(1 + token - start, 1 + last - start), 1, row + token)
 
 
-def split_words(text: str) -> list[str]:
-    """Splits a text into words at spaces, punctuation and CJK ideographs, independent of the vocabulary."""
-    return [word for word, _ in BertPreTokenizer().pre_tokenize_str(_NORMALIZER.normalize_str(text))]
+def split_words(text: str, added: AddedTokens | None = None) -> list[str]:
+    """Splits a text into words at spaces, punctuation and CJK ideographs, independent of the vocabulary.
+
+    A token that a user added is a word.
+    """
+    return [text[start:end] for start, end in WordSplitter(None, added)(text)]
 
 
 def is_masked(document: int, word: int) -> bool:

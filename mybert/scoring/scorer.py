@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from modeling_mybert import MyBertForMaskedLM
+from modeling_mybert.words_mybert import AddedTokens
 from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.command_line import make_settings
 from mybert.common.devices import choose_device
@@ -149,7 +150,7 @@ class Scorer:
         """Masks 15% of the words of each text with all their tokens, and scores them.
 
         Words and masks do not depend on the vocabulary, so that models with different vocabularies are compared on the
-        same words. The context is a window of 64 words.
+        same words; only tokens that a user added are words as well. The context is a window of 64 words.
 
         Args:
             first_number: the number of the first text, from which the hash chooses words.
@@ -157,7 +158,8 @@ class Scorer:
         Returns:
             The scores, in the order of `texts`.
         """
-        words = [split_words(text) for text in text_list(texts)]
+        added = AddedTokens(self.tokenizer)
+        words = [split_words(text, added) for text in text_list(texts)]
         copies, owners, bounds = [], [], [0]
         for number, text in enumerate(words, first_number):
             encodings = self.backend.encode_batch(text, add_special_tokens=False)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from modeling_mybert import MyBertConfig
 from modeling_mybert.entities_mybert import read_tags
+from modeling_mybert.words_mybert import WordSplitter
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.conll import read_columns
@@ -396,11 +397,11 @@ def test_a_separated_file_without_a_known_header_is_refused(tmp_path, separator)
 
 def test_an_annotation_whose_own_text_differs_is_a_problem():
     rows = {"text": ["😀😀😀😀 Bob met Ann"], "spans": [[{"start": 10, "end": 13, "text": "Bob", "label": "PER"}]]}
-    (problem,) = words_and_tags(Dataset.from_dict(rows))["problem"]
+    (problem,) = words_and_tags(Dataset.from_dict(rows), WordSplitter())["problem"]
     assert "'et '" in problem and "'Bob'" in problem
     for start in (5, 9):  # characters, and UTF-16 units
         rows["spans"][0][0] |= {"start": start, "end": start + 3}
-        (row,) = words_and_tags(Dataset.from_dict(rows))
+        (row,) = words_and_tags(Dataset.from_dict(rows), WordSplitter())
         assert row["problem"] is None and row["tags"][-3:] == ["B-PER", "O", "O"]
 
 
@@ -424,18 +425,18 @@ def tagged(row: dict) -> list[str]:
 def test_offsets_in_utf16_units_are_converted_where_an_annotation_of_the_file_proves_them(shown, caplog):
     """JavaScript counts an emoji as two. A row without texts follows the others."""
     rows = [utf16_row("😀 Ada met 👩‍👩‍👧 Bo", "Ada", "Bo", shown=shown), utf16_row("😀 abcd Eve went", "Eve", shown=0)]
-    first, second = words_and_tags(Dataset.from_list(rows))
+    first, second = words_and_tags(Dataset.from_list(rows), WordSplitter())
     assert first["problem"] is second["problem"] is None
     assert tagged(first) == ["Ada", "Bo"] and tagged(second) == ["Eve"]
     assert "count UTF-16 units" in caplog.text
 
 
 def test_offsets_without_a_proof_count_characters():
-    (row,) = words_and_tags(Dataset.from_list([utf16_row("😀abcd", "abcd", shown=0)]))
+    (row,) = words_and_tags(Dataset.from_list([utf16_row("😀abcd", "abcd", shown=0)]), WordSplitter())
     assert "the span 2 to 6 (PER) lies outside the text of 5 characters" in row["problem"]
 
 
 def test_offsets_that_no_unit_explains_are_refused_as_before():
     spans = [{"start": 1, "end": 4, "label": "PER", "text": "Ada"}]
-    (row,) = words_and_tags(Dataset.from_list([{"text": "😀 Ada met Bo", "spans": spans}]))
+    (row,) = words_and_tags(Dataset.from_list([{"text": "😀 Ada met Bo", "spans": spans}]), WordSplitter())
     assert "its annotation says 'Ada'" in row["problem"]

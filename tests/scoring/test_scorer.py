@@ -140,6 +140,21 @@ def test_the_masked_words_do_not_depend_on_the_vocabulary(folders, tmp_path):
     assert 0.1 < counted / words < 0.2
 
 
+def test_a_token_that_a_user_added_is_a_word_that_is_masked_at_once(folders, tmp_path):
+    model = MyBertForMaskedLM.from_pretrained(folders["stock"])
+    tokenizer = MyBertTokenizer.from_pretrained(folders["stock"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[E1]"]})
+    tokenizer.add_tokens(["<tag>"])
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (found,) = Scorer(tmp_path, device="cpu").masked_words(["[E1] <tag>x " * 60])
+    chosen = [place for place in range(180) if is_masked(0, place)]
+    assert found.words == [("[E1]", "<tag>", "x")[place % 3] for place in chosen]
+    (alone,) = Scorer(tmp_path, device="cpu").texts(["[E1] <tag>x"])
+    assert alone.tokens == ["[E1]", "<tag>", "x"]
+
+
 def test_a_word_is_correct_when_every_token_is_predicted_and_unknown_words_never_are(folders, tmp_path):
     model = MyBertForMaskedLM.from_pretrained(folders["stock"])
     tokenizer = MyBertTokenizer.from_pretrained(folders["stock"])

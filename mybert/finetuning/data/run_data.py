@@ -54,6 +54,7 @@ def load_data(
     inputs = [name for name in task.inputs if name in train.rows.column_names]
     task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
     task = replace(task, trained_inputs=tuple(inputs))
+    task = task.reading_like(train.rows)
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
     task = task.with_label_reading([train, *given.values()])

@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from datasets import Dataset, Features, List, Value
-from tokenizers import PreTokenizedString
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from modeling_mybert.words_mybert import WordSplitter
 from mybert.common.error_messages import short
 from mybert.finetuning.data.label_columns import of_cell
 
@@ -25,7 +23,6 @@ COLUMNS = {
     "spans": ("spans", "entities", "ents", "label", "labels", "annotations"),
 }
 VERDICT = {"answer": ("answer",)}  # Prodigy's: accept, reject or ignore
-_NORMALIZER = BertNormalizer(lowercase=False, strip_accents=False)  # these two do not change where words end
 _FEATURES = {
     "text": Value("string"),
     "tokens": List(Value("string")),
@@ -43,17 +40,10 @@ class Span(NamedTuple):
     label: str
 
 
-def split_words(text: str) -> list[tuple[int, int]]:
-    """Start and end of each word of a text, in characters; BERT splits at spaces and around punctuation."""
-    pieces = PreTokenizedString(text)
-    pieces.normalize(_NORMALIZER.normalize)
-    BertPreTokenizer().pre_tokenize(pieces)
-    return [offsets for _, offsets, _ in pieces.get_splits("original", "char")]
-
-
-def words_and_tags(rows: Dataset) -> Dataset:
+def words_and_tags(rows: Dataset, splitter: WordSplitter) -> Dataset:
     """
     Args:
+        splitter: splits the texts into words.
         rows: `text`, and in labelled rows `spans` in the form of one of the exports.
 
     Returns:
@@ -64,7 +54,7 @@ def words_and_tags(rows: Dataset) -> Dataset:
     names = [name for name in _FEATURES if name != "tags" or "spans" in rows.column_names]
     if units := _counts_utf16(rows):
         logger.warning("the offsets of the spans count UTF-16 units, as JavaScript does; they were converted")
-    found = [_convert(row, units) for row in rows]
+    found = [_convert(row, splitter, units) for row in rows]
     widened = [f"row {number}: {change}" for number, row in enumerate(found, 1) for change in row["widened"]]
     if widened:
         total = sum(row["spans"] for row in found)
@@ -75,10 +65,10 @@ def words_and_tags(rows: Dataset) -> Dataset:
     return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
 
 
-def _convert(row: Mapping[str, Any], counts_utf16: bool) -> dict[str, Any]:
+def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool) -> dict[str, Any]:
     """The columns of `words_and_tags`, the number of spans, and the changes of those that were widened."""
     text = _text_of(row["text"])
-    offsets = split_words(text)
+    offsets = splitter(text)
     spans, aligned, problem = [], [], None
     if "spans" in row:
         try:

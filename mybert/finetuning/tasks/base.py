@@ -238,6 +238,14 @@ class Task(ABC):
         """
         return self
 
+    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> Self:
+        """This task, which reads rows for a model with this tokenizer."""
+        return self
+
+    def reading_like(self, rows: Dataset) -> Self:
+        """This task, which reads other rows as it has read these training rows."""
+        return self
+
     def fitted(self, rows: Dataset) -> Self:
         """This task with the labels and the kind of problem of the training rows."""
         return self

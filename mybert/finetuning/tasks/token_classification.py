@@ -17,6 +17,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from modeling_mybert import MyBertForTokenClassification
 from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
+from modeling_mybert.words_mybert import AddedTokens, WordSplitter
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.invocation import warn_once
@@ -26,6 +27,7 @@ from mybert.finetuning.data.label_columns import expand_label, looks_like_list, 
 from mybert.finetuning.data.labels import is_missing, label_name, sort_labels
 from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.finetuning.data.tag_checks import read_sentences, tag_problems, tokens_message
+from mybert.finetuning.data.word_rules import learn_word_rules
 from mybert.finetuning.evaluation import entity_scores as entities
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
@@ -49,7 +51,12 @@ class TokenClassification(Task):
     `span_annotations`). A sentence of more than `max_length` tokens is split into windows; each word is trained and
     predicted in the window where its first token has the most context. Tags of entities (see `read_tags`) are scored
     as entities, other tags one by one.
+
+    Attributes:
+        added: finds the tokens that a user added to the tokenizer, which are words.
     """
+
+    added: AddedTokens | None = None
 
     name = "token-classification"
     head = MyBertForTokenClassification
@@ -130,7 +137,12 @@ class TokenClassification(Task):
                 values = [expand_label(value, None) for value in rows[name][:]]
                 rows = with_column(rows.remove_columns(name), name, values)
         is_text = "text" in rows.column_names and "tokens" not in rows.column_names
-        return words_and_tags(rows) if is_text else rows
+        if is_text and self._splitter.unspaced:
+            warn_once(
+                "the model was trained on words of a script without spaces; a text is split at spaces, punctuation "
+                "and ideographs only, so pass its words as a list (`tokens`)"
+            )
+        return words_and_tags(rows, self._splitter) if is_text else rows
 
     def plain_row(self, line: str, source: str) -> dict:
         """The line as a text."""
@@ -172,6 +184,21 @@ class TokenClassification(Task):
             yield [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
 
     # Model
+
+    def loaded(self, source: str) -> Self:
+        try:
+            WordSplitter(getattr(self.config, "word_rules", None))
+        except ValueError as error:
+            raise UserError(f"checkpoint {source}: {error}") from error
+        return self
+
+    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> Self:
+        return dataclasses.replace(self, added=AddedTokens(tokenizer))
+
+    def reading_like(self, rows: Dataset) -> Self:
+        sentences = [] if "text" in rows.column_names else rows["tokens"][:]
+        texts = ([word for word in words if isinstance(word, str)] for words in sentences if isinstance(words, list))
+        return self.with_config(word_rules=learn_word_rules(texts, self.added))
 
     def fitted(self, rows: Dataset) -> Self:
         names = sort_labels(tag for row in rows["tags"][:] for tag in row)
@@ -256,6 +283,11 @@ class TokenClassification(Task):
             shown = " ".join(tokens[first:last]) if text is None else text[start:end]
             prediction["entities"].append({"type": kind, "start": start, "end": end, "text": shown, "score": score})
         return prediction
+
+    @functools.cached_property
+    def _splitter(self) -> WordSplitter:
+        """Splits raw text into words like those of the training rows."""
+        return WordSplitter(getattr(self.config, "word_rules", None), self.added)
 
     @functools.cached_property
     def _tag_set(self) -> TagSet | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 TASKS = {
     "MyBertModel": "feature-extraction",
@@ -33,6 +34,7 @@ PIPELINE_ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 """Arguments for texts longer than the model can read; other pipelines truncate by default or use windows."""
 
+_WORDS = "token_classification_mybert"  # the file with the pipeline that splits texts as training did
 _AUTO = {
     "MyBertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
     "MyBertForMultipleChoice": "AutoModelForMultipleChoice",
@@ -49,6 +51,9 @@ class EndpointHandler:
         device = "cuda" if torch.cuda.is_available() and not is_int8 else "cpu"
         if head in TASKS:
             arguments = PIPELINE_ARGUMENTS.get(TASKS[head], {})
+            if TASKS[head] == "token-classification" and (Path(folder) / f"{_WORDS}.py").exists():
+                name = f"{_WORDS}.MyBertTokenClassificationPipeline"
+                arguments = {"pipeline_class": get_class_from_dynamic_module(name, folder)}
             self._pipeline = transformers.pipeline(
                 TASKS[head], model=folder, trust_remote_code=True, device=device, **arguments
             )
