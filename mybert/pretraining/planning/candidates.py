@@ -128,7 +128,7 @@ class Chooser:
 def tokens_per_batch(size: str, seconds: float, each: float, step: float, longest: int) -> int:
     """Tokens of a batch by the rule, in a run of `seconds`: each token takes `each` and each optimizer step `step`."""
     rule = budget_rules()["batch"]
-    fits = (seconds / rule["steps"] - step) / each if math.isfinite(step) else 0
+    fits = (seconds / rule["steps"] - step) / each
     return int(max(min(rule["most"][size], fits), rule["least"], longest))
 
 

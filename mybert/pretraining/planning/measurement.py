@@ -103,6 +103,9 @@ def measure_steps(
     by_optimizer = {optimizer: trial.optimizer_step(optimizer) for optimizer in optimizers}
     steps = _seconds(by_optimizer, 1, part, f"{name}: optimizer")
     costs = trial.shape.costs(trial.model.config, trial.draw.mlm_probability, corpus.has_pairs)
+    # a step that did not end in time: as fast in products as training
+    least = {"muon": costs.muon_flops * min(gradients.values()) / costs.flops_per_token, "adamw": 0.0}
+    steps = {name: seconds if math.isfinite(seconds) else max(part, least[name]) for name, seconds in steps.items()}
     evaluation = 0.0
     if evaluates:
         forward = {"": functools.partial(trial.evaluate, getattr(torch, types[-1]))}
