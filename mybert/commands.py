@@ -158,7 +158,7 @@ COMMANDS = {
     "serve": Command(
         "mybert.serving.run:serve",
         ("mybert.serving.settings:ServeSettings",),
-        "Serve a model over HTTP, with the APIs of OpenAI (embeddings), TEI and Hugging Face.",
+        "Serve a model over HTTP, with the APIs of OpenAI (embeddings) and TEI.",
         (
             "mybert serve model",
             "mybert serve classifier --port 8000 --max-wait 5",

@@ -1,6 +1,7 @@
 """Sliding windows over a long token sequence."""
 
 import itertools
+import math
 from typing import NamedTuple
 
 
@@ -11,6 +12,11 @@ class Window(NamedTuple):
     end: int
     kept_start: int
     kept_end: int
+
+
+def window_count(length: int, size: int, overlap: int) -> int:
+    """The number of windows of `cut_windows`."""
+    return 1 if length <= size else 1 + math.ceil((length - size) / (size - overlap))
 
 
 def cut_windows(length: int, size: int, overlap: int) -> list[Window]:

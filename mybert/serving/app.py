@@ -5,7 +5,6 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,18 +16,18 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from mybert.common.error_messages import cause
-from mybert.common.json_io import parse_json, unwritable
+from mybert.common.json_io import MAX_DEPTH, parse_json, unwritable
 from mybert.common.manifest import versions
 from mybert.serving import embedding_forms, prediction_forms
 from mybert.serving.batching import Batcher, Job, Overloaded
-from mybert.serving.checkpoint import ServedCheckpoint
-from mybert.serving.forms import Form, Refused, Work, work_of
+from mybert.serving.checkpoint import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedCheckpoint
+from mybert.serving.forms import Form, Refused, Work, encoded, error_response, http_error, own_error, work_of
 from mybert.serving.metrics import Metrics
 from mybert.serving.settings import ServeSettings
 
 _READ_AT_ONCE = 16  # requests of the maximum size whose bodies are in memory
 _DISCARDED = 16  # a larger body is read up to this multiple of the maximum, so that its sender reads the answer
-_SMALL = 20_000  # bytes of a body that is parsed, and of an answer that is written, without a thread
+_SMALL, _SMALL_TOKENS = 20_000, 2000  # bytes and tokens of a request that is handled without a thread
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, or one of a pair
 
 logger = logging.getLogger(__name__)
@@ -45,18 +44,20 @@ class Service:
 
     def __init__(self, served: ServedCheckpoint, settings: ServeSettings, api_key: str | None):
         self.checkpoint, self._settings = served, settings
+        self._beside = served.beside()
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self.in_progress, self.is_stopping, self._bytes = 0, False, 0
         self.metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
         self._batcher = Batcher(
-            served.functions,
+            served.compute,
             served.max_tokens_per_batch,
             settings.max_tokens,
             settings.max_wait / 1000,
             self.metrics.computed,
         )
         self._threads = ThreadPoolExecutor(2, "requests")
-        routes = [Route(path, _Endpoint(self, path, form), methods=["POST"]) for path, form in forms(served).items()]
+        self._forms = forms(served)
+        routes = [Route(path, _Endpoint(self, path, form), methods=["POST"]) for path, form in self._forms.items()]
         self.app = Starlette(
             routes=[
                 *routes,
@@ -65,7 +66,7 @@ class Service:
                 Route("/info", self._info),
                 Route("/v1/models", self._models),
             ],
-            exception_handlers={HTTPException: _http_error, Exception: _own_error},
+            exception_handlers={HTTPException: http_error, Exception: own_error},
         )
 
     def close(self) -> None:
@@ -82,19 +83,36 @@ class Service:
                 429, f"more than {self._settings.max_requests} concurrent requests", "Overloaded", {"retry-after": "1"}
             )
         body = await self._body(request)
+        answering = asyncio.ensure_future(self._content(form, body))
+        leaving = asyncio.ensure_future(_disconnection(request))
+        try:
+            await asyncio.wait(
+                [answering, leaving], timeout=self._settings.timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if answering.done():
+                return Response(answering.result(), media_type="application/json")
+            if leaving.done():
+                raise ClientDisconnect
+        finally:  # work that nobody waits for is stopped
+            answering.cancel()
+            leaving.cancel()
+        raise Refused(503, f"no answer in {self._settings.timeout:g} s", "Overloaded", {"retry-after": "5"})
+
+    async def _content(self, form: Form, body: bytes) -> bytes:
         try:
             work = await self._apart(len(body) > _SMALL, self._work, form, body)
         finally:
             self._bytes -= len(body)
-        results = await self._compute(work, request)
-        content = await self._apart(sum(work.tokens) > _SMALL // 10, work.answer, results)
-        return Response(content, media_type="application/json")
+        is_large = work.tokens > _SMALL_TOKENS
+        rows, tokens = await self._apart(is_large, encoded, work)
+        results = await self._compute(rows, tokens)
+        return await self._apart(is_large, lambda _: work.answer(results))
 
     async def _apart(self, is_large: bool, function, *arguments: Any) -> Any:
-        """Calls a function, in a thread if it may take long."""
+        """Calls a function with a checkpoint as its last argument, in a thread if it may take long."""
         if not is_large:
-            return function(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+            return function(*arguments, self.checkpoint)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments, self._beside)
 
     def _check_key(self, request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
@@ -131,7 +149,7 @@ class Service:
             raise
         return b"".join(parts)
 
-    def _work(self, form: Form, body: bytes) -> Work:
+    def _work(self, form: Form, body: bytes, served: ServedCheckpoint) -> Work:
         if body.count(b",") > (most := self._settings.max_tokens):  # before objects are made of them
             raise Refused(413, f"more than {most:,} values; send several requests")
         try:
@@ -141,29 +159,22 @@ class Service:
             raise Refused(400, f"not JSON ({cause(error)})") from error
         if _HALF_PAIR.search(text) and isinstance(given, dict) and (problem := unwritable(given)):
             raise Refused(400, problem)
-        return work_of(form, self.checkpoint, given)
+        return work_of(form, served, given)
 
-    async def _compute(self, work: Work, request: Request) -> list:
+    async def _compute(self, rows: list, tokens: list[int]) -> list:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
-        job = Job(work.function, work.rows, work.tokens, lambda: loop.call_soon_threadsafe(done.set))
+        job = Job(rows, tokens, lambda: loop.call_soon_threadsafe(done.set))
         try:
             self._batcher.submit(job)
         except Overloaded as error:
             raise Refused(429, str(error), "Overloaded", {"retry-after": str(error.seconds)}) from error
-        waiting = [asyncio.ensure_future(done.wait()), asyncio.ensure_future(_disconnection(request))]
         try:
-            await asyncio.wait(waiting, timeout=self._settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            await done.wait()
         finally:
-            for task in waiting:
-                task.cancel()
             self._batcher.cancel(job)
         if job.error is not None:
             raise job.error
-        if done.is_set():
-            return job.results
-        if waiting[1].done():
-            raise ClientDisconnect
-        raise Refused(503, f"no answer in {self._settings.timeout:g} s", "Overloaded", {"retry-after": "5"})
+        return job.results
 
     # Facts
 
@@ -176,7 +187,7 @@ class Service:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _info(self, request: Request) -> Response:
-        """TEI's `/info`, and the functions that the checkpoint has."""
+        """TEI's `/info`, and the routes and limits of the service."""
         self._check_key(request)
         served, settings = self.checkpoint, self._settings
         modules = served.embedder.modules if served.embedder else None
@@ -192,12 +203,23 @@ class Service:
             "model_dtype": "int8" if served.is_int8 else settings.dtype,
             "model_type": kind,
             "task": served.task,
-            "functions": sorted(served.functions),
+            "routes": sorted(self._forms),
             "max_concurrent_requests": settings.max_requests,
             "max_input_length": served.max_length,
             "max_batch_tokens": served.max_tokens_per_batch,
             "max_client_batch_size": settings.max_texts,
             "auto_truncate": settings.long_texts == "truncate",
+            "limits": {
+                "bytes": settings.max_bytes,
+                "tokens": settings.max_tokens,
+                "tokens_of_a_row": served.max_row_tokens,
+                "rows": settings.max_texts,
+                "columns": MAX_COLUMNS,
+                "sets_of_columns": MAX_COLUMN_SETS,
+                "scores": MAX_SCORES,
+                "json_levels": MAX_DEPTH,
+                "seconds": settings.timeout,
+            },
             "version": versions().get("mybert"),
         }
         return JSONResponse(facts)
@@ -223,12 +245,12 @@ class _Endpoint:
             try:
                 response = await service.answer(self._form, request)
             except Refused as error:
-                response = await _http_error(request, error)
+                response = await http_error(request, error)
             except ClientDisconnect:
                 return
             except Exception as error:
                 logger.error("%s failed", self._path, exc_info=error)
-                response = await _own_error(request, error)
+                response = await own_error(request, error)
             status = response.status_code
             await response(scope, receive, send)
         finally:
@@ -238,47 +260,21 @@ class _Endpoint:
 
 def forms(served: ServedCheckpoint) -> dict[str, Form]:
     """The request form of each path, as far as the checkpoint supports it."""
-    if served.predictor is not None:
-        found = {"/": prediction_forms.pipeline, "/predict": prediction_forms.predict}
-        return found | ({"/rerank": prediction_forms.rerank} if served.task == "text-classification" else {})
-    found = {
-        "/": embedding_forms.default_of_encoder,
-        "/embed": embedding_forms.embed,
-        "/v1/embeddings": embedding_forms.openai_embeddings,
-        "/embeddings": embedding_forms.openai_embeddings,
-        "/similarity": embedding_forms.similarity,
-    }
-    heads = {"fill-mask": prediction_forms.masked_words, "next-sentence": prediction_forms.next_sentence}
-    return found | {f"/{name}": form for name, form in heads.items() if name in served.functions}
-
-
-def error_response(
-    status: int, message: str, kind: str, path: str, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    """An error in OpenAI's format under /v1, otherwise in TEI's."""
-    content: dict[str, Any] = {"error": message, "error_type": kind}
-    if path.startswith("/v1/"):
-        content = {"error": {"message": message, "type": kind, "param": None, "code": status}}
-    return JSONResponse(content, status, headers)
+    if served.predictor is None:
+        return {
+            "/": embedding_forms.embed,
+            "/embed": embedding_forms.embed,
+            "/v1/embeddings": embedding_forms.openai_embeddings,
+            "/embeddings": embedding_forms.openai_embeddings,
+            "/similarity": embedding_forms.similarity,
+        }
+    if served.task != "text-classification":
+        return {"/predict": prediction_forms.predict}
+    predict, rerank = prediction_forms.predict, prediction_forms.rerank
+    is_reranker = served.predictor.task.config.num_labels == 1
+    return {"/predict": predict, "/rerank": rerank, "/": rerank if is_reranker else predict}
 
 
 async def _disconnection(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """A request that is refused, an unknown path, or another method."""
-    assert isinstance(error, HTTPException)
-    message, kind = error.detail, getattr(error, "kind", "Validation")
-    if error.status_code == 404:
-        message = "no such path; /info names the functions of this checkpoint"
-    elif error.status_code == 405:
-        allowed = sorted(re.split(", ?", (error.headers or {}).get("Allow", "")))
-        message = f"{request.method} is not supported here; use {' or '.join(allowed)}"
-    return error_response(error.status_code, message, kind, request.scope["path"], error.headers)
-
-
-async def _own_error(request: Request, error: Exception) -> Response:
-    """An error of the service, which is in its log."""
-    return error_response(500, "an error of the service; see its log", "Backend", request.scope["path"])

@@ -9,13 +9,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mybert.common.machine import threads
 
-Function = Callable[[list], Sequence]
-"""From rows to a result for each row."""
+Function = Callable[[list, Callable[[int], object]], Sequence]
+"""From rows to a result for each row. It calls its second argument after each batch of the model."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +28,16 @@ class Overloaded(Exception):
         self.seconds = seconds
 
 
+class Abandoned(Exception):
+    """Nobody waits for the results of a batch any more."""
+
+
 class Job:
     """The rows of a request. The computing thread calls `on_done` when `results` is complete or `error` is set."""
 
-    def __init__(self, function: str, rows: Sequence, tokens: Sequence[int], on_done: Callable[[], object]):
-        self.function, self.rows, self.tokens, self.on_done = function, rows, tokens, on_done
+    def __init__(self, rows: Sequence, tokens: Sequence[int], on_done: Callable[[], object]):
+        self.rows, self.tokens, self.on_done = rows, tokens, on_done
+        self.is_cancelled = False
         self.results: list[Any] = [None] * len(rows)
         self.error: Exception | None = None
         self.arrived = time.monotonic()
@@ -60,7 +65,7 @@ class Batcher:
     """Computes jobs in batches in one thread.
 
     Args:
-        functions: by name.
+        function: computes the rows of a batch.
         max_tokens_per_batch: maximum tokens of a batch; a larger row is a batch of its own.
         max_tokens: maximum tokens of all jobs that wait or are computed.
         max_wait: seconds that a batch waits for further jobs.
@@ -69,13 +74,13 @@ class Batcher:
 
     def __init__(
         self,
-        functions: Mapping[str, Function],
+        function: Function,
         max_tokens_per_batch: int,
         max_tokens: int,
         max_wait: float,
         observe: Callable[[int, int, float], object] = lambda *_: None,
     ):
-        self._functions, self._max_tokens_per_batch, self._max_tokens = functions, max_tokens_per_batch, max_tokens
+        self._function, self._max_tokens_per_batch, self._max_tokens = function, max_tokens_per_batch, max_tokens
         self._max_wait, self._observe = max_wait, observe
         self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -100,8 +105,9 @@ class Batcher:
             self._changed.notify()
 
     def cancel(self, job: Job) -> None:
-        """Drops the rows of a job whose computation has not started."""
+        """Drops the rows of a job that are not computed yet; of a long row, the batches that are not."""
         with self._changed:
+            job.is_cancelled = True
             if job in self._queue:
                 self._queue.remove(job)
                 self.tokens -= sum(job.tokens[job.taken :])
@@ -146,8 +152,8 @@ class Batcher:
             return batch
 
     def _take(self) -> list[Slice]:
-        """Fills a batch from the jobs that have the function of the first job, in turns."""
-        turns = deque(job for job in self._queue if job.function == self._queue[0].function)
+        """Fills a batch from the jobs in turns."""
+        turns = deque(self._queue)
         share, left, batch = self._max_tokens_per_batch // len(turns), self._max_tokens_per_batch, []
         while turns and (not batch or turns[0].tokens[turns[0].taken] <= left):
             job = turns.popleft()
@@ -164,11 +170,18 @@ class Batcher:
     def _compute(self, batch: list[Slice]) -> list[Job]:
         """Computes a batch; returns the jobs that are complete or have failed."""
         rows = [part.job.rows[row] for part in batch for row in part.rows]
+
+        def go_on(_: int) -> None:
+            if all(part.job.is_cancelled for part in batch):
+                raise Abandoned
+
         try:
-            results = iter(self._functions[batch[0].job.function](rows))
+            results = iter(self._function(rows, go_on))
             for part in batch:
                 for row in part.rows:
                     part.job.results[row] = next(results)
+        except Abandoned:
+            return []
         except Exception as error:
             if len(batch) > 1:  # only the job with the error must fail
                 return list(itertools.chain(*(self._compute([part]) for part in batch)))

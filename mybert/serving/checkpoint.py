@@ -1,47 +1,42 @@
 """The loaded checkpoint of a service: its functions, and the number of tokens of a row."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from modeling_mybert import (
-    MyBertForMaskedLM,
-    MyBertForNextSentencePrediction,
-    MyBertForPreTraining,
-    MyBertPreTrainedModel,
-)
+from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
-from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.finetuning.evaluation.inference import logits_of_rows
+from mybert.finetuning.evaluation.predictor import Part, Predictor
 from mybert.finetuning.settings import PredictSettings
-from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
-from mybert.serving.batching import Function
 from mybert.serving.settings import ServeSettings
 
-MASK_CANDIDATES = 100
-_CHARACTERS_PER_TOKEN = 16  # more than any language has on average
+MAX_COLUMNS, MAX_COLUMN_SETS = 256, 64  # of a row; of all rows of a request
+MAX_SCORES = 250_000  # of an answer: rows × labels
+_MAX_ROW_BATCHES = 8  # that a single row may fill, while all other requests wait
+CHARACTERS_PER_TOKEN = 16  # more than any language has on average
 _LONGEST_WORD = 100  # characters, and at most tokens, of a word; a longer one is [UNK]
 
 
 class ServedCheckpoint:
-    """A checkpoint with the head of a task, or an encoder with or without pretraining heads.
+    """A checkpoint with the head of a task, or an encoder.
 
     Attributes:
         task: name of the task; None for encoders.
-        functions: `predict` for a task head; otherwise `embed`, and `fill-mask` and `next-sentence` if the checkpoint
-            has these heads. Each takes rows and returns one result per row.
+        compute: what the model computes: vectors from the token ids of texts, or logits from features. It calls its
+            second argument after each batch.
         predictor: the predictor of a task head; None for encoders.
         embedder: the embedder of an encoder; None for task heads.
     """
 
     def __init__(self, settings: ServeSettings):
         self.settings = settings
-        self.functions: dict[str, Function] = {}
+        self.compute: Callable[[list, Callable[[int], object]], Sequence]
         self.predictor: Predictor | None = None
         self.embedder: Embedder | None = None
         self.task: str | None = None
@@ -51,7 +46,16 @@ class ServedCheckpoint:
             self._load_encoder()
         else:
             self._load_task()
-        self.backend = self.tokenizer.plain_text_backend()
+
+    @property
+    def max_row_tokens(self) -> int:
+        return _MAX_ROW_BATCHES * self.max_tokens_per_batch
+
+    def beside(self) -> "ServedCheckpoint":
+        """This checkpoint with another tokenizer, so that requests do not wait for the tokenization of large ones."""
+        other = copy.copy(self)
+        other.predictor = self.predictor and self.predictor.beside()
+        return other
 
     def _load_task(self) -> None:
         settings = self.settings
@@ -59,10 +63,11 @@ class ServedCheckpoint:
             if getattr(settings, name) != getattr(type(settings), name):
                 raise UserError(f"--{name.replace('_', '-')} has no effect on a task head; remove it")
         self.predictor = Predictor(PredictSettings(model=settings.model, inputs=["-"], **self._chosen))
-        self.tokenizer, self.task = self.predictor.tokenizer, self.predictor.task.name
-        self.max_length = self.predictor.task.options.max_length
-        self.max_tokens_per_batch = self._tokens_per_batch(self.predictor.model)
-        self.functions["predict"] = partial(self.predictor, errors="skip")
+        model, tokenizer, task = self.predictor.model, self.predictor.tokenizer, self.predictor.task
+        self.task, self.max_length = task.name, task.options.max_length
+        self.max_tokens_per_batch = most = self._tokens_per_batch(model)
+        self._backend, collate = tokenizer.plain_text_backend(), task.collator(tokenizer)
+        self.compute = lambda rows, progress: logits_of_rows(model, collate, rows, most, progress)
 
     def _load_encoder(self) -> None:
         settings = self.settings
@@ -72,19 +77,7 @@ class ServedCheckpoint:
             raise UserError(f"{settings.model} has no trained pooler; use --pooling mean or cls")
         self.max_length = embedder.max_length
         self.max_tokens_per_batch = self._tokens_per_batch(embedder.model)
-        self.functions["embed"] = partial(embedder.vectors, pooling=settings.pooling)
-        checkpoint = load_checkpoint(str(embedder.modules.encoder) if embedder.modules else settings.model)
-        self.tokenizer, heads = checkpoint.tokenizer, checkpoint.model
-        if isinstance(heads, (MyBertForMaskedLM, MyBertForPreTraining, MyBertForNextSentencePrediction)):
-            heads.bert = embedder.model  # one copy of the weights
-            heads.tie_weights()
-            heads.to(embedder.model.device, embedder.model.dtype)
-            fill = partial(fill_masks, heads, self.tokenizer, top_k=MASK_CANDIDATES, max_length=self.max_length)
-            follows = partial(follow_probabilities, heads, self.tokenizer, max_length=self.max_length)
-            if not isinstance(heads, MyBertForNextSentencePrediction):
-                self.functions["fill-mask"] = fill
-            if not isinstance(heads, MyBertForMaskedLM):
-                self.functions["next-sentence"] = follows
+        self.compute = lambda ids, progress: embedder.vectors(ids, settings.pooling, progress)
 
     def _tokens_per_batch(self, model: MyBertPreTrainedModel) -> int:
         """Default: twice the batch of `Embedder`, which splits it by length: batches of similar lengths are faster."""
@@ -104,9 +97,9 @@ class ServedCheckpoint:
         if self.settings.long_texts == "window":
             encoded = self.embedder.encode(whole)
         else:
-            encoded = self.embedder.encode([text[: _CHARACTERS_PER_TOKEN * self.max_length] for text in whole])
+            encoded = self.embedder.encode([text[: CHARACTERS_PER_TOKEN * self.max_length] for text in whole])
             for place, text in enumerate(whole):  # only the last word of a prefix can have other tokens
-                is_cut = len(text) > _CHARACTERS_PER_TOKEN * self.max_length
+                is_cut = len(text) > CHARACTERS_PER_TOKEN * self.max_length
                 if is_cut and len(encoded[place]) <= self.max_length + _LONGEST_WORD:
                     encoded[place] = self.embedder.encode([text])[0]
         found = iter(encoded)
@@ -121,19 +114,22 @@ class ServedCheckpoint:
         found = found[1:] if len(found) and found[0] == cls else found
         return found[:-1] if len(found) and found[-1] == sep else found
 
-    def tokens_of(self, rows: Sequence[Any]) -> list[int]:
-        """Number of tokens of each row, over all its texts, special tokens included."""
-        texts = [list(_texts_in(row)) for row in rows]
-        encodings = self.backend.encode_batch_fast([text for some in texts for text in some], add_special_tokens=False)
-        lengths = iter(len(encoding) + 1 for encoding in encodings)
-        return [1 + sum(next(lengths) for _ in some) for some in texts]
+    def tokens_of(self, part: Part) -> int:
+        """About the number of tokens that the model reads for rows; a long text without spaces has more, for its
+        tokenization. Each text is tokenised once.
+        """
+        rows = [row for _, table in part.tables for row in table]
+        texts = list(dict.fromkeys(text for row in rows for value in row.values() for text in _texts_in(value)))
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        tokens = (max(len(e), len(t) // CHARACTERS_PER_TOKEN) for e, t in zip(encodings, texts, strict=True))
+        lengths = dict(zip(texts, tokens, strict=True))
+        return sum(self.predictor.task.tokens_read(row, lambda text: lengths[text]) for row in rows)
 
 
 def _texts_in(value: Any) -> Iterator[str]:
+    """The texts in the value of a column: a text, or a list of them."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        yield from _texts_in(list(value.values()))
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _texts_in(item)

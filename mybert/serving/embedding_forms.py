@@ -7,23 +7,24 @@ from collections.abc import Callable
 import numpy as np
 
 from mybert.common.error_messages import short
+from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
 from mybert.serving.checkpoint import ServedCheckpoint
-from mybert.serving.forms import Body, Refused, Work, field, json_bytes, texts_in, with_parameters
+from mybert.serving.forms import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
 
 
 def embed(served: ServedCheckpoint, body: Body) -> Work:
     """TEI's `/embed`: a list of vectors, of length 1 unless `normalize` is false."""
-    body = with_parameters(body, "normalize", "truncate", "dimensions")
-    items, _ = texts_in(body, "inputs", served)
+    check_parameters(body)
+    items = texts_in(body, "inputs", served)
     ids = _token_ids(served, items, field(body, "truncate", bool, False))
     finish = _finish(served, body, field(body, "normalize", bool, True))
-    return _embedding_work(ids, lambda results: f"[{','.join(_as_json(finish(results)))}]".encode())
+    return _embedding_work(served, ids, lambda results: f"[{','.join(_as_json(finish(results)))}]".encode())
 
 
 def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
     """OpenAI's `/v1/embeddings`: vectors of length 1, as numbers or in base64."""
-    items, _ = texts_in(body, "input", served)
+    items = texts_in(body, "input", served)
     encoding = field(body, "encoding_format", str, "float")
     if encoding not in ("float", "base64"):
         raise Refused(422, f"encoding_format: expected float or base64, found {short(encoding, 40)}")
@@ -42,31 +43,28 @@ def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
         usage = f'{{"prompt_tokens":{used},"total_tokens":{used}}}'
         return f'{{"object":"list","data":[{data}],"model":{model},"usage":{usage}}}'.encode()
 
-    return _embedding_work(ids, answer)
+    return _embedding_work(served, ids, answer)
 
 
 def similarity(served: ServedCheckpoint, body: Body) -> Work:
     """TEI's `/similarity`: cosine similarities of a sentence and others."""
-    body = with_parameters(body, "truncate")
+    parameters = check_parameters(body, "truncate")
     inputs = field(body, "inputs", dict)
     source = field(inputs, "source_sentence", str)
-    others, _ = texts_in(inputs, "sentences", served)
-    ids = _token_ids(served, [source, *others], field(body, "truncate", bool, False))
+    others = texts_in(inputs, "sentences", served)
+    ids = _token_ids(served, [source, *others], field(parameters, "truncate", bool, False))
 
     def answer(results: list) -> bytes:
         vectors = _normalized(np.stack(results))
         return json_bytes((vectors[1:] @ vectors[0]).astype(float).tolist())
 
-    return _embedding_work(ids, answer)
+    return _embedding_work(served, ids, answer)
 
 
-def default_of_encoder(served: ServedCheckpoint, body: Body) -> Work:
-    """Requests to `/`, handled by the type of `inputs`."""
-    return (similarity if isinstance(body.get("inputs"), dict) else embed)(served, body)
-
-
-def _embedding_work(ids: list[np.ndarray], answer: Callable[[list], bytes]) -> Work:
-    return Work("embed", ids, [len(one) + 2 for one in ids], answer)
+def _embedding_work(served: ServedCheckpoint, ids: list[np.ndarray], answer: Callable[[list], bytes]) -> Work:
+    size, overlap = served.max_length - 2, served.embedder.stride
+    tokens = [window_count(len(one), size, overlap) * min(len(one) + 2, size + 2) for one in ids]
+    return Work(sum(tokens), lambda served: (ids, tokens), answer)
 
 
 def _token_ids(served: ServedCheckpoint, items: list, truncate: bool) -> list[np.ndarray]:

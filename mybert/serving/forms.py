@@ -1,10 +1,13 @@
-"""Parse and validate requests."""
+"""Parse and validate requests, and answer those that are refused."""
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
@@ -22,11 +25,16 @@ class Refused(HTTPException):
 
 
 class Work(NamedTuple):
-    """A request as a function of `ServedCheckpoint`, its rows, and the conversion of results to the JSON response."""
+    """A request that has been read.
 
-    function: str
-    rows: list
-    tokens: list[int]
+    Attributes:
+        tokens: about the number of tokens of its rows.
+        encode: returns the rows for `ServedCheckpoint.compute`, and the number of tokens of each.
+        answer: converts the results of the rows to the JSON response.
+    """
+
+    tokens: int
+    encode: Callable[[ServedCheckpoint], tuple[list, list[int]]]
     answer: Callable[[list], bytes]
 
 
@@ -48,33 +56,35 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else short(value, 40)
 
 
-def with_parameters(body: Body, *names: str) -> Body:
-    """The body merged with its `parameters`, whose names must be among `names`."""
+def check_parameters(body: Body, *names: str) -> Body:
+    """Returns the `parameters` of a request; refuses those that are none of `names`, and fields of TEI that would
+    change the result.
+    """
     parameters = {name: value for name, value in field(body, "parameters", dict, {}).items() if value is not None}
     if unknown := sorted(parameters.keys() - set(names)):
-        raise Refused(422, f"parameters: {short(unknown[0], 40)} is not supported; expected {', '.join(names)}")
-    # parameters of TEI that would change the result
-    if body.get("prompt_name") is not None:
-        raise Refused(422, "prompt_name: not supported; write the prompt at the start of the text")
-    if body.get("truncation_direction") not in (None, "Right", "right"):
-        raise Refused(422, "truncation_direction: only Right is supported; leave it out")
-    return {**body, **parameters}
+        expected = f"expected {', '.join(names)}" if names else "options are fields of the request itself"
+        raise Refused(422, f"parameters: {short(unknown[0], 40)} is not supported; {expected}")
+    for given in (body, parameters):
+        if given.get("prompt_name") is not None:
+            raise Refused(422, "prompt_name: not supported; write the prompt at the start of the text")
+        if given.get("truncation_direction") not in (None, "Right", "right"):
+            raise Refused(422, "truncation_direction: only Right is supported; leave it out")
+    return parameters
 
 
-def texts_in(body: Body, name: str, served: ServedCheckpoint, ids: bool = True) -> tuple[list[str | list[int]], bool]:
-    """Returns texts or token arrays, and whether the field was a single one."""
+def texts_in(body: Body, name: str, served: ServedCheckpoint) -> list[str | list[int]]:
+    """Returns texts or token arrays."""
     value = body.get(name)
-    single = isinstance(value, str) or (ids and isinstance(value, list) and bool(value) and type(value[0]) is int)
+    single = isinstance(value, str) or (isinstance(value, list) and bool(value) and type(value[0]) is int)
     items = [value] if single else value
     if isinstance(items, list):
         check_count(items, served)
     if not isinstance(items, list) or not all(
-        isinstance(item, str) or (ids and isinstance(item, list) and all(type(token) is int for token in item))
+        isinstance(item, str) or (isinstance(item, list) and all(type(token) is int for token in item))
         for item in items
     ):
-        arrays = " or token arrays" if ids else ""
-        raise Refused(422, f"{name}: expected a text or a list of texts{arrays}, found {_shown(value)}")
-    return items, single
+        raise Refused(422, f"{name}: expected a text or a list of texts or token arrays, found {_shown(value)}")
+    return items
 
 
 def check_count(items: list, served: ServedCheckpoint) -> None:
@@ -84,12 +94,13 @@ def check_count(items: list, served: ServedCheckpoint) -> None:
         raise Refused(413, f"{len(items)} texts, more than {served.settings.max_texts}; send several requests")
 
 
-def unlisted(values: list, single: bool) -> Any:
-    return values[0] if single else values
-
-
 def json_bytes(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False).encode()
+
+
+def json_list(values: Iterable[Any]) -> bytes:
+    """A list as JSON, one value after the other: `json` stops all other threads while it writes one."""
+    return b"[" + b", ".join(map(json_bytes, values)) + b"]"
 
 
 def work_of(form: Form, served: ServedCheckpoint, body: Any) -> Work:
@@ -100,6 +111,49 @@ def work_of(form: Form, served: ServedCheckpoint, body: Any) -> Work:
         work = form(served, body)
     except UserError as error:
         raise Refused(422, str(error)) from error
-    if (tokens := sum(work.tokens)) > served.settings.max_tokens:
-        raise Refused(413, f"{tokens:,} tokens, more than {served.settings.max_tokens:,}; send several requests")
+    if work.tokens > (most := served.settings.max_tokens):
+        raise Refused(
+            413,
+            f"{work.tokens:,} tokens, counted as often as they are read, more than {most:,}; send several requests",
+        )
     return work
+
+
+def encoded(work: Work, served: ServedCheckpoint) -> tuple[list, list[int]]:
+    """The rows of a request and their tokens; one row may fill a few batches, for which all others have to wait."""
+    try:
+        rows, tokens = work.encode(served)
+    except UserError as error:
+        raise Refused(422, str(error)) from error
+    if (most := max(tokens)) > served.max_row_tokens:
+        raise Refused(
+            413, f"{most:,} tokens of one text or of all choices of a row, more than {served.max_row_tokens:,}"
+        )
+    return rows, tokens
+
+
+def error_response(
+    status: int, message: str, kind: str, path: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """An error in OpenAI's format under /v1, otherwise in TEI's."""
+    content: dict[str, Any] = {"error": message, "error_type": kind}
+    if path.startswith("/v1/"):
+        content = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    return JSONResponse(content, status, headers)
+
+
+async def http_error(request: Request, error: Exception) -> Response:
+    """A request that is refused, an unknown path, or another method."""
+    assert isinstance(error, HTTPException)
+    message, kind = error.detail, getattr(error, "kind", "Validation")
+    if error.status_code == 404:
+        message = "no such path; /info names the routes of this checkpoint"
+    elif error.status_code == 405:
+        allowed = sorted(re.split(", ?", (error.headers or {}).get("Allow", "")))
+        message = f"{request.method} is not supported here; use {' or '.join(allowed)}"
+    return error_response(error.status_code, message, kind, request.scope["path"], error.headers)
+
+
+async def own_error(request: Request, error: Exception) -> Response:
+    """An error of the service, which is in its log."""
+    return error_response(500, "an error of the service; see its log", "Backend", request.scope["path"])

@@ -164,7 +164,7 @@ def test_search_puts_the_prompt_of_queries_before_them(encoder, tmp_path):
 def test_the_service_and_windows_use_the_modules_too(encoder):
     folder = encoder(Pooling(32, "cls"), Dense(32, 8), length=None)
     served = ServedCheckpoint(ServeSettings(model=str(folder), device="cpu"))
-    found = np.stack(served.functions["embed"](served.token_ids(TEXTS)))
+    found = np.stack(served.compute(served.token_ids(TEXTS), lambda _: None))
     assert np.abs(found - reference(folder)).max() < 1e-5
     windows = Embedder(str(folder), device="cpu", long_texts="window", max_length=20)
     assert windows.texts(TEXTS).shape == (len(TEXTS), 8) and windows.truncated == 0

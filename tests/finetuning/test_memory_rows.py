@@ -5,6 +5,7 @@ import torch
 
 from modeling_mybert import (
     MyBertConfig,
+    MyBertForMultipleChoice,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
@@ -19,7 +20,16 @@ CASES = {
     "text": (MyBertForSequenceClassification, {}, ["a good film", "bad", LONG, "", "it's [SEP] fine"]),
     "windows": (MyBertForSequenceClassification, {"long_texts": "window", "max_length": 12}, ["a good film", LONG]),
     "pairs": (MyBertForSequenceClassification, {}, [("a good film", "yes"), ("bad", LONG)]),
-    "tags": (MyBertForTokenClassification, {}, ["a good film", LONG]),
+    "tags": (MyBertForTokenClassification, {}, ["a good film", LONG, {"tokens": ["a", "film"]}, {"tokens": '["a"]'}]),
+    "choices": (
+        MyBertForMultipleChoice,
+        {},
+        [
+            {"context": "film", "choices": ["a", LONG]},
+            {"context": "film", "choices": {"text": ["a", "b", "c"], "label": ["x", "y", "z"]}},
+            {"context": "film", "start": "the", "ending0": "good", "ending1": "bad"},
+        ],
+    ),
     "answers": (MyBertForQuestionAnswering, {"max_length": 24}, [("which film", LONG), ("which", "a good film")]),
 }
 
@@ -33,7 +43,7 @@ def test_rows_in_memory_and_in_a_dataset_have_the_same_predictions(case, tiny_ch
     MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
     predictor = Predictor(tmp_path, device="cpu", **options)
     tables = [rows for _, rows in predictor.part(rows).tables]
-    assert all(isinstance(table, MemoryRows) for table in tables) == (case != "tags")  # which are split into words
+    assert all(isinstance(table, MemoryRows) for table in tables)
     in_memory = predictor(rows)
     one_by_one = [predictor(row) for row in rows]
     monkeypatch.setattr(module, "MOST_ROWS", 0)

@@ -30,10 +30,6 @@ class Running:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(path, content=content, headers=headers)
 
-    @property
-    def functions(self) -> dict:
-        return self.service.checkpoint.functions
-
     def stop(self) -> None:
         self.server.handle_exit(signal.SIGTERM, None)
 

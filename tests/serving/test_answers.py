@@ -8,10 +8,9 @@ import pytest
 from huggingface_hub import InferenceClient
 from prometheus_client.parser import text_string_to_metric_families
 from scipy.special import expit
-from transformers import pipeline
 
-from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
 from mybert import Embedder, Predictor
+from mybert.serving.prediction_forms import predict
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a great film!", "Ann sings in Rome, the sea is very dull", "東", "sea"]
@@ -152,68 +151,12 @@ def test_windows_of_long_texts_have_the_vector_of_the_embedder(serve, models):
     assert np.abs(np.array(found) - expected).max() < 1e-6
 
 
-def test_the_client_of_hugging_face_gets_every_task(serve, models, embedder, online):
-    def client(name):
-        return InferenceClient(serve(name).url)
-
-    text = TEXTS[1]
-    scores = Predictor(models("classifier"), device="cpu")(text)["scores"]
-    found = client("classifier").text_classification(text, top_k=2)
-    assert [one.label for one in found] == sorted(scores, key=scores.get, reverse=True)[:2]
-    assert found[0].score == pytest.approx(max(scores.values()))
-    refused = serve("classifier").post("/", {"inputs": text, "parameters": {"top_k": -1}})
-    assert refused.status_code == 422 and "top_k: expected 1 or more" in refused.text
-    entities = Predictor(models("tagger"), device="cpu")(text)["entities"]
-    found = client("tagger").token_classification(text)
-    assert [(e.entity_group, e.word, e.start, e.end) for e in found] == [
-        (e["type"], e["text"], e["start"], e["end"]) for e in entities
-    ]
-    answer = Predictor(models("reader"), device="cpu")(("Who sings?", CONTEXT))
-    found = client("reader").question_answering(question="Who sings?", context=CONTEXT)
-    assert (found.answer, found.start, found.end) == (answer["answer"], answer["start"], answer["end"])
-    vectors = embedder.texts(TEXTS)
-    assert np.abs(client("filler").feature_extraction(TEXTS[0], normalize=True) - vectors[0]).max() < 1e-6
-    assert client("filler").sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:]) == pytest.approx(
-        (vectors[1:] @ vectors[0]).tolist(), abs=1e-5
-    )
-
-
-def test_words_for_masks_are_those_of_the_pipeline_of_transformers(serve, models, online):
-    folder = models("filler")
-    pipe = pipeline(
-        "fill-mask", MyBertForMaskedLM.from_pretrained(folder), tokenizer=MyBertTokenizer.from_pretrained(folder)
-    )
-    found = InferenceClient(f"{serve('filler').url}/fill-mask").fill_mask("the [MASK] film", top_k=3)
-    expected = pipe("the [MASK] film", top_k=3)
-    assert [one.token for one in found] == [one["token"] for one in expected]
-    assert [one.score for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-5)
-    texts = ["the [MASK] film is [MASK]", "sea [MASK]"]
-    found = serve("filler").post("/fill-mask", {"inputs": texts}).json()
-    expected = pipe(texts, top_k=5)
-    tokens = [[[one["token"] for one in best] for best in [*two, one]] for two, one in (found, expected)]
-    assert tokens[0] == tokens[1]
-
-
-def test_pretraining_heads_read_the_tokens_of_max_length_only(serve):
-    whole, short = serve("filler"), serve("filler", max_length=8)
-    for text in ("sea " * 10 + "[MASK]", "[MASK] " + "sea " * 10 + "[MASK]"):
-        assert whole.post("/fill-mask", {"inputs": text}).status_code == 200
-        refused = short.post("/fill-mask", {"inputs": text})
-        assert refused.status_code == 413 and "after the first 8 tokens" in refused.text
-    pairs = [["ann " * count, "sea"] for count in (20, 4)]  # longest first: 4 tokens are left of the first text
-    found, expected = (one["score"] for (one, _) in short.post("/next-sentence", {"inputs": pairs}).json())
-    assert found == pytest.approx(expected, abs=1e-6)
-
-
-def test_next_sentences_have_the_probabilities_of_the_model(serve, models):
-    model, tokenizer = (kind.from_pretrained(models("filler")) for kind in (MyBertForPreTraining, MyBertTokenizer))
-    pairs = [["ann sings", "in rome"], ["the great dull film is very great", "sea"]]
-    found = serve("filler").post("/next-sentence", {"inputs": pairs}).json()
-    for pair, labels in zip(pairs, found, strict=True):
-        expected = model.eval()(**tokenizer(*pair, return_tensors="pt")).seq_relationship_logits.softmax(-1)[0]
-        assert {one["label"]: one["score"] for one in labels} == pytest.approx(
-            dict(zip(("next", "random"), expected.tolist(), strict=True)), abs=1e-5
-        )
+def test_the_client_of_hugging_face_gets_vectors_and_similarities(serve, embedder, online):
+    vectors, url = embedder.texts(TEXTS), serve("filler").url
+    found = InferenceClient(url).feature_extraction(TEXTS[0], normalize=True)
+    assert np.abs(found - vectors[0]).max() < 1e-6
+    found = InferenceClient(f"{url}/similarity").sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
+    assert found == pytest.approx((vectors[1:] @ vectors[0]).tolist(), abs=1e-5)
 
 
 def test_predict_and_rerank_follow_text_embeddings_inference(serve, models):
@@ -236,6 +179,22 @@ def test_predict_and_rerank_follow_text_embeddings_inference(serve, models):
     assert [one["index"] for one in ranked] == sorted(logits, key=logits.get, reverse=True)
     assert near([one["score"] for one in ranked], [float(expit(logits[one["index"]])) for one in ranked])
     assert [one["text"] for one in ranked] == [TEXTS[one["index"]] for one in ranked]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_tokens_of_a_request_are_counted_as_often_as_the_model_reads_them(serve, name):
+    served = serve(name).service.checkpoint
+    context = "sea ann in rome " * 40
+    more = {
+        "reader": [["who " * many, context] for many in (1, 20, 50, 59)],
+        "chooser": [{"context": "a b", "choices": ["a " * 9, "b"] * 9}],
+        "pairs": [["a " * 20, "b " * 20]],
+    }
+    for row in [*ROWS[name], *more.get(name, ["sea " * 30, "sea ann " * 60])]:
+        work = predict(served, {"rows": [row]})
+        read = sum(work.encode(served)[1])
+        truncated = name in ("classifier", "multi", "regression") and read == 64
+        assert read <= work.tokens and (truncated or work.tokens <= 1.6 * read + 3), row
 
 
 def test_facts_and_metrics(serve):

@@ -32,6 +32,79 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+LONG, WORD = "sea " * 5000, "a" * 500_000
+COSTLY = [
+    ("classifier", {"rows": [{"text": "a", **{f"c{i}": "a" for i in range(10_000)}}]}, "10,001 columns, more than"),
+    ("classifier", {"rows": [{"text": "a", f"c{i}": "a"} for i in range(2000)]}, "2,000 sets of columns, more than"),
+    ("classifier", {"rows": ["sea"] * 2049}, "2049 texts, more than 2048"),
+    ("classifier", {"inputs": [["sea"]] * 2049}, "2049 texts, more than 2048"),
+    ("classifier", {"inputs": [[LONG]] * 30}, "150,060 tokens"),
+    ("tagger", {"rows": [{"tokens": ["sea", "ann"] * 30_000}] * 2}, "tokens"),
+    ("tagger", {"rows": [LONG] * 20}, "tokens"),
+    ("reader", {"rows": [["sea " * 59, LONG]] * 2}, "639,872 tokens"),  # windows with one token of context
+    ("chooser", {"rows": [{"context": LONG, "choices": ["a"] * 30}]}, "150,120 tokens"),
+    ("chooser", {"rows": [{"context": "sea", "choices": ["a"] * 9000}]}, "more than 32,768"),
+    ("chooser", {"rows": [{"context": "sea", **{f"ending{i}": "a" for i in range(999)}}]}, "1,000 columns"),
+    ("regression", {"query": LONG, "texts": ["a"] * 30}, "150,"),
+    ("regression", {"query": WORD, "texts": ["a"] * 2000}, "query: 62,500,000 tokens"),
+    ("regression", {"query": "a", "texts": [WORD] * 3 + ["a"] * 2046}, "2049 texts"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "body", "message"), COSTLY)
+def test_a_costly_request_is_refused_before_the_model_works_and_names_the_limit(serve, hold, name, body, message):
+    service = serve(name)
+    gate = hold(service.service)
+    gate.set()
+    found = service.post("/rerank" if "query" in body else "/predict", body)
+    assert found.status_code == 413 and message in found.json()["error"] and len(found.text) < 300, found.text
+    assert not gate.begun.is_set()
+    limits = service.client.get("/info").json()["limits"]
+    numbers = {int(word) for word in found.json()["error"].replace(",", "").replace(";", "").split() if word.isdigit()}
+    assert numbers & {*limits.values()}, "the limit is not in /info"
+
+
+@pytest.mark.parametrize("name", ["classifier", "tagger", "reader", "chooser", "regression", "encoder"])
+@pytest.mark.parametrize("brackets", [('{"a":', "}"), ("[", "]")])
+def test_deep_json_is_refused_in_every_form(serve, name, brackets, caplog):
+    service = serve(name)
+    outer = {"chooser": '{"context": "a", "choices": %s}', "tagger": '{"tokens": %s}'}.get(name, "%s")
+    forms = {"/predict": '{"rows": [%s]}'}
+    if name == "encoder":
+        forms = {"/embed": '{"inputs": %s}', "/": '{"inputs": [%s]}', "/v1/embeddings": '{"input": %s}'}
+        forms |= {"/similarity": '{"inputs": {"source_sentence": "a", "sentences": [%s]}}'}
+    elif name == "classifier":
+        forms |= {"/": '{"inputs": %s}'}
+    elif name == "regression":
+        forms |= {"/rerank": '{"query": "a", "texts": [%s]}', "/": '{"query": %s, "texts": ["a"]}'}
+    for depth in (3, 60, 90, 101, 500, 970, 50_000):
+        deep = brackets[0] * depth + '"sea"' + brackets[1] * depth
+        for path, form in forms.items():
+            found = service.post(path, (form % (outer % deep)).encode())
+            expected = 422 if depth < 100 else 400
+            error = found.json()["error"]
+            message = error["message"] if path.startswith("/v1") else error
+            assert found.status_code == expected and len(message) < 330 and "\n" not in message, (path, found.text)
+    assert not caplog.records
+
+
+def test_a_large_request_whose_client_has_gone_waits_for_no_thread(serve, monkeypatch):
+    service = serve("encoder", max_wait=5.0)
+    inner, gate, read = service.service, threading.Event(), []
+    held = [inner._threads.submit(gate.wait, 60) for _ in range(2)]  # both threads are busy
+    monkeypatch.setattr("mybert.serving.app.work_of", lambda *given: read.append(given))
+    host, port = service.url.removeprefix("http://").split(":")
+    body = json.dumps({"inputs": "sea " * 9000}).encode()
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_until(lambda: inner._bytes == len(body))
+    wait_until(lambda: not inner._bytes and not inner.in_progress)
+    gate.set()
+    assert all(one.result() for one in held)
+    inner._threads.submit(int).result()
+    assert not read
+
+
 @pytest.fixture
 def service(serve):
     return serve("encoder", **LIMITS)
@@ -41,11 +114,11 @@ def service(serve):
 def hold(monkeypatch):
     """Holds the model of a service until the returned event is set; its `begun` is set when a batch is held."""
 
-    def hold(functions: dict) -> threading.Event:
-        gate, embed = threading.Event(), functions["embed"]
+    def hold(service) -> threading.Event:
+        gate, compute = threading.Event(), service._batcher._function
         gate.begun = threading.Event()
-        held = lambda ids: [gate.begun.set(), gate.wait(60), embed(ids)][2]  # noqa: E731
-        monkeypatch.setitem(functions, "embed", held)
+        held = lambda *rows: [gate.begun.set(), gate.wait(60), compute(*rows)][2]  # noqa: E731
+        monkeypatch.setattr(service._batcher, "_function", held)
         return gate
 
     return hold
@@ -53,7 +126,7 @@ def hold(monkeypatch):
 
 @pytest.fixture
 def gate(service, hold):
-    yield (gate := hold(service.functions))
+    yield (gate := hold(service.service))
     gate.set()
 
 
@@ -112,7 +185,7 @@ def test_a_host_that_is_none_does_not_change_the_error(service, host):
 
 
 def test_an_error_of_the_model_is_a_500_without_a_trace_and_only_for_its_request(service, monkeypatch):
-    monkeypatch.setitem(service.functions, "embed", lambda ids: 1 / 0)
+    monkeypatch.setattr(service.service._batcher, "_function", lambda *rows: 1 / 0)
     found = service.post("/embed", {"inputs": "sea"})
     assert found.status_code == 500 and found.json()["error"] == "an error of the service; see its log"
     monkeypatch.undo()
@@ -184,14 +257,14 @@ def test_a_connection_stays_open_after_an_answer_in_the_middle_of_a_body(serve):
 
 def test_a_second_request_of_a_pipeline_has_the_time_of_a_request(serve, monkeypatch):
     service = serve("encoder", max_wait=4.0)
-    embed = service.functions["embed"]
+    compute = service.service._batcher._function
 
-    def slow(ids):
+    def slow(*rows):
         monkeypatch.setattr(run, "_IDLE_SECONDS", 0.3)  # now: the connection had its time to send
         time.sleep(0.6)
-        return embed(ids)
+        return compute(*rows)
 
-    monkeypatch.setitem(service.functions, "embed", slow)
+    monkeypatch.setattr(service.service._batcher, "_function", slow)
     request = b'POST /embed HTTP/1.1\r\nContent-Length: 17\r\n\r\n{"inputs": "sea"}'
     answers = raw(service, request * 2)
     assert answers.count(b"HTTP/1.1 200") == 2
@@ -199,7 +272,7 @@ def test_a_second_request_of_a_pipeline_has_the_time_of_a_request(serve, monkeyp
 
 def test_a_request_that_is_not_computed_in_time_gets_503(serve, hold):
     service = serve("encoder", timeout=0.5)
-    gate = hold(service.functions)
+    gate = hold(service.service)
     assert service.post("/embed", {"inputs": "sea"}).status_code == 503
     gate.set()
     wait_until(lambda: service.service._batcher.tokens == 0)
@@ -248,7 +321,7 @@ def test_a_request_of_another_method_or_without_the_field_names_the_right_one(se
 
 def test_a_stop_answers_accepted_requests_and_refuses_others(serve, hold):
     service = serve("encoder", max_wait=2.0)
-    gate = hold(service.functions)
+    gate = hold(service.service)
     threads, found = in_threads(lambda: service.post("/embed", {"inputs": ["sea"] * 9}), 5)
     wait_until(lambda: service.service.in_progress == 5)
     service.stop()
@@ -272,7 +345,7 @@ def test_sigterm_in_the_middle_ends_the_command_with_status_0_and_loses_no_reque
     def use():
         wait_until(lambda: built and built[0].started)
         service = built[0].service
-        gate = hold(service.checkpoint.functions)
+        gate = hold(service)
         post = lambda: httpx.post(f"{built[0].url}/embed", json={"inputs": "sea"}, timeout=60)  # noqa: E731
         threads, answers = in_threads(post, 4)
         try:

@@ -14,6 +14,7 @@ from mybert.common.error_messages import short
 from mybert.common.json_io import parse_json
 from mybert.finetuning.data.dataset_loading import make_column
 from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number, with_point
+from mybert.finetuning.data.memory_rows import MemoryRows
 
 NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 _LARGEST = float(np.finfo(np.float32).max)
@@ -94,6 +95,8 @@ def join_columns(dataset: Dataset, given: str, join: Callable[[Mapping[str, Any]
 
 def with_column(rows: Dataset, name: str, values: list) -> Dataset:
     """The rows with another column, whose values may have several types."""
+    if isinstance(rows, MemoryRows):
+        return rows.with_column(name, values)
     column = make_column(name, values)
     return concatenate_datasets([rows, column], axis=1) if rows.column_names else column
 

@@ -34,3 +34,12 @@ class MemoryRows:
 
     def select_columns(self, names: Iterable[str]) -> "MemoryRows":
         return MemoryRows({name: self._columns[name] for name in names})
+
+    def remove_columns(self, name: str) -> "MemoryRows":
+        return self.select_columns([other for other in self._columns if other != name])
+
+    def rename_columns(self, names: Mapping[str, str]) -> "MemoryRows":
+        return MemoryRows({names.get(name, name): values for name, values in self._columns.items()})
+
+    def with_column(self, name: str, values: list) -> "MemoryRows":
+        return MemoryRows({**self._columns, name: values})

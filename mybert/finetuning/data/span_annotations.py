@@ -14,6 +14,7 @@ from datasets import Dataset, Features, List, Value
 from modeling_mybert.words_mybert import WordSplitter
 from mybert.common.error_messages import short
 from mybert.finetuning.data.label_columns import of_cell
+from mybert.finetuning.data.memory_rows import MemoryRows
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ def words_and_tags(rows: Dataset, splitter: WordSplitter) -> Dataset:
             "%d of %d spans end within a word and were widened, such as %s", len(widened), total, widened[0]
         )
     columns = {name: [row[name] for row in found] for name in names}
+    if isinstance(rows, MemoryRows):
+        return MemoryRows(columns)
     return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
 
 
@@ -91,7 +94,7 @@ def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool)
     return {
         "text": text,
         "tokens": [text[start:end] for start, end in offsets],
-        "offsets": offsets,
+        "offsets": list(map(list, offsets)),
         "tags": tags,
         "problem": problem,
         "spans": len(spans),

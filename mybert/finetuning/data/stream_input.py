@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets import Dataset
-
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.json_io import is_json, parse_json, unwritable
+from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.tasks.base import Task
 from mybert.io.files import STDIN, arriving_lines, file_format, open_file
 
@@ -145,8 +144,7 @@ class RowColumns:
         Raises:
             UserError: `source` lacks a column.
         """
-        # Arrow ends a name at a NUL; no task has such a column
-        names_as_values = Dataset.from_dict({name: [name] for name in names if "\0" not in name})
+        names_as_values = MemoryRows({name: [name] for name in names})
         return self.task.canonical(names_as_values, source, labelled=False)[0][0]
 
     def _find(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:

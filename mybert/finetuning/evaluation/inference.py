@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,17 +40,40 @@ def logits_of(
     A batch has at most `max_tokens_per_batch` tokens with padding (None: 4096 on the CPU, 32768 elsewhere); a longer
     feature is a batch of its own. `progress` is called after each batch with its number of features.
     """
-    collate, inputs = task.collator(tokenizer), inputs_of(model, features)
+    collate, inputs, found = task.collator(tokenizer), inputs_of(model, features), []
+    for first in range(0, len(inputs), _READ_AT_ONCE):
+        rows = as_rows(inputs[first : first + _READ_AT_ONCE])
+        found += logits_of_rows(model, collate, rows, max_tokens_per_batch, progress)
+    return found
+
+
+def as_rows(columns: Mapping[str, list]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def logits_of_rows(
+    model: PreTrainedModel,
+    collate: Callable,
+    rows: Sequence[Mapping[str, Any]],
+    max_tokens_per_batch: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> list[np.ndarray]:
+    """As `logits_of`, for the arguments of the model for each feature. All of a batch have the same number of choices:
+    padding choices would be computed.
+    """
     device = model.device  # found by a search of the parameters
     limit = max_tokens_per_batch or (4096 if device.type == "cpu" else 32768)
-    found: list[np.ndarray | None] = [None] * len(features)
-    for first in range(0, len(inputs), _READ_AT_ONCE):
-        part = inputs[first : first + _READ_AT_ONCE]
-        rows = [dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)]
-        for numbers in batches([token_count(row["input_ids"]) for row in rows], limit):
-            batch = _batch([rows[number] for number in numbers], collate)
-            for number, logits in zip(numbers, _forward(model, batch, device), strict=True):
-                found[first + number] = logits
+    found: list[np.ndarray | None] = [None] * len(rows)
+    alike: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        ids = row["input_ids"]
+        alike.setdefault(len(ids) if ids and isinstance(ids[0], list) else 1, []).append(number)
+    for places in alike.values():
+        for batch in batches([token_count(rows[place]["input_ids"]) for place in places], limit):
+            numbers = [places[place] for place in batch]
+            outputs = _forward(model, _batch([rows[number] for number in numbers], collate), device)
+            for number, logits in zip(numbers, outputs, strict=True):
+                found[number] = logits
             if progress is not None:
                 progress(len(numbers))
     return found

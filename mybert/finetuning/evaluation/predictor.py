@@ -1,5 +1,6 @@
 """`Predictor`: a fine-tuned checkpoint as a function from rows to predictions."""
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -203,11 +204,21 @@ class Predictor:
             cut += rows_cut(features)
         return [found[number] for number in part.numbers], cut
 
+    def features(self, rows: Dataset) -> Dataset:
+        """The features of a table of a part."""
+        with self._tokenizing, no_dataset_bars():
+            return self.task.features(rows, self.tokenizer, training=False)
+
+    def beside(self) -> "Predictor":
+        """A predictor with the same model whose tokenization does not wait for that of this one."""
+        other = copy.copy(self)
+        other.tokenizer, other._tokenizing = copy.deepcopy(self.tokenizer), threading.Lock()
+        return other
+
     def outputs(self, part: Part, progress: Callable[[int], object] | None = None) -> Iterator[Outputs]:
         """Features and predictions of each table of a part; see `predict`."""
         for numbers, rows in part.tables:
-            with self._tokenizing, no_dataset_bars():
-                features = self.task.features(rows, self.tokenizer, training=False)
+            features = self.features(rows)
             logits = logits_of(self.model, self.task, self.tokenizer, features, self._max_tokens_per_batch, progress)
             yield Outputs(numbers, rows, features, logits, self.task.decode(logits, features, rows))
 
@@ -236,8 +247,7 @@ def part_of(lines: Iterable[Line]) -> Part:
 
 
 def _table(columns: dict[str, list]) -> Dataset | MemoryRows:
-    """A few texts stay in memory; columns of words may have to be split."""
-    is_text = all(isinstance(value, str) for values in columns.values() for value in values)
-    if is_text and "tokens" not in columns and len(next(iter(columns.values()), ())) <= MOST_ROWS:
+    """A few rows stay in memory."""
+    if len(next(iter(columns.values()), ())) <= MOST_ROWS:
         return MemoryRows(columns)
     return Dataset.from_dict(columns, on_mixed_types="use_json")

@@ -261,6 +261,20 @@ class Task(ABC):
             truncated, and, except for training, columns that `decode` needs. Each row has at least one feature.
         """
 
+    def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
+        """About the number of tokens that are tokenised or read by the model for a row, each as often as it is.
+
+        Args:
+            length: number of tokens of a text, without special tokens.
+        """
+        texts = [row[name] for name in self.inputs if row.get(name) is not None]
+        words = [word for text in texts for word in (text if isinstance(text, list) else [text])]
+        return self._in_windows(1 + len(texts) + sum(map(length, words)))
+
+    def _in_windows(self, tokens: int) -> int:
+        """The number of tokens of all windows of a row."""
+        return tokens
+
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         """A function from a list of features to a padded batch."""
         return DataCollatorWithPadding(tokenizer)

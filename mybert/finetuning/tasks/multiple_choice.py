@@ -28,7 +28,6 @@ from mybert.finetuning.data.choices import (
 )
 from mybert.finetuning.data.label_columns import expand_label, join_columns, with_column
 from mybert.finetuning.data.labels import READINGS, is_missing
-from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.tasks.base import CUT, ROW, Problem, Task, encode_pairs, map_rows, text_problem
 from mybert.finetuning.tasks.options import ChoiceOptions
 
@@ -93,9 +92,7 @@ class MultipleChoice(Task):
     def prepare(self, rows: Dataset) -> Dataset:
         """Takes the labels of choices out of the choices."""
         values = rows["choices"][:]
-        if isinstance(rows, MemoryRows) or all(
-            isinstance(one, list) and isinstance(one[0], str) for one in values if one
-        ):
+        if all(isinstance(one, list) and isinstance(one[0], str) for one in values if one):
             return rows
         texts, names = zip(*(texts_and_names(expand_label(value, None)) for value in values), strict=True)
         rows = with_column(rows.remove_columns("choices"), "choices", list(texts))
@@ -193,6 +190,10 @@ class MultipleChoice(Task):
             return {**columns, ROW: indices}
 
         return map_rows(rows, encode)
+
+    def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
+        shared = 3 + length(row["context"]) + (length(row["start"]) if row.get("start") else 0)
+        return len(row["choices"]) * (shared + max(map(length, row["choices"])))
 
     def _pairs(self, batch: Mapping[str, list]) -> tuple[list[str], list[str], list[tuple[int, int]]]:
         """The pairs of texts that the model reads, and the first and the end of those of each row."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
 from mybert.common.settings import check_choices, setting
+from mybert.common.text_windows import window_count
 from mybert.finetuning.data.labels import PROBLEMS, READINGS
 
 _ROLES = {"word": "tokens", "token": "tokens", "words": "tokens", "tag": "tags"}
@@ -71,6 +72,11 @@ class WindowOptions(TaskOptions):
         if self.stride is not None and stride >= room:
             raise UserError(f"--stride {stride}: expected less than the {room} tokens of a window's text")
         return stride
+
+    def window_tokens(self, tokens: int, room: int) -> int:
+        """The number of tokens in all windows over `tokens` tokens of a text."""
+        windows = window_count(tokens, room, self.stride_below(room))
+        return tokens if windows == 1 else windows * self.max_length
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,6 +22,7 @@ from modeling_mybert.answer_decoding_mybert import (
 )
 from mybert.common.error_messages import short
 from mybert.common.quantities import counted
+from mybert.common.text_windows import window_count
 from mybert.finetuning.data.squad_json import read_nested
 from mybert.finetuning.evaluation import squad_scores as squad
 from mybert.finetuning.tasks.base import ROW, Problem, Task, map_rows, text_problem
@@ -110,6 +111,15 @@ class QuestionAnswering(Task):
             return found
 
         return map_rows(rows, encode)
+
+    def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
+        """Of the windows of the context, see `encode_windows`."""
+        given, tokens = self.options, length(row["context"])
+        room = given.max_length - 3 - length(row["question"])
+        stride = given.max_length // 3 if given.stride is None else given.stride
+        shared = min(max(stride, given.max_answer_length - 1), room - 1)
+        windows = window_count(tokens, room, shared)
+        return given.max_length - room + tokens if windows == 1 else windows * given.max_length
 
     def _windows(
         self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase

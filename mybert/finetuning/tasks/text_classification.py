@@ -201,6 +201,10 @@ class TextClassification(Task):
 
         return map_rows(rows, encode)
 
+    def _in_windows(self, tokens: int) -> int:
+        has_windows = self.options.long_texts == "window"
+        return self.options.window_tokens(tokens, self.options.max_length - 2) if has_windows else tokens
+
     # Results
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:

@@ -240,6 +240,9 @@ class TokenClassification(Task):
 
         return map_rows(rows, encode)
 
+    def _in_windows(self, tokens: int) -> int:
+        return self.options.window_tokens(tokens, self.options.max_length - 2)
+
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
         return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=_IGNORED)
 
